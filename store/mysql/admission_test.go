@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -21,10 +23,10 @@ import (
 // next has to wait for it.
 func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
+	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	s, db := dbtest.Swallow(t, host), plain(t, url)
-	storetest.CutOff(t, openAt(t, url), openAt(t, "mysql://root@"+s.Addr+"/"+name), func(lose bool) {
+	storetest.CutOff(t, bare(t, url), openAt(t, "mysql://root@"+s.Addr+"/"+name), func(lose bool) {
 		s.Lose(lose)
 		for busy := 1; busy > 0 && !lose; {
 			if err := db.QueryRowContext(t.Context(),
@@ -87,7 +89,7 @@ func TestLargeBatchesOfNamedRequests(t *testing.T) {
 		{Kind: law.Window, Unit: 1000, Capacity: 9000, Step: 60_000_000},
 		{Kind: law.Log, Unit: 1000, Capacity: 9000, Step: 60_000_000, History: 90_000_000},
 	}
-	seed := rand.Uint64()
+	seed := tier.Seed()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var takes, settles []law.Op
@@ -126,11 +128,11 @@ func TestExtremesOfCorrections(t *testing.T) {
 		{Kind: law.Window, Unit: 1000, Capacity: 1<<32 - 1, Step: 10_000},
 		{Kind: law.Log, Unit: 1000, Capacity: law.Max, Step: 10_000},
 	}
-	seed := rand.Uint64()
+	seed := tier.Seed()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	now := in2100
-	for round := range 1500 {
+	for round := range tier.Pick(300, 1500, 5000) {
 		var ops []law.Op
 		entries := map[int]int64{}
 		for group := range uint32(1 + rng.IntN(3)) {
@@ -251,8 +253,8 @@ func TestRequestsKnownInPart(t *testing.T) {
 
 func TestSweepForgetsRequests(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), pool(t, url)
+	url := migrated.MariaDB(t)
+	s, db := bare(t, url), pool(t, url)
 	op := takeOne("l", "k", hourly)
 	op.Params.Capacity, op.TTL = 1_000_000, 3_600_000_000
 	clock := apply(t, s, op)[0].Clock
@@ -281,8 +283,8 @@ func TestSweepForgetsRequests(t *testing.T) {
 // tables is older than the request.
 func TestInTxKnowsWhatWasAdmittedSinceItBegan(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), pool(t, url)
+	url := migrated.MariaDB(t)
+	s, db := bare(t, url), pool(t, url)
 	tx := begin(t, db)
 	var n int
 	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_admissions").Scan(&n); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	osexec "os/exec"
 	"slices"
 	"strings"
@@ -15,6 +16,9 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store/mysql"
 )
 
@@ -54,59 +58,57 @@ func limited(r *tokenRequester, action func(context.Context) error) func(context
 // again and again, as they may while tests make many databases. The statement was not executed.
 const needsRepreparation = 1615
 
-// TestTheArticlesClientGetsTheTokensOfItsBucket lets four callers ask for three
-// seconds, each over connections as a program may have opened them. The periods
-// of a bucket begin with a request, so three seconds touch four at most.
+// TestTheArticlesClientGetsTheTokensOfItsBucket lets four callers ask for more tokens than there are in each of three
+// periods, over connections as a program may have opened them.
 func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+	url := migrated.MariaDB(t)
 	admin := plain(t, url)
 	for _, options := range []string{"", "multiStatements=true", "interpolateParams=true", "clientFoundRows=true"} {
 		t.Run(options, func(t *testing.T) {
-			t.Parallel()
-			if _, err := admin.ExecContext(t.Context(),
-				"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES (?, 5, 1)",
-				"b"+options); err != nil {
-				t.Fatal(err)
-			}
+			run(t, admin, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b"+options+"', 5, 3600)")
 			var passed, refused atomic.Int64
 			call := limited(&tokenRequester{plain(t, url, options), "b" + options}, func(context.Context) error {
 				passed.Add(1)
 				return nil
 			})
-			begin := time.Now()
-			asks := func() bool { // for longer where a busy machine begins a period late, or uses none up
-				took := time.Since(begin)
-				return took < 3*time.Second || took < time.Minute && (passed.Load() < 10 || refused.Load() == 0)
-			}
-			var wg sync.WaitGroup
-			for range 4 {
-				wg.Go(func() {
-					var answer *driver.MySQLError
-					for asks() {
-						switch err := call(t.Context()); {
-						case errors.Is(err, errNoToken):
-							refused.Add(1)
-						case errors.As(err, &answer) && answer.Number == needsRepreparation:
-						case err != nil:
-							t.Error(err)
-							return
+			for period := range int64(3) {
+				if period > 0 {
+					elapse(t, admin, "b"+options, time.Hour)
+				}
+				var wg sync.WaitGroup
+				for range 4 {
+					wg.Go(func() {
+						for asked := 0; asked < 5; {
+							var answer *driver.MySQLError
+							err := call(t.Context())
+							if errors.As(err, &answer) && answer.Number == needsRepreparation {
+								continue
+							}
+							if asked++; errors.Is(err, errNoToken) {
+								refused.Add(1)
+							} else if err != nil {
+								t.Error(err)
+								return
+							}
 						}
-					}
-				})
-			}
-			wg.Wait()
-			took := time.Since(begin)
-			t.Logf("%d passed, %d were refused", passed.Load(), refused.Load())
-			if n, most := passed.Load(), 5*(int64(took/time.Second)+1); n < 10 || n > most {
-				t.Errorf("%d passed in %s, want 5 in each second, %d at most", n, took, most)
-			}
-			if refused.Load() == 0 {
-				t.Error("none was refused")
+					})
+				}
+				wg.Wait()
+				if n, no := passed.Load(), refused.Load(); n != 5*(period+1) || no != 15*(period+1) {
+					t.Errorf("%d passed and %d were refused in %d periods, want 5 and 15 in each", n, no, period+1)
+				}
 			}
 		})
 	}
+}
+
+// elapse lets time pass for the cell of a key: what happened in it was that much earlier.
+func elapse(t *testing.T, db *sql.DB, key string, by time.Duration) {
+	t.Helper()
+	us := by.Microseconds()
+	run(t, db, fmt.Sprintf("UPDATE headgate_cells SET at = at - %d, empty_at = empty_at - %d WHERE cell_key = '%s'",
+		us, us, key))
 }
 
 // TestRequestTokenCountsInsideATransaction: the caller's other work does not show
@@ -114,14 +116,8 @@ func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 func TestRequestTokenCountsInsideATransaction(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
-	for _, statement := range []string{
-		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 2, 3600)",
-		"CREATE TABLE orders (id int primary key)",
-	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
+	run(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 2, 3600)")
+	table(t, db, "orders", "id int primary key")
 	for round, want := range [][]int64{{1, 1, 0}, {1, 1, 0}, {1}, {1, 0}} { // all but the third are rolled back
 		tx := begin(t, db)
 		if _, err := tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1), (2)"); err != nil {
@@ -193,8 +189,10 @@ func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 // bear an error of a statement that returns rows, so there is to be none.
 func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	t.Parallel()
-	db, _ := client(t)
-	const before = "set tries = 100;"
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	db := plain(t, url)
+	const before, gate = "set tries = 100;", "CONCAT('gate of ', DATABASE())"
 	_, text, _ := strings.Cut(mysql.Schema(), "create procedure request_token(")
 	text, _, _ = strings.Cut(text, "\n//\n")
 	if strings.Count(text, before) != 1 {
@@ -202,19 +200,16 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	}
 	for _, statement := range []string{
 		"DROP PROCEDURE request_token",
-		"CREATE PROCEDURE request_token(" + strings.Replace(text, before, before+" DO SLEEP(2);", 1),
+		"CREATE PROCEDURE request_token(" + strings.Replace(text, before, before+" DO GET_LOCK("+gate+", 600);", 1),
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 3, 3600)",
 	} {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
 	}
-	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	first := make(chan error)
+	conn, holder := connection(t, db), connection(t, db)
+	run(t, holder, "DO GET_LOCK("+gate+", 0)")
+	first := make(chan error, 1)
 	go func() {
 		result, err := conn.ExecContext(context.Background(), "CALL request_token('b')")
 		if err == nil {
@@ -225,17 +220,13 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 		}
 		first <- err
 	}()
-	for deadline, sleeps := time.Now().Add(time.Minute), 0; sleeps == 0; time.Sleep(5 * time.Millisecond) {
-		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE "+
-			"db = DATABASE() AND state = 'User sleep'").Scan(&sleeps); err != nil || time.Now().After(deadline) {
-			t.Fatal("the call does not sleep", err)
-		}
-	}
+	waits(t, db, "GET_LOCK")
 	if _, err := db.ExecContext(t.Context(),
 		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('bucket.b', 'b', 1, 1000)"); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-first; err != nil {
+	run(t, holder, "DO RELEASE_LOCK("+gate+")")
+	if err := await.Receive(t, "the first call", first); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
@@ -248,63 +239,54 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	}
 }
 
-// TestOtherPeoplesProceduresSurviveMigrate: twice by Migrate, and by the printed
-// schema, also under a client that goes on after errors.
+// TestOtherPeoplesProceduresSurviveMigrate: twice by Migrate, and by the printed schema.
 func TestOtherPeoplesProceduresSurviveMigrate(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name    string
-		migrate func(t *testing.T, url string) string // what was reported
-	}{
-		{"Migrate", func(t *testing.T, url string) string {
-			s, err := mysql.Open(t.Context(), url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			report, err := s.Migrate(t.Context())
+	t.Run("Migrate", func(t *testing.T) {
+		survives(t, func(url string) string {
+			report, err := bare(t, url).Migrate(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			return strings.Join(report, "\n")
-		}},
-		{"Schema", func(t *testing.T, url string) string { return feed(t, url) }},
-		{"Schema with --force", func(t *testing.T, url string) string { return feed(t, url, "--force") }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			url := dbtest.MariaDB(t)
-			db := plain(t, url)
-			exec := func(statement string) {
-				t.Helper()
-				if _, err := db.ExecContext(t.Context(), statement); err != nil {
-					t.Fatalf("%s: %v", statement, err)
-				}
-			}
-			exec("CREATE PROCEDURE Request_Token(id CHAR(36)) SELECT 'mine'")
-			for range 2 {
-				report := tt.migrate(t, url)
-				if want := "request_token exists and is not ours; rename or drop it and migrate again"; !strings.Contains(strings.ToLower(report), want) {
-					t.Errorf("the report does not say %q: %s", want, report)
-				}
-				if got := answer(t, db, "CALL request_token('b')"); !strings.HasSuffix(got, "=mine") {
-					t.Errorf("the user's procedure answers %s", got)
-				}
-			}
-			if got, err := call(t, db, "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
-				t.Errorf("the rest of the schema: %+v, %v", got, err)
-			}
-
-			exec("DROP PROCEDURE request_token")
-			report := tt.migrate(t, url)
-			if strings.Contains(report, "not ours") {
-				t.Errorf("when it is gone: %s", report)
-			}
-			exec("INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 1)")
-			if got := answer(t, db, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=1 ") {
-				t.Errorf("then: %s", got)
-			}
 		})
+	})
+	t.Run("Schema", func(t *testing.T) { survives(t, func(url string) string { return feed(t, url) }) })
+}
+
+// TestOtherPeoplesProceduresSurviveAClientThatGoesOnAfterErrors feeds it the printed schema.
+func TestOtherPeoplesProceduresSurviveAClientThatGoesOnAfterErrors(t *testing.T) {
+	tier.Engines(t)
+	t.Parallel()
+	survives(t, func(url string) string { return feed(t, url, "--force") })
+}
+
+// survives has the schema made where somebody else has a procedure of the same name. migrate returns what was reported.
+func survives(t *testing.T, migrate func(url string) string) {
+	t.Helper()
+	url := dbtest.MariaDB(t)
+	db := plain(t, url)
+	run(t, db, "CREATE PROCEDURE Request_Token(id CHAR(36)) SELECT 'mine'")
+	for range 2 {
+		report := migrate(url)
+		const want = "request_token exists and is not ours; rename or drop it and migrate again"
+		if !strings.Contains(strings.ToLower(report), want) {
+			t.Errorf("the report does not say %q: %s", want, report)
+		}
+		if got := answer(t, db, "CALL request_token('b')"); !strings.HasSuffix(got, "=mine") {
+			t.Errorf("the user's procedure answers %s", got)
+		}
+	}
+	if got, err := call(t, db, "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
+		t.Errorf("the rest of the schema: %+v, %v", got, err)
+	}
+	run(t, db, "DROP PROCEDURE request_token")
+	if report := migrate(url); strings.Contains(report, "not ours") {
+		t.Errorf("when it is gone: %s", report)
+	}
+	run(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 1)")
+	if got := answer(t, db, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=1 ") {
+		t.Errorf("then: %s", got)
 	}
 }
 

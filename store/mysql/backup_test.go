@@ -9,23 +9,15 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
 )
 
 // TestABackupUnderLoad dumps a database with mariadb-dump, and restores it into another one.
 func TestABackupUnderLoad(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.MariaDB(t)
-	open := func(dsn string) *mysql.Store {
-		s, err := mysql.Open(t.Context(), dsn, &mysql.Config{SkipArticles: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return s
-	}
+	dsn := migrated.MariaDB(t)
 	run := func(program, dsn string, stdin []byte, options ...string) []byte {
 		u, err := url.Parse(dsn)
 		if err != nil {
@@ -46,16 +38,12 @@ func TestABackupUnderLoad(t *testing.T) {
 		}
 		return out
 	}
-	s := open(dsn)
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	var dump []byte
-	storetest.Backup(t, s, func() {
+	storetest.Backup(t, bare(t, dsn), func() {
 		dump = run("mariadb-dump", dsn, nil, "--single-transaction", "--routines", "--triggers")
 	}, func() store.Store {
 		other := dbtest.MariaDB(t)
 		run("mariadb", other, dump)
-		return open(other)
+		return bare(t, other)
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 	driver1 "github.com/go-sql-driver/mysql"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -74,8 +74,7 @@ func connector(t *testing.T, url string) driver.Connector {
 // doubt where COMMIT was not answered, and it is repeated after a conflict.
 func TestEditsThatBreak(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+	url := migrated.MariaDB(t)
 	b := &breaker{Connector: connector(t, url)}
 	db := sql.OpenDB(b)
 	t.Cleanup(func() { db.Close() })

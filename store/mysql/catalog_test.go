@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
@@ -53,8 +53,8 @@ func userOf(tb testing.TB, db *sql.DB) (user string) {
 // changed makes a version.
 func TestChangesByHandAreVersions(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	db := plain(t, url)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
@@ -70,7 +70,7 @@ func TestChangesByHandAreVersions(t *testing.T) {
 		`START TRANSACTION`,
 		`DELETE FROM headgate_limits`,
 		`ROLLBACK`,
-		`CREATE TABLE compiled AS SELECT * FROM headgate_limits WHERE rule_compiled = rule AND law = 1 AND unit > 0`,
+		`CREATE TEMPORARY TABLE compiled AS SELECT * FROM headgate_limits WHERE rule_compiled = rule AND law = 1 AND unit > 0`,
 		`INSERT INTO headgate_catalog (kind, name, item_key, text) VALUES ('override', 'api', 'bob ', 'gcra 9/s')`,
 		`INSERT INTO headgate_catalog (kind, name, item_key, text) VALUES ('override', 'api', 'bob', 'gcra 8/s')`,
 		`UPDATE headgate_catalog SET until = 5 WHERE item_key = 'bob'`,
@@ -113,7 +113,7 @@ func TestChangesByHandAreVersions(t *testing.T) {
 	if err != nil || got.Version != 10 || len(got.Items) != 5 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if n := answer(t, db, "SELECT COUNT(*) AS n FROM compiled"); n != "n=2" {
+	if n := answer(t, conn, "SELECT COUNT(*) AS n FROM compiled"); n != "n=2" {
 		t.Errorf("the table keeps what limits mean: %s, want 2", n)
 	}
 	refusedByHand(t, s, conn)
@@ -150,8 +150,8 @@ func refusedByHand(t *testing.T, s *mysql.Store, conn *sql.Conn) {
 // An edit waits for somebody who changes rows by hand, and sees what became of it.
 func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	one, two := openAt(t, url), openAt(t, url)
+	url := migrated.MariaDB(t)
+	one, two := bare(t, url), bare(t, url)
 	write := func(s *mysql.Store, base int64, author, text string) error {
 		_, err := s.WriteCatalog(t.Context(), store.Edit{
 			Base: base, Author: author,
@@ -168,18 +168,17 @@ func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 	if err := write(two, 1, "", "gcra 2/s"); err != nil {
 		t.Fatal(err)
 	}
-	tx := begin(t, plain(t, url))
+	db := plain(t, url)
+	tx := begin(t, db)
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "UPDATE headgate_limits SET rule = 'gcra 3/s'"); err != nil {
-		t.Fatal(err)
-	}
-	waits := make(chan error)
-	go func() { waits <- write(one, 2, "alice", "gcra 4/s") }()
-	waitFor(t, url, "headgate_catalog_version")
+	run(t, tx, "UPDATE headgate_limits SET rule = 'gcra 3/s'")
+	written := make(chan error, 1)
+	go func() { written <- write(one, 2, "alice", "gcra 4/s") }()
+	waits(t, db, "headgate_catalog_version WHERE%FOR UPDATE")
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-waits; !errors.Is(err, store.ErrVersion) {
+	if err := await.Receive(t, "the edit that waits", written); !errors.Is(err, store.ErrVersion) {
 		t.Errorf("after a change by hand: %v", err)
 	}
 	want := []string{
@@ -188,7 +187,7 @@ func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 	if got := changesOf(t, one); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	user := userOf(t, plain(t, url))
+	user := userOf(t, db)
 	for i, author := range []string{"alice as " + user, user, user} {
 		if got := versionsOf(t, one)[i].Author; got != author {
 			t.Errorf("version %d is of %q, want %q", i+1, got, author)
@@ -196,31 +195,11 @@ func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 	}
 }
 
-// waitFor waits until a statement has waited for the lock of a row of a table for a second.
-func waitFor(t *testing.T, url, table string) {
-	t.Helper()
-	name := url[strings.LastIndex(url, "/")+1:]
-	db := plain(t, url)
-	for range 6000 {
-		var waiting int
-		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+
-			name+"' AND info LIKE '%"+table+" WHERE%FOR UPDATE' AND time > 0").Scan(&waiting); err != nil {
-			t.Fatal(err)
-		}
-		if waiting > 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("nobody waits")
-}
-
 // TestAFailedEditLeavesNothingBehind has one connection, which changes rows by hand after an edit
 // that was refused, or given up: those make versions.
 func TestAFailedEditLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+	url := migrated.MariaDB(t)
 	db := pool(t, url)
 	db.SetMaxOpenConns(1)
 	s := mysql.New(db, nil)

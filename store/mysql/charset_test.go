@@ -14,6 +14,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -23,19 +25,6 @@ import (
 // taker is a Limiter, or one with an id.
 type taker interface {
 	Take(context.Context, ...headgate.Charge) (headgate.Decision, error)
-}
-
-// charsetServer returns a server that gives all connections a character set of its
-// own, whatever they ask for in their handshake.
-func charsetServer(tb testing.TB, set string, more ...string) string {
-	tb.Helper()
-	s, err := dbtest.StartMariaDB(context.Background(), append(more, "--loose-skip-character-set-client-handshake",
-		"--character-set-server="+set)...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(s.Stop)
-	return s.DSN
 }
 
 // breakouts end a quoted string where a backslash is part of a character, or is
@@ -52,9 +41,8 @@ var breakouts = []string{
 // attack lists cells, entries and limits by names that are no names.
 func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 	t.Helper()
-	if _, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS loot (who TEXT)"); err != nil {
-		t.Fatal(err)
-	}
+	run(t, db, "CREATE TABLE loot (who TEXT)")
+	defer run(t, db, "DROP TABLE loot")
 	for _, b := range breakouts {
 		for _, q := range []store.Query{
 			{Limit: b},
@@ -97,29 +85,47 @@ func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 	}
 }
 
-// TestEveryConnectionIsUTF8 opens stores by URL at servers that think otherwise. Keys,
-// ids and reasons are exact, and nothing breaks out of a quote.
+// TestEveryConnectionIsUTF8 opens stores by URLs with options. Keys, ids and reasons are exact, and nothing breaks out
+// of a quote.
 func TestEveryConnectionIsUTF8(t *testing.T) {
 	t.Parallel()
-	for _, set := range []string{"gbk", "latin1", "utf8mb3", "utf8mb4"} {
+	all := []string{
+		"?charset=utf8mb4&collation=utf8mb4_unicode_ci&interpolateParams=true&multiStatements=false&clientFoundRows=true&" +
+			"sql_mode=%27NO_BACKSLASH_ESCAPES,ANSI_QUOTES,PIPES_AS_CONCAT%27&pool_max_conns=3",
+		"?charset=utf8mb4&collation=utf8mb4_bin",
+		"?collation=utf8mb4_unicode_ci&interpolateParams=true&multiStatements=false&clientFoundRows=true",
+		"?sql_mode=%27NO_BACKSLASH_ESCAPES%27",
+		"?sql_mode=%27ANSI_QUOTES,PIPES_AS_CONCAT%27&pool_max_conns=3",
+	}
+	for _, o := range tier.Pick(all[:1], all, all) {
+		t.Run(o, func(t *testing.T) {
+			url := migrated.MariaDB(t)
+			s := bare(t, url+o)
+			attack(t, s, plain(t, url))
+			storetest.RunKeys(t, s)
+		})
+	}
+}
+
+// isUTF8 opens stores at a server that gives all connections a character set of its own, whatever they ask for in their
+// handshake.
+func isUTF8(t *testing.T, server string) {
+	all := []string{"gbk", "latin1", "utf8mb3"}
+	for _, set := range tier.Pick(all[:1], all, all) {
 		t.Run(set, func(t *testing.T) {
-			t.Parallel()
-			server := charsetServer(t, set)
-			options := []string{""}
-			if set == "utf8mb4" {
-				options = []string{
-					"?charset=utf8mb4&collation=utf8mb4_bin",
-					"?collation=utf8mb4_unicode_ci&interpolateParams=true&multiStatements=false&clientFoundRows=true",
-					"?sql_mode=%27NO_BACKSLASH_ESCAPES%27",
-					"?sql_mode=%27ANSI_QUOTES,PIPES_AS_CONCAT%27&pool_max_conns=3",
-				}
+			root := plain(t, server)
+			for _, name := range []string{"server", "client", "connection", "results"} {
+				global(t, root, "character_set_"+name, "'"+set+"'")
 			}
-			for _, o := range options {
-				url := dbtest.MariaDBAt(t, server)[0]
-				s := openAt(t, url+o)
-				attack(t, s, plain(t, url))
-				storetest.RunKeys(t, s)
+			url := dbtest.MariaDBAt(t, server)[0]
+			var got string
+			err := plain(t, url).QueryRowContext(t.Context(), "SELECT @@character_set_client").Scan(&got)
+			if err != nil || got != set {
+				t.Fatalf("connections have %s, %v", got, err)
 			}
+			s := openAt(t, url)
+			attack(t, s, plain(t, url))
+			storetest.RunKeys(t, s)
 		})
 	}
 }
@@ -145,9 +151,8 @@ func TestACharacterSetOfTheURLIsRefused(t *testing.T) {
 // connections, since only the caller knows what is done with those.
 func TestACallersPoolIsUTF8(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
-	l := func(db *sql.DB) *headgate.Limiter { return headgate.New(mysql.New(db, nil), nil) }
+	url := migrated.MariaDB(t)
+	l := func(db *sql.DB) *headgate.Limiter { return limiter(mysql.New(db, nil)) }
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
 	for _, set := range []string{"gbk", "latin1", "utf8mb3"} {
 		db := pool(t, url, "charset="+set, "interpolateParams=true")
@@ -207,22 +212,20 @@ func TestACallersPoolIsUTF8(t *testing.T) {
 	storetest.RunKeys(t, s)
 }
 
-// TestASQLModeOfTheServerIsRefused: one that gives the text another meaning.
-func TestASQLModeOfTheServerIsRefused(t *testing.T) {
-	t.Parallel()
-	server, err := dbtest.StartMariaDB(t.Context(), "--sql-mode=ORACLE")
-	if err != nil {
+// modeIsRefused has a server whose mode gives the text another meaning.
+func modeIsRefused(t *testing.T, server string) {
+	root := plain(t, server)
+	if _, err := root.ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); number(err) == 1231 {
 		t.Skipf("this server has no such mode: %v", err)
 	}
-	t.Cleanup(server.Stop)
-	url := dbtest.MariaDBAt(t, server.DSN)[0]
+	global(t, root, "sql_mode", "'ORACLE'")
+	url := dbtest.MariaDBAt(t, server)[0]
 	if _, err := mysql.Open(t.Context(), url, nil); !errors.Is(err, store.ErrSetup) ||
 		!strings.Contains(err.Error(), "sql_mode has ORACLE") {
 		t.Errorf("open: %v", err)
 	}
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
-	if _, err := headgate.New(mysql.New(pool(t, url), nil), nil).Take(t.Context(), charge); !errors.Is(
-		err, store.ErrSetup) {
+	if _, err := limiter(mysql.New(pool(t, url), nil)).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("new: %v", err)
 	}
 	s := openAt(t, url+"?sql_mode=%27ANSI%27")
@@ -313,9 +316,9 @@ func TestNoStatementHasArguments(t *testing.T) {
 // sets, and calls it from connections of other ones.
 func TestSchemasInOtherCharacterSets(t *testing.T) {
 	t.Parallel()
-	for _, set := range []string{"gbk", "latin1", "utf8mb3", "ucs2"} {
+	all := []string{"ucs2", "gbk", "latin1", "utf8mb3"}
+	for _, set := range tier.Pick(all[:1], all, all) {
 		t.Run(set, func(t *testing.T) {
-			t.Parallel()
 			url := dbtest.MariaDB(t)
 			name := url[strings.LastIndex(url, "/")+1:]
 			if _, err := plain(t, url).ExecContext(t.Context(), "ALTER DATABASE "+name+" CHARACTER SET "+

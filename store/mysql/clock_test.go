@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
@@ -18,13 +19,15 @@ import (
 
 func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	t.Parallel()
-	decidesAfterTheWait(t, dbtest.MariaDB(t))
+	decidesAfterTheWait(t, migrated.MariaDB(t))
 }
 
 // TestGaleraDecisionThatWaitedReadsTheClockAfterwards runs on a Galera node, where UTC_TIMESTAMP returns the time at
 // which a text of several statements began.
 func TestGaleraDecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
-	decidesAfterTheWait(t, dbtest.Galera(t)[0])
+	url := dbtest.Galera(t)[0]
+	openAt(t, url)
+	decidesAfterTheWait(t, url)
 }
 
 // TestAServerWhoseSYSDATEStandsStillIsRefused: the store could not tell how long a statement has waited.
@@ -53,11 +56,11 @@ func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 
 func TestASweepDuringACommit(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, hold := openAt(t, url), holding(t, url)
+	url := migrated.MariaDB(t)
+	s, hold := bare(t, url), holding(t, url)
 	storetest.RunSweepDuringACommit(t, s, hold)
 	t.Run("through the whole stack", func(t *testing.T) {
-		storetest.RunSweepDuringACommit(t, front.New(s, &front.Config{SweepEvery: -1}), hold)
+		storetest.RunSweepDuringACommit(t, patient(s), hold)
 	})
 }
 
@@ -72,15 +75,22 @@ func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	s := openAt(t, url)
 	storetest.RunSetBack(t, s, holding(t, url), server.ShiftClock)
 	t.Run("through the whole stack", func(t *testing.T) {
-		f := front.New(s, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
-		storetest.RunSetBack(t, f, holding(t, url), server.ShiftClock)
+		storetest.RunSetBack(t, patient(s), holding(t, url), server.ShiftClock)
+	})
+}
+
+// patient is the whole stack over a store, which waits longer than usual.
+func patient(s store.Store) store.Store {
+	return front.New(s, &front.Config{
+		SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute},
+		Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
 	})
 }
 
 func decidesAfterTheWait(t *testing.T, url string) {
 	t.Helper()
 	people := plain(t, url)
-	storetest.RunWaits(t, openAt(t, url), holding(t, url), func(_ context.Context, notation, key string) error {
+	storetest.RunWaits(t, bare(t, url), holding(t, url), func(_ context.Context, notation, key string) error {
 		_, err := call(t, people, "headgate_take", notation, key, "1")
 		return err
 	})

@@ -210,7 +210,8 @@ func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings,
 	var id, seconds int64
 	err := n.db.QueryRowContext(ctx, `SELECT COALESCE(MAX(trx_mysql_thread_id), 0),
 		COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())), 0) FROM information_schema.innodb_trx
-		WHERE trx_started < NOW() - INTERVAL 60 SECOND AND trx_mysql_thread_id <> CONNECTION_ID()`).Scan(&id, &seconds)
+		WHERE trx_started < NOW() - INTERVAL `+strconv.FormatInt(int64(cmp.Or(s.old, time.Minute)/time.Second), 10)+
+		` SECOND AND trx_mysql_thread_id <> CONNECTION_ID()`).Scan(&id, &seconds)
 	switch err := classifyOr(err); {
 	case errors.Is(err, store.ErrSetup):
 		f.Add(store.Note, "transactions", "this user may not see the transactions of "+of,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
@@ -22,15 +23,9 @@ var numbers = func() string {
 		" b, " + digits + " c, " + digits + " d, (SELECT 0 AS n UNION ALL SELECT 1) e) s WHERE seq <= 10001"
 }()
 
-// TestDoctor plants what may be wrong with a server of its own, one thing after the other.
-func TestDoctor(t *testing.T) {
-	t.Parallel()
-	server, err := dbtest.StartMariaDB(t.Context(), "--max-connections=100", "--log-bin=log") // never that of the environment
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	url := dbtest.MariaDBAt(t, server.DSN)[0]
+// findsWhatIsWrong plants what may be wrong with a server, one thing after the other.
+func findsWhatIsWrong(t *testing.T, server string) {
+	url := dbtest.MariaDBAt(t, server)[0]
 	s, err := mysql.Open(t.Context(), url, &mysql.Config{SkipArticles: true})
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +42,8 @@ func TestDoctor(t *testing.T) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	exec("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
-	exec("SET GLOBAL sync_binlog = 1")
+	global(t, db, "innodb_flush_log_at_trx_commit", "1")
+	global(t, db, "sync_binlog", "1")
 	storetest.FindsNothing(t, s)
 	idsRemembered := `INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at)
 		SELECT 'ids', seq, 1, 1, 1, 1 ` + numbers
@@ -99,15 +94,24 @@ func TestDoctor(t *testing.T) {
 	if _, err := forgotten.ExecContext(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
-	began := time.Now()
 	storetest.Finds(t, s, store.Fine, "transactions", "")
-	exec("CREATE USER limited")
+	mysql.OldTransactions(s, -time.Hour)
+	last := serverClock(t, db)
+	await.Until(t, "the server to list transactions anew, which it does when nobody has asked for 100 ms", func() bool {
+		return serverClock(t, db) > last+200_000
+	})
+	storetest.Finds(t, s, store.Wrong, "transactions", "KILL")
+	if err := forgotten.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	mysql.OldTransactions(s, 0)
+	newUser(t, db, "limited", "")
 	exec("GRANT ALL ON *.* TO limited")
 	exec("REVOKE PROCESS ON *.* FROM limited")
 	limited := openAt(t, strings.Replace(url, "root@", "limited@", 1))
 	storetest.Finds(t, limited, store.Note, "transactions", "GRANT PROCESS")
 	_, database, _ := strings.Cut(strings.TrimPrefix(url, "mysql://"), "/")
-	exec("CREATE USER nobody")
+	newUser(t, db, "nobody", "")
 	exec("GRANT CREATE ON " + database + ".* TO nobody")
 	nobody, err := mysql.Open(t.Context(), strings.Replace(url, "root@", "nobody@", 1), nil)
 	if err != nil {
@@ -137,8 +141,6 @@ func TestDoctor(t *testing.T) {
 		storetest.Finds(t, both, store.Wrong, "node", "remove it from the URL")
 		storetest.FindsNothing(t, both, "node") // and the other one is examined
 	}
-	time.Sleep(time.Until(began.Add(61 * time.Second)))
-	storetest.Finds(t, s, store.Wrong, "transactions", "KILL")
 }
 
 // TestGaleraDoctor plants what may be wrong with a cluster.
@@ -165,7 +167,7 @@ func TestGaleraDoctor(t *testing.T) {
 	g.Kill(0)
 	storetest.Finds(t, all, store.Wrong, "node", "have it join the others")
 	// The others take it for a member at first.
-	eventually(t, "a cluster of two", func() bool {
+	await.Until(t, "a cluster of two", func() bool {
 		n, err := dbtest.MariaDBCount(g.Servers()[1], "SHOW GLOBAL STATUS LIKE 'wsrep_cluster_size'")
 		return err == nil && n == 2
 	})
@@ -199,19 +201,9 @@ func TestGroupReplicationDoctor(t *testing.T) {
 	storetest.FindsNothing(t, all, "durability")
 	g.Kill(1)
 	storetest.Finds(t, all, store.Wrong, "node", "have it join the others")
-	eventually(t, "a group of two", func() bool {
+	await.Until(t, "a group of two", func() bool {
 		n, err := dbtest.MariaDBCount(g.Servers()[0], "SELECT 'members', COUNT(*) FROM performance_schema.replication_group_members")
 		return err == nil && n == 2
 	})
 	storetest.Finds(t, openAt(t, oneURL([]string{urls[0], urls[2]})), store.Wrong, "cluster", "a third member")
-}
-
-// eventually waits for up to half a minute until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it does not become %s", what)
-		}
-	}
 }

@@ -2,9 +2,7 @@ package mysql_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -109,46 +108,22 @@ func TestErrorsOfCommitAndBefore(t *testing.T) {
 // before its COMMIT, so what is known is that nothing was done.
 func TestAKilledStatementChargesNothing(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
+	url := dbtest.MariaDBAt(t, ownServer(t))[0]
 	openAt(t, url)
 	db := pool(t, url)
-	l := headgate.New(mysql.New(db, nil), nil)
+	l := limiter(mysql.New(db, nil))
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := plain(t, url).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "UPDATE headgate_cells SET reason = reason"); err != nil {
-		t.Fatal(err)
-	}
-	failed := make(chan error)
+	tx := begin(t, plain(t, url))
+	run(t, tx, "UPDATE headgate_cells SET reason = reason")
+	failed := make(chan error, 1)
 	go func() {
 		_, err := l.Take(context.Background(), charge)
 		failed <- err
 	}()
-	name := url[strings.LastIndex(url, "/")+1:]
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		var id int64
-		err := db.QueryRowContext(t.Context(),
-			"SELECT id FROM information_schema.processlist WHERE db = ? AND info LIKE 'INSERT INTO headgate_cells%'",
-			name).Scan(&id)
-		if err == nil {
-			if _, err := db.ExecContext(t.Context(), fmt.Sprint("KILL QUERY ", id)); err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
-		if !errors.Is(err, sql.ErrNoRows) || time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-	if err := <-failed; !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
-		t.Errorf("killed: %v", err)
-	}
+	killed(t, db, "INSERT INTO headgate_cells", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +135,7 @@ func TestAKilledStatementChargesNothing(t *testing.T) {
 // TestModesThatChangeTheTextAreRefused, also where one is set later: nothing is charged.
 func TestModesThatChangeTheTextAreRefused(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+	url := migrated.MariaDB(t)
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
 	if _, err := plain(t, url).ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); err != nil {
 		var my *driver.MySQLError
@@ -190,7 +164,7 @@ func TestModesThatChangeTheTextAreRefused(t *testing.T) {
 
 	db := pool(t, url)
 	db.SetMaxOpenConns(1)
-	l := headgate.New(mysql.New(db, nil), nil)
+	l := limiter(mysql.New(db, nil))
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store"
 )
 
@@ -21,25 +21,15 @@ func TestAnEventSweeps(t *testing.T) {
 	}
 	event := strings.Replace(regexp.MustCompile(`(?m)^CREATE EVENT .*$`).FindString(string(page)), "1 MINUTE",
 		"1 SECOND", 1)
-	server, err := dbtest.StartMariaDB(t.Context(), "--event-scheduler=ON")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	url := dbtest.MariaDBAt(t, server.DSN)[0]
+	url := dbtest.MariaDBAt(t, ownServer(t))[0]
 	s := openAt(t, url)
 	execute(t, session(t, url), "CALL headgate_take('token-bucket 1000/s', 'gone', 1); CALL "+
 		"headgate_take('token-bucket 1/1h', 'stays', 1); "+event)
-	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+	await.Until(t, "the event to sweep", func() bool {
 		cells, _, err := s.Cells(t.Context(), store.Query{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(cells) == 1 && cells[0].Key == "stays" {
-			return
-		}
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("left are %+v", cells)
-		}
-	}
+		return len(cells) == 1 && cells[0].Key == "stays"
+	})
 }

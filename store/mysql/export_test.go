@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -115,6 +116,9 @@ func (s *Store) BeACluster() { s.group.Store(true) }
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
 	return s.removeLocked(ctx, s.pick(0), now, cells, deadCells)
 }
+
+// OldTransactions has a store find transactions from an age on.
+func OldTransactions(s *Store, age time.Duration) { s.old = age }
 
 // AsGalera makes a store take its server for a node of a Galera cluster.
 func AsGalera(s *Store) { s.galera.Store(true) }

@@ -5,10 +5,13 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -112,11 +115,11 @@ func TestExtendByCallIsThatOfGo(t *testing.T) {
 		"fixed-window 50/30d", "token-bucket 1/30d burst 40", "sliding-log 35/30d", "sliding-window 45/30d",
 		"gcra 1/30d burst 25",
 	}
-	seed := rand.Uint64()
+	seed := tier.Seed()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	extended, refused := 0, 0
-	for round := range 60 {
+	for round := range tier.Pick(30, 60, 500) {
 		id := fmt.Sprint("id ", round)
 		some := rng.Perm(len(rules))[:1+rng.IntN(3)]
 		calls := func(verb law.Verb, procedure, column, side string, units []int64) string {
@@ -194,8 +197,8 @@ func TestExtendByCallIsThatOfGo(t *testing.T) {
 // where the statement that knows of no extension fails: what was charged before stays, and the batch charges once.
 func TestExtendedRequestsAreSettledInTheCallersTransaction(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), pool(t, url)
+	url := migrated.MariaDB(t)
+	s, db := bare(t, url), pool(t, url)
 	op := takeOne("l", "k", hourly)
 	op.ID, op.TTL = "id", 3_600_000_000
 	apply(t, s, op)
@@ -226,5 +229,31 @@ func TestExtendedRequestsAreSettledInTheCallersTransaction(t *testing.T) {
 		if out := apply(t, s, check)[0]; out.Used != used+1000 {
 			t.Errorf("%s: %+v, want %d credits in use before", key, out, used)
 		}
+	}
+}
+
+// TestOneOfManyRequestsOfAnIDCharges lets eight callers send the same request of several charges.
+func TestOneOfManyRequestsOfAnIDCharges(t *testing.T) {
+	t.Parallel()
+	db, _ := client(t)
+	asked := charges("fixed-window 10/30d", "a", "2", "sliding-log 10/30d", "b", "3")
+	var charged atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			switch got := answers(t, db, "allowed replayed", "CALL headgate_take_all_once('i', ?, 0)", asked); got {
+			case "1 0, 1 0":
+				charged.Add(1)
+			case "1 1, 1 1":
+			default:
+				t.Error(got)
+			}
+		})
+	}
+	wg.Wait()
+	left := answers(t, db, "remaining", "CALL headgate_take_all(?)",
+		charges("fixed-window 10/30d", "a", "1", "sliding-log 10/30d", "b", "1"))
+	if charged.Load() != 1 || left != "7, 6" {
+		t.Errorf("%d were charged, then %s are left", charged.Load(), left)
 	}
 }

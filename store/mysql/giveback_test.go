@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -41,8 +42,8 @@ func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 // beside charges of others.
 func TestAReturnMakesNoCell(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), pool(t, url)
+	url := migrated.MariaDB(t)
+	s, db := bare(t, url), pool(t, url)
 	rows := func() (n int) {
 		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
 			t.Fatal(err)
@@ -77,8 +78,8 @@ func TestAReturnMakesNoCell(t *testing.T) {
 // the tables is older than the charge.
 func TestInTxGivesBackWhatWasChargedSinceItBegan(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), pool(t, url)
+	url := migrated.MariaDB(t)
+	s, db := bare(t, url), pool(t, url)
 	tx := begin(t, db)
 	var n int
 	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
@@ -98,8 +99,8 @@ func TestInTxGivesBackWhatWasChargedSinceItBegan(t *testing.T) {
 // that others make and reset: what is in use in the end is what was kept.
 func TestReturnsUnderLoad(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	returnsUnderLoad(t, s, s)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -22,8 +23,7 @@ import (
 func userWith(t *testing.T, s *mysql.Store, url string, role store.Role) (name, as string) {
 	t.Helper()
 	name = string(role) + strings.TrimPrefix(url[strings.LastIndex(url, "/")+1:], "headgate_test")
-	execute(t, session(t, url), "CREATE USER '"+name+"' IDENTIFIED BY 'right'")
-	t.Cleanup(func() { execute(t, session(t, url), "DROP USER '"+name+"'") })
+	newUser(t, plain(t, url), name, "right")
 	if lines, err := s.Grant(t.Context(), role, name); err != nil || len(lines) == 0 {
 		t.Fatalf("%q, %v", lines, err)
 	}
@@ -76,8 +76,8 @@ var asked = []struct{ text, want string }{
 // else.
 func TestRoleApp(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	roleLimits(t, s)
 	root := session(t, url)
 	execute(t, root, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 1, 3600); "+
@@ -174,8 +174,8 @@ func refusedForApp(t *testing.T, app *sql.Conn, revision string) {
 // TestRoleService does as a user with the role service what servers, the command and programs do.
 func TestRoleService(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	name, as := userWith(t, s, url, store.RoleService)
 	service := bare(t, as)
 	roleLimits(t, service)
@@ -238,8 +238,8 @@ func TestRoleService(t *testing.T) {
 // TestGrantRefuses users and roles that are not there.
 func TestGrantRefuses(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	for _, tt := range []struct {
 		role store.Role
 		user string

@@ -2,7 +2,6 @@ package mysql_test
 
 import (
 	"cmp"
-	"context"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
@@ -11,7 +10,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -177,7 +178,7 @@ func TestEveryProcedureKnowsOverrides(t *testing.T) {
 func TestSQLAgreesWithTheCatalogue(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
-	seed := rand.Uint64()
+	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	text := func(most int) (text string) {
 		for range rng.IntN(most + 1) {
@@ -185,7 +186,7 @@ func TestSQLAgreesWithTheCatalogue(t *testing.T) {
 		}
 		return text
 	}
-	for round := range 20 {
+	for round := range tier.Pick(8, 20, 100) {
 		now := clockOf(t, s)
 		edit := map[store.Item]store.Item{}
 		add := func(i store.Item) {
@@ -276,7 +277,7 @@ func compareWithGo(t *testing.T, db *sql.DB, s *mysql.Store, items map[store.Ite
 // decideBy asks in Go, at the store's clock.
 func decideBy(t *testing.T, names headgate.Names, s store.Store, name, key string) headgate.Decision {
 	t.Helper()
-	d, err := headgate.New(s, &headgate.Config{Names: names}).Check(t.Context(),
+	d, err := headgate.New(s, &headgate.Config{Names: names, Timeout: time.Minute}).Check(t.Context(),
 		headgate.Charge{Limit: headgate.MustNamed(name), Key: key})
 	if err != nil {
 		t.Fatal(err)
@@ -284,72 +285,64 @@ func decideBy(t *testing.T, names headgate.Names, s store.Store, name, key strin
 	return d
 }
 
-// soonOver gives a key an override that ends in a second, or later where the machine pauses, and charges the
-// key by it. It returns when the override ends.
-func soonOver(t *testing.T, s *mysql.Store, url string) (until int64) {
-	t.Helper()
-	conn, db := session(t, url), plain(t, url)
-	for _, life := range []int64{1_000_000, 5_000_000, 20_000_000} {
-		until = clockOf(t, s) + life
-		define(t, s, store.Item{Name: "api", Text: "fixed-window 5/30d"},
-			store.Item{Kind: store.KindOverride, Name: "api", Key: "k", Text: "fixed-window 900/30d", Until: until})
-		execute(t, conn, "DELETE FROM headgate_cells; DELETE FROM headgate_admissions")
-		d, err := call(t, db, "headgate_take", "api", "k", "5")
-		if err != nil || d.allowed != 1 {
-			t.Fatalf("before: %+v, %v", d, err)
-		}
-		if d.remaining == 895 {
-			return until
-		}
-		t.Logf("with %d us to go: %+v", life, d)
-	}
-	t.Fatal("the override never held")
-	return 0
-}
-
-// TestAnOverrideEndsByTheStoresClock has a call wait for a key's lock until after the end of its
-// override: it is decided by the limit.
-func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
+// TestCallsThatWaitUntilAnOverrideEnds have to wait for the locks of their keys until after the end of overrides: they
+// are decided by the limits, for all their charges.
+func TestCallsThatWaitUntilAnOverrideEnds(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
-	db := plain(t, url)
-	calls := map[string]string{
-		"headgate_take":      "CALL headgate_take('api', 'k', 1)",
-		"headgate_take_once": "CALL headgate_take_once('id', 'api', 'k', 1, 0)",
-		"headgate_reserve":   "CALL headgate_reserve('api', 'k', 1, 10, 'other', 0)",
+	db, s := client(t)
+	calls := []struct{ key, columns, call, want string }{
+		{"take", "allowed", "take('user', 'take', 1)", "0"},
+		{"once", "allowed", "take_once('id', 'user', 'once', 1, 0)", "0"},
+		{"reserve", "allowed", "reserve('user', 'reserve', 1, 10, 'other', 0)", "0"},
+		{"up to", "capacity accepted", "take_up_to('user', 'up to', 1)", "5 0.000000"},
+		{
+			"all", "allowed capacity remaining",
+			"take_all('" + charges("user", "all", "1", "org", "all", "1", "user", "all", "1") + "')",
+			"0 5 0, 0 20 20, 0 5 0",
+		},
+		{
+			"reserve all", "allowed capacity remaining",
+			"reserve_all('" + charges("user", "reserve all", "1", "org", "reserve all", "1") + "', 60, NULL, 0)",
+			"0 5 0, 0 20 20",
+		},
 	}
-	for name, text := range calls {
-		until := soonOver(t, s, url)
-		tx := begin(t, db)
-		if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM headgate_cells FOR UPDATE"); err != nil {
-			t.Fatal(err)
+	define(t, s, store.Item{Name: "user", Text: "fixed-window 5/30d"},
+		store.Item{Name: "org", Text: "fixed-window 20/30d"})
+	override := func(life time.Duration) (until int64) {
+		until = clockOf(t, s) + life.Microseconds()
+		var items []store.Item
+		for _, c := range calls {
+			items = append(items, store.Item{
+				Kind: store.KindOverride, Name: "user", Key: c.key, Text: "fixed-window 900/30d", Until: until,
+			})
 		}
-		answered := make(chan string)
-		go func() {
-			var allowed int
-			rows, err := db.QueryContext(context.Background(), text)
-			if err == nil {
-				defer rows.Close()
-				columns, _ := rows.Columns()
-				values := make([]any, len(columns))
-				values[0] = &allowed
-				for i := range values[1:] {
-					values[i+1] = new(sql.RawBytes)
-				}
-				rows.Next()
-				err = cmp.Or(rows.Scan(values...), rows.Err())
-			}
-			answered <- fmt.Sprint(allowed, err)
-		}()
-		time.Sleep(time.Until(time.UnixMicro(until)) + 300*time.Millisecond)
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
+		define(t, s, items...)
+		return until
+	}
+	override(time.Hour)
+	for _, c := range calls {
+		if d, err := call(t, db, "headgate_take", "user", c.key, "5"); err != nil || d.remaining != 895 {
+			t.Fatalf("%s: while the override holds: %+v, %v", c.key, d, err)
 		}
-		if got := <-answered; got != "0 <nil>" {
-			t.Errorf("%s after the end: %s, want a refusal by the limit", name, got)
+	}
+	tx := begin(t, db)
+	run(t, tx, "UPDATE headgate_cells SET reason = 'held'")
+	// Long enough for the calls to find the overrides. A call that comes later is decided by the limits, too.
+	until := override(500 * time.Millisecond)
+	answered := make([]chan string, len(calls))
+	for i, c := range calls {
+		answered[i] = make(chan string, 1)
+		go func() { answered[i] <- answers(t, db, c.columns, "CALL headgate_"+c.call) }()
+	}
+	await.Until(t, "the overrides to end", func() bool { return serverClock(t, db) > until })
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range calls {
+		if got := await.Receive(t, c.call, answered[i]); got != c.want {
+			t.Errorf("%s after the end: %s, want %s", c.call, got, c.want)
 		}
-		if d, err := call(t, db, "headgate_check", "api", "k", "1"); err != nil || d.allowed != 0 {
+		if d, err := call(t, db, "headgate_check", "user", c.key, "1"); err != nil || d.allowed != 0 {
 			t.Errorf("headgate_check after the end: %+v, %v", d, err)
 		}
 	}
@@ -359,8 +352,8 @@ func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
 // of items there are.
 func TestKindsAreKept(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	conn := session(t, url)
 	expect := func(want string) {
 		t.Helper()

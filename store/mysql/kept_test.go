@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -22,8 +22,8 @@ func catalogue(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
 // TestZonesAreLimits makes, changes and removes zones of check_velocity.
 func TestZonesAreLimits(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	conn := session(t, url)
 	execute(t, conn, "INSERT INTO headgate_zones (id, description, rate, window_seconds) "+
 		"VALUES (1, 'log-ins', 1, 3600), (2, '', 5, 60)")
@@ -65,8 +65,8 @@ func TestZonesAreLimits(t *testing.T) {
 // a part of a name.
 func TestBucketsAreLimits(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	conn := session(t, url)
 	long := strings.Repeat("x", 57)
 	execute(t, conn, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES "+
@@ -113,7 +113,7 @@ func TestBucketsAreLimits(t *testing.T) {
 // keptElsewhere tries to change a limit that another table defines, by hand and by the driver.
 func keptElsewhere(t *testing.T, url, name, says string) {
 	t.Helper()
-	conn, s := session(t, url), openAt(t, url)
+	conn, s := session(t, url), bare(t, url)
 	n := len(versionsOf(t, s))
 	for _, text := range []string{
 		"UPDATE headgate_limits SET rule = 'gcra 1/s' WHERE name = '" + name + "'",
@@ -146,8 +146,8 @@ func keptElsewhere(t *testing.T, url, name, says string) {
 // TestZonesOfBeforeBecomeLimits migrates a database with zones and buckets, which has no triggers.
 func TestZonesOfBeforeBecomeLimits(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	conn := session(t, url)
 	for _, trigger := range triggerNames {
 		execute(t, conn, "DROP TRIGGER "+trigger)

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
@@ -50,10 +51,10 @@ func millionths(credits, unit int64) string {
 // times since: as a check tells it, for limits by name and by notation.
 func TestLevelsAreAsOfNow(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	conn := session(t, url)
-	seed := rand.Uint64()
+	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // a TIMESTAMP ends in 2038
 	for i, rule := range []string{
@@ -68,7 +69,7 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 		name := fmt.Sprint("limit-", i)
 		storetest.Define(t, s, store.Item{Name: name, Text: limit.String()})
 		p := limit.Params()
-		for range 12 {
+		for range tier.Pick(3, 12, 50) {
 			cell := law.Cell{Limit: []string{name, limit.String()}[rng.IntN(2)], Key: fmt.Sprint(rng.Uint32())}
 			op := law.Op{Verb: law.Take, Cell: cell, Params: p, Count: 1, Now: t0 + rng.Int64N(p.Step)}
 			if p.Anchor == law.Calendar {
@@ -94,8 +95,8 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 // TestLevelsOfUnknownLimitsAreNeverTooLow has limits that a file knows and SQL does not.
 func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	conn := session(t, url)
 	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro()
 	for _, rule := range []string{
@@ -130,28 +131,33 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	}
 }
 
-// TestTheViewShowsLevelsAsOfNow waits for a bucket to drain.
+// TestTheViewShowsLevelsAsOfNow goes by the time that a call has decided for.
 func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 	t.Parallel()
-	db, _ := client(t)
-	used := func() (n float64) {
-		t.Helper()
-		if err := db.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE `key` = 'a'").Scan(
-			&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	if _, err := call(t, db, "headgate_take", "token-bucket 10/s burst 10", "a", "10"); err != nil {
+	url := migrated.MariaDB(t)
+	conn := session(t, url)
+	taken, err := call(t, plain(t, url), "headgate_take", "token-bucket 10/s burst 10", "a", "10")
+	if err != nil {
 		t.Fatal(err)
 	}
-	first := used()
-	time.Sleep(300 * time.Millisecond)
-	if second := used(); second > max(0, first-2.9) || first > 10 {
-		t.Errorf("%v are in use, and %v 300 ms later", first, second)
+	cell := law.Cell{Limit: taken.limit, Key: "a"}
+	for _, tt := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "10.000000"}, {300 * time.Millisecond, "7.000000"}, {time.Second, "0.000000"}, {time.Hour, "0.000000"}} {
+		if got := level(t, conn, cell, taken.at.Add(tt.after).UnixMicro()); got != tt.want {
+			t.Errorf("%v later %s are in use, want %s", tt.after, got, tt.want)
+		}
 	}
-	time.Sleep(800 * time.Millisecond)
-	if last := used(); last != 0 {
-		t.Errorf("%v are in use after a second", last)
+	// It is the clock of now where the session has no other.
+	run(t, conn, "SET SESSION timestamp = DEFAULT")
+	var used float64
+	now := serverClock(t, plain(t, url))
+	err = conn.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE `key` = 'a'").Scan(&used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := max(0, 10-10*time.UnixMicro(now).Sub(taken.at).Seconds()); used > most+1e-6 {
+		t.Errorf("%v are in use, want %v at most", used, most)
 	}
 }

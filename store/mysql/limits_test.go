@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -14,12 +15,7 @@ import (
 // TestLimitsThatCannotBeUsedAreTold has a server without time zone tables.
 func TestLimitsThatCannotBeUsedAreTold(t *testing.T) {
 	t.Parallel()
-	server, err := dbtest.StartMariaDB(t.Context(), "--skip-log-bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
-	url := dbtest.MariaDBAt(t, server.DSN)[0]
+	url := dbtest.MariaDBAt(t, ownServer(t))[0]
 	s := openAt(t, url)
 	db := plain(t, url)
 	storetest.Define(t, s, store.Item{Name: "kept", Text: "token-bucket 1/s"},
@@ -70,8 +66,7 @@ func TestLimitsThatCannotBeUsedAreTold(t *testing.T) {
 // TestTheTableRefusesWhatIsNoLimit: and takes whatever is one.
 func TestTheTableRefusesWhatIsNoLimit(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+	url := migrated.MariaDB(t)
 	db := plain(t, url)
 	golden, err := os.ReadFile("../../testdata/notations.golden")
 	if err != nil {

@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -40,61 +44,55 @@ func levelOf(t *testing.T, db *sql.DB) (level int64) {
 }
 
 // knowsReturning reports whether the server decides lone charges by one statement.
-func knowsReturning(t *testing.T, db *sql.DB) bool {
-	t.Helper()
+func knowsReturning(tb testing.TB, db *sql.DB) bool {
+	tb.Helper()
 	var version string
-	if err := db.QueryRowContext(t.Context(), "SELECT VERSION()").Scan(&version); err != nil {
-		t.Fatal(err)
+	if err := db.QueryRowContext(tb.Context(), "SELECT VERSION()").Scan(&version); err != nil {
+		tb.Fatal(err)
 	}
 	return strings.Contains(version, "MariaDB")
 }
 
-// killed kills the statement that looks like a pattern, once it is there, and checks that its
-// error says that nothing was done.
-func killed(t *testing.T, db *sql.DB, like string, failed <-chan error) {
+// killed kills the statement that has a text in it, once it waits, and checks that its error says that nothing was
+// done.
+func killed(t *testing.T, db *sql.DB, text string, failed <-chan error) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		var id int64
-		err := db.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND "+
-			"info LIKE '"+like+"' AND id <> CONNECTION_ID()").Scan(&id)
-		if err == nil {
-			if _, err := db.ExecContext(t.Context(), fmt.Sprint("KILL QUERY ", id)); err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
-		if !errors.Is(err, sql.ErrNoRows) || time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	waits(t, db, text)
+	var id int64
+	if err := db.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND "+
+		"info LIKE ? AND id <> CONNECTION_ID()", "%"+text+"%").Scan(&id); err != nil {
+		t.Fatal(err)
 	}
-	if err := <-failed; !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+	run(t, db, fmt.Sprint("KILL QUERY ", id))
+	if err := await.Receive(t, "the statement that was killed", failed); !errors.Is(err, store.ErrUnavailable) ||
+		errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("killed: %v", err)
 	}
+}
+
+// killable opens a store on a server on which a test may kill statements.
+func killable(t *testing.T) (*mysql.Store, *sql.DB) {
+	t.Helper()
+	url := dbtest.MariaDBAt(t, ownServer(t))[0]
+	return openAt(t, url), plain(t, url)
 }
 
 // TestALoneChargeKilledWhileItWaits kills one that waits for its row: nothing was done, and
 // that is what is said.
 func TestALoneChargeKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), plain(t, url)
+	s, db := killable(t)
 	if _, err := takeLone(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "UPDATE headgate_cells SET reason = reason"); err != nil {
-		t.Fatal(err)
-	}
-	failed := make(chan error)
+	tx := begin(t, db)
+	run(t, tx, "UPDATE headgate_cells SET reason = reason")
+	failed := make(chan error, 1)
 	go func() {
 		_, err := takeLone(context.Background(), s)
 		failed <- err
 	}()
-	killed(t, db, "INSERT INTO headgate_cells%", failed)
+	killed(t, db, "INSERT INTO headgate_cells", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,49 +101,67 @@ func TestALoneChargeKilledWhileItWaits(t *testing.T) {
 	}
 }
 
+// kills has four callers ask while all statements are killed, until some requests were answered and some were killed.
+// ask is called with a new number each time. It returns how many requests were answered, and of how many it is not
+// known whether they were charged. No other error may come.
+func kills(t *testing.T, db *sql.DB, ask func(ctx context.Context, n int64) error) (answered, unknown int64) {
+	t.Helper()
+	want := tier.Pick(int64(25), 200, 1000)
+	var count struct{ asked, answered, unknown, nothing atomic.Int64 }
+	enough := func() bool {
+		return count.answered.Load() >= want && count.unknown.Load()+count.nothing.Load() >= want || t.Failed()
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for !enough() {
+				// MySQL leaves some texts of several statements without an answer.
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+				err := ask(ctx, count.asked.Add(1))
+				cancel()
+				switch {
+				case err == nil:
+					count.answered.Add(1)
+				case errors.Is(err, store.ErrUnknownOutcome):
+					count.unknown.Add(1)
+				case errors.Is(err, store.ErrUnavailable):
+					count.nothing.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	for !enough() && ctx.Err() == nil {
+		killAll(ctx, db)
+	}
+	if !enough() {
+		t.Error("not enough of them were answered and killed")
+	}
+	wg.Wait()
+	t.Logf("%d answered, %d not known, %d not done", count.answered.Load(), count.unknown.Load(), count.nothing.Load())
+	return count.answered.Load(), count.unknown.Load()
+}
+
 // TestLoneChargesKilledAtAnyTime kills statements without end: all that was granted is
 // charged, and nothing more than that and what is not known.
 func TestLoneChargesKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), plain(t, url)
+	s, db := killable(t)
 	if _, err := takeLone(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
-	defer stop()
-	var mu sync.Mutex
-	granted, unknown, nothing := int64(1), int64(0), 0
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				// MySQL leaves some texts of several statements without an answer.
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				out, err := takeLone(ctx, s)
-				cancel()
-				mu.Lock()
-				switch {
-				case err == nil:
-					granted += out.Granted
-				case errors.Is(err, store.ErrUnknownOutcome):
-					unknown++
-				case errors.Is(err, store.ErrUnavailable):
-					nothing++
-				default:
-					t.Error(err)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	for ctx.Err() == nil {
-		killAll(ctx, db)
-	}
-	wg.Wait()
-	t.Logf("%d granted, %d not known, %d not done", granted, unknown, nothing)
-	if level := levelOf(t, db); level < granted || level > granted+unknown {
-		t.Errorf("the level is %d after %d granted and %d not known", level, granted, unknown)
+	granted, unknown := kills(t, db, func(ctx context.Context, _ int64) error {
+		out, err := takeLone(ctx, s)
+		if err == nil && out.Granted != 1 {
+			err = fmt.Errorf("granted %d", out.Granted)
+		}
+		return err
+	})
+	if level := levelOf(t, db); level < granted+1 || level > granted+1+unknown {
+		t.Errorf("the level is %d after %d granted and %d not known", level, granted+1, unknown)
 	}
 }
 
@@ -175,7 +191,7 @@ func killAll(ctx context.Context, db *sql.DB) {
 // TestALoneChargeWhoseAnswerIsLost may have been charged, and is not asked for again.
 func TestALoneChargeWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
+	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	proxy, db := dbtest.Swallow(t, host), plain(t, url)
 	s := openAt(t, "mysql://root@"+proxy.Addr+"/"+name)
@@ -187,9 +203,7 @@ func TestALoneChargeWhoseAnswerIsLost(t *testing.T) {
 		t.Errorf("lost: %v", err)
 	}
 	proxy.Lose(false)
-	for deadline := time.Now().Add(time.Minute); levelOf(t, db) < 2 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, "the charge", func() bool { return levelOf(t, db) == 2 })
 	out, err := takeLone(t.Context(), s)
 	if err != nil || out.Used != 3 {
 		t.Errorf("then: %+v, %v; want three charges", out, err)
@@ -199,8 +213,7 @@ func TestALoneChargeWhoseAnswerIsLost(t *testing.T) {
 // TestALoneChargeIsCommittedWhateverTheSession: a URL may set variables of it.
 func TestALoneChargeIsCommittedWhateverTheSession(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+	url := migrated.MariaDB(t)
 	headgateOf := func(option string) *headgate.Limiter {
 		s, err := mysql.Open(t.Context(), url+"?"+option, nil)
 		if err != nil {

@@ -2,19 +2,23 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"testing"
 
+	driver "github.com/go-sql-driver/mysql"
+
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store/mysql"
 )
 
 // TestMigrationsBesideKills migrates databases while KILL QUERY ends statements in another
 // one. On MariaDB that interrupts what reads information_schema.triggers in any database.
 func TestMigrationsBesideKills(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	busy, db := openAt(t, url), plain(t, url)
+	busy, db := killable(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	for range 4 {
@@ -32,7 +36,7 @@ func TestMigrationsBesideKills(t *testing.T) {
 		}
 	}()
 	for range 8 {
-		s, err := mysql.Open(t.Context(), dbtest.MariaDB(t), nil)
+		s, err := mysql.Open(t.Context(), dbtest.MariaDBAt(t, ownServer(t))[0], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,5 +51,25 @@ func TestMigrationsBesideKills(t *testing.T) {
 	cancel()
 	for range 5 {
 		<-done
+	}
+}
+
+// TestAMigrationThatIsInterrupted goes on where it was interrupted.
+func TestAMigrationThatIsInterrupted(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	b := &breaker{
+		Connector: connector(t, url), like: "INSERT IGNORE INTO headgate_schema_version",
+		err: &driver.MySQLError{Number: 1317, Message: "Query execution was interrupted"},
+	}
+	db := sql.OpenDB(b)
+	t.Cleanup(func() { db.Close() })
+	report, err := mysql.New(db, nil).Migrate(t.Context())
+	if all := strings.Join(report, "; "); err != nil || b.like != "" ||
+		!strings.Contains(all, "applied tables/001_cells.sql") || !strings.Contains(all, "installed the procedures") {
+		t.Errorf("%q, %v", report, err)
+	}
+	if report, err := bare(t, url).Migrate(t.Context()); err != nil || !strings.Contains(report[0], "nothing to do") {
+		t.Errorf("again: %q, %v", report, err)
 	}
 }

@@ -85,6 +85,7 @@ type Store struct {
 	log     *slog.Logger
 	life    context.Context // ends with Close
 	end     context.CancelFunc
+	old     time.Duration // from which age on Examine tells of a transaction; 0: a minute
 }
 
 // sweeper remembers where a sweep ended, so that what cannot be removed yet is

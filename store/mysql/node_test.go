@@ -16,79 +16,49 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// appServers starts servers with a database app, and an account app that may do
-// anything there and nothing else. It returns their URLs.
-func appServers(t *testing.T, n int) (urls []string) {
-	t.Helper()
-	for range n {
-		server, err := dbtest.StartMariaDB(t.Context(), "--log-bin")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(server.Stop)
-		url := server.DSN + "app"
-		db := plain(t, server.DSN)
-		for _, statement := range []string{
-			"CREATE DATABASE app", "CREATE USER app", "SET GLOBAL log_bin_trust_function_creators = ON",
-			"GRANT ALL ON app.* TO app",
-		} {
-			if _, err := db.ExecContext(t.Context(), statement); err != nil {
-				t.Fatalf("%s: %v", statement, err)
-			}
-		}
-		urls = append(urls, url)
+// saysItIsReadOnly makes a server read-only, and has an account there that may do anything in one database and nothing
+// else. There is the same database and account on the server that tests share, which is not read-only.
+func saysItIsReadOnly(t *testing.T, server string) {
+	writes := dbtest.MariaDB(t)
+	name := writes[strings.LastIndex(writes, "/")+1:]
+	user := "app" + strings.TrimPrefix(name, "headgate_test")
+	reads := server + name
+	root := plain(t, server)
+	run(t, root, "CREATE DATABASE "+name)
+	for _, db := range []*sql.DB{root, plain(t, writes)} {
+		newUser(t, db, user, "")
+		run(t, db, "GRANT ALL ON "+name+".* TO "+user)
 	}
-	return urls
-}
-
-// asApp returns the URL of the account app at the servers of some URLs.
-func asApp(urls ...string) string { return strings.Replace(oneURL(urls), "root@", "app@", 1) }
-
-func makeReadOnly(t *testing.T, url string) {
-	t.Helper()
-	if _, err := plain(t, url).ExecContext(t.Context(), "SET GLOBAL read_only = ON"); err != nil {
-		t.Fatal(err)
+	openAt(t, reads)
+	global(t, root, "read_only", "ON")
+	app := func(urls ...string) *mysql.Store {
+		return bare(t, strings.Replace(oneURL(urls), "root@", user+"@", 1))
 	}
-}
-
-func TestReadOnlyServersSaySo(t *testing.T) {
-	t.Parallel()
-	url := appServers(t, 1)[0]
-	openAt(t, url)
-	makeReadOnly(t, url)
-	s, err := mysql.Open(t.Context(), asApp(url), nil)
-	if err != nil {
-		t.Fatal(err)
+	limit := headgate.MustParse("token-bucket 1/s")
+	if d, err := limiter(app(reads)).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrReadOnly) || d.Allowed {
+		t.Errorf("a charge: %+v, %v", d, err)
 	}
-	defer s.Close()
-	if d, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
-		err, store.ErrReadOnly) || d.Allowed {
-		t.Errorf("got %+v, %v", d, err)
-	}
-}
-
-// TestMigrateGoesOnPastAReadOnlyNode is over a primary that is named after its
-// secondaries.
-func TestMigrateGoesOnPastAReadOnlyNode(t *testing.T) {
-	t.Parallel()
-	urls := appServers(t, 2)
-	makeReadOnly(t, urls[0])
-	s, err := mysql.Open(t.Context(), asApp(urls...), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	report, err := s.Migrate(t.Context())
+	// A migration goes on past a secondary that is named before its primary.
+	run(t, plain(t, reads), "DELETE FROM headgate_installed")
+	report, err := app(reads, writes).Migrate(t.Context())
 	if err != nil || len(report) == 0 || !strings.HasPrefix(report[0], "applied tables/001") {
 		t.Errorf("%q, %v", report, err)
 	}
-	makeReadOnly(t, urls[1])
-	if _, err := plain(t, urls[1]).ExecContext(t.Context(), "DELETE FROM headgate_installed"); err != nil {
-		t.Fatal(err)
-	}
-	if report, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrReadOnly) {
+	again := strings.Replace(reads, "127.0.0.1", "localhost", 1)
+	if report, err := app(reads, again).Migrate(t.Context()); !errors.Is(err, store.ErrReadOnly) {
 		t.Errorf("all nodes are read-only: %q, %v", report, err)
 	}
+}
+
+// newUser makes a user, who is gone after the test.
+func newUser(t *testing.T, db *sql.DB, name, password string) {
+	t.Helper()
+	run(t, db, "CREATE USER "+name+" IDENTIFIED BY '"+password+"'")
+	t.Cleanup(func() {
+		if _, err := db.ExecContext(context.Background(), "DROP USER "+name); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // answering is a database that answers a batch of statements with an error.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -16,7 +17,7 @@ import (
 func TestPlainBatchesDecideAsOthers(t *testing.T) {
 	t.Parallel()
 	s, m := open(t), memory.New(nil)
-	seed := rand.Uint64()
+	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	limits := [][2]law.Params{ // the second: as it was before it was changed
 		{
@@ -33,7 +34,7 @@ func TestPlainBatchesDecideAsOthers(t *testing.T) {
 		},
 	}
 	now := int64(1_800_000_000_000_000)
-	for round := range 400 {
+	for round := range tier.Pick(120, 400, 2000) {
 		now += rng.Int64N(1 << (1 + rng.IntN(24)))
 		n, first, several := 1+rng.IntN(40), rng.IntN(60), rng.IntN(2) == 0
 		limit, varied := rng.IntN(len(limits)), rng.IntN(5)

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -35,13 +35,23 @@ func run(t *testing.T, db interface {
 	}
 }
 
+// serverClock is the clock of a server, in microseconds.
+func serverClock(tb testing.TB, db *sql.DB) (now int64) {
+	tb.Helper()
+	if err := db.QueryRowContext(tb.Context(),
+		"SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&now); err != nil {
+		tb.Fatal(err)
+	}
+	return now
+}
+
 // TestThePlainPathReportsTheTimeOfItsDecision sends the statements of a batch one by
 // one, with time between them, as on a server that is stopped for a while. What is
 // reported lies between the times before and after the statement that decides.
 func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	db := plain(t, url)
 	ops := []law.Op{{
 		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 1,
@@ -53,23 +63,18 @@ func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
 	if err := s.Apply(t.Context(), ops, make([]law.Outcome, 1)); err != nil {
 		t.Fatal(err)
 	}
-	clock := func() (now int64) {
-		if err := db.QueryRowContext(t.Context(),
-			"SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))").Scan(&now); err != nil {
-			t.Fatal(err)
-		}
-		return now
-	}
 	conn := connection(t, db)
 	var before, after int64
 	statements := mysql.Statements(s, ops)
 	for _, statement := range statements[:len(statements)-1] {
 		decides := strings.HasPrefix(statement, "INSERT INTO headgate_cells")
-		if time.Sleep(30 * time.Millisecond); decides {
-			before = clock()
+		last := serverClock(t, db)
+		await.Until(t, "30 ms to pass", func() bool { return serverClock(t, db) > last+30_000 })
+		if decides {
+			before = serverClock(t, db)
 		}
 		if run(t, conn, statement); decides {
-			after = clock()
+			after = serverClock(t, db)
 		}
 	}
 	var records, decided string
@@ -89,8 +94,8 @@ func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
 // a key, since the table may be full by the time the statistics are renewed.
 func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
+	url := migrated.MariaDB(t)
+	s := bare(t, url)
 	db := plain(t, url)
 	fill(t, db, 3000)
 	for _, table := range []string{"headgate_cells", "headgate_entries", "headgate_admissions"} {

@@ -39,7 +39,7 @@ func press(t *testing.T, callers int, ask *record.Asker, urls ...string) *pressu
 				return
 			}
 			defer s.Close()
-			for l := headgate.New(s, nil); ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+			for l := headgate.New(s, nil); ctx.Err() == nil; {
 				p.take(t, l)
 			}
 		})
@@ -82,7 +82,7 @@ func (p *pressure) end() {
 // checked checks the history, when the callers were stopped, and returns what is in use.
 func (p *pressure) checked(t *testing.T, s *mysql.Store) headgate.Status {
 	t.Helper()
-	status, err := p.ask.Over(t.Context(), headgate.New(s, nil))
+	status, err := p.ask.Over(t.Context(), limiter(s))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
@@ -117,67 +118,63 @@ func usable(t *testing.T, s *mysql.Store, db *sql.DB) {
 	}
 }
 
-// TestARemovalThatIsCutOff has a removal end on the way, at a lock that it does not get: it can be
-// done to its end, or the schema can be made again.
+// TestARemovalThatIsCutOff has a removal end on the way, at a lock that it does not get: the schema can be made again,
+// or it can be done to its end.
 func TestARemovalThatIsCutOff(t *testing.T) {
 	t.Parallel()
-	for name, then := range map[string]func(t *testing.T, s *mysql.Store, db *sql.DB){
-		"removed again": func(t *testing.T, s *mysql.Store, db *sql.DB) {
-			if err := s.Remove(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if left := everything(t, db); len(left) > 0 {
-				t.Errorf("left are %q", left)
-			}
-		},
-		"migrated again": usable,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := dbtest.MariaDB(t)
-			s := openAt(t, url)
-			db := plain(t, url)
-			tx := begin(t, db)
-			if _, err := tx.ExecContext(t.Context(), "SELECT * FROM headgate_entries"); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			removed := make(chan error, 1)
-			go func() { removed <- s.Remove(ctx) }()
-			var left []string
-			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-				if left = everything(t, db); !slices.Contains(left, "headgate_take()") {
-					break
-				}
-			}
-			time.Sleep(500 * time.Millisecond) // until it waits for the lock, mostly
-			cancel()
-			if err := <-removed; err == nil {
-				t.Fatal("a table that is in use was removed")
-			}
-			if len(left) == 0 || slices.Contains(left, "headgate_take()") {
-				t.Errorf("left are %q", left)
-			}
-			if err := tx.Rollback(); err != nil {
-				t.Fatal(err)
-			}
-			again := bare(t, url)
-			_, err := limiter(again).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
-			if !errors.Is(err, store.ErrSetup) {
-				t.Errorf("a charge after it: %v", err)
-			}
-			then(t, again, db)
-		})
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	db := plain(t, url)
+	usable(t, cutOff(t, url, db), db)
+	if err := cutOff(t, url, db).Remove(t.Context()); err != nil {
+		t.Fatal(err)
 	}
+	if left := everything(t, db); len(left) > 0 {
+		t.Errorf("left are %q", left)
+	}
+}
+
+// cutOff ends a removal that waits for a table, and returns another store over what is left.
+func cutOff(t *testing.T, url string, db *sql.DB) *mysql.Store {
+	t.Helper()
+	tx := begin(t, db)
+	run(t, tx, "SELECT * FROM headgate_entries")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	removed := make(chan error, 1)
+	go func() { removed <- bare(t, url).Remove(ctx) }()
+	await.Until(t, "the removal to wait for a table", func() (waits bool) {
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE "+
+			"db = DATABASE() AND state = 'Waiting for table metadata lock'").Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+	left := everything(t, db)
+	cancel()
+	if err := await.Receive(t, "the removal", removed); err == nil {
+		t.Fatal("a table that is in use was removed")
+	}
+	if len(left) == 0 || slices.Contains(left, "headgate_take()") {
+		t.Errorf("left are %q", left)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	again := bare(t, url)
+	if _, err := limiter(again).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("a charge after it: %v", err)
+	}
+	return again
 }
 
 // TestAnOlderBinaryRemovesNothing has tables of a newer binary, of which it knows nothing.
 func TestAnOlderBinaryRemovesNothing(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
-	execute(t, session(t, url), "INSERT INTO headgate_schema_version (version) VALUES (99)")
+	url := migrated.MariaDB(t)
+	s, conn := bare(t, url), session(t, url)
+	execute(t, conn, "INSERT INTO headgate_schema_version (version) VALUES (99)")
+	defer execute(t, conn, "DELETE FROM headgate_schema_version WHERE version = 99")
 	if _, err := s.Removal(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
 		t.Errorf("to list: %v", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -68,8 +68,7 @@ func roomOf(tb testing.TB, s *mysql.Store, limit string) (r store.Room) {
 // boundedURL returns a database and a store whose limits may have so many keys.
 func boundedURL(tb testing.TB, most int) (url string, s *mysql.Store) {
 	tb.Helper()
-	url = dbtest.MariaDB(tb)
-	openAt(tb, url).Close()
+	url = migrated.MariaDB(tb)
 	return url, openWith(tb, url, most)
 }
 

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -50,6 +53,7 @@ func (a *admissions) over(p *law.Params) (worst float64) {
 // and transactions of callers take from more keys than the limit may have, while two
 // processes count all the time and the maximum is changed, removed and set again.
 func TestNoKeyPassesMoreThanItsLimitWhileSharingComesAndGoes(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	for _, level := range []string{"READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"} {
 		t.Run(level, func(t *testing.T) {
@@ -67,14 +71,22 @@ type traffic struct {
 	level  string // of isolation
 	limit  headgate.Limit
 	got    admissions
-	begin  time.Time
+	begin  int64 // by the clock of the server
 	shared atomic.Int64
 }
 
+// pause waits in the database.
+func pause(t *testing.T, db *sql.DB, by time.Duration) {
+	if _, err := db.ExecContext(context.Background(), fmt.Sprintf("DO SLEEP(%f)", by.Seconds())); err != nil {
+		t.Error(err)
+	}
+}
+
 // key returns a key, with pauses in which a shared cell becomes empty.
-func (c *traffic) key() string {
-	if time.Since(c.begin)%(1500*time.Millisecond) > time.Second {
-		time.Sleep(500 * time.Millisecond)
+func (c *traffic) key(db *sql.DB) string {
+	const cycle, rest = 1_500_000, 500_000
+	if at := (serverClock(c.t, db) - c.begin) % cycle; at > cycle-rest {
+		pause(c.t, db, rest*time.Microsecond)
 	}
 	return fmt.Sprint("k", rand.IntN(120))
 }
@@ -82,17 +94,19 @@ func (c *traffic) key() string {
 func comeAndGo(t *testing.T, level string) {
 	const most = 10
 	url, s := boundedURL(t, most)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // until enough was seen
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience) // until enough was seen
 	defer cancel()
 	c := &traffic{
 		t: t, ctx: ctx, url: url, level: level, limit: headgate.MustParse("token-bucket 10/s burst 2"),
-		got: admissions{at: map[string][]int64{}}, begin: time.Now(),
+		got: admissions{at: map[string][]int64{}},
 	}
+	db := plain(t, url)
+	c.begin = serverClock(t, db)
 	stores := []*mysql.Store{s, openWith(t, url, 0)}
 	var wg sync.WaitGroup
 	var periods atomic.Int64
 	for w := range 4 {
-		wg.Go(func() { c.batches(stores[w%2], 1+w%2) })
+		wg.Go(func() { c.batches(db, stores[w%2], 1+w%2) })
 	}
 	wg.Go(c.calls)
 	wg.Go(c.calls)
@@ -104,17 +118,17 @@ func comeAndGo(t *testing.T, level string) {
 					t.Errorf("sweep: %v", err)
 				}
 				periods.Store(max(periods.Load(), roomOf(t, s, c.limit.Name()).Generation))
-				if time.Since(c.begin) > 4*time.Second && periods.Load() >= 4 && c.shared.Load() >= 50 {
+				if periods.Load() >= 4 && c.shared.Load() >= 50 {
 					cancel()
 				}
-				time.Sleep(20 * time.Millisecond)
+				pause(t, db, 20*time.Millisecond)
 			}
 		})
 	}
 	wg.Go(func() {
 		quiet := slog.New(slog.DiscardHandler)
 		for ctx.Err() == nil {
-			time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
+			pause(t, db, time.Duration(rand.IntN(1000))*time.Millisecond)
 			setter, err := mysql.Open(context.Background(), url,
 				&mysql.Config{MaxKeys: []int{5, 10, 20, 10, -1}[rand.IntN(5)], Logger: quiet})
 			if err != nil {
@@ -141,14 +155,14 @@ func comeAndGo(t *testing.T, level string) {
 }
 
 // batches takes, in groups of so many ops.
-func (c *traffic) batches(s *mysql.Store, group int) {
+func (c *traffic) batches(db *sql.DB, s *mysql.Store, group int) {
 	p := c.limit.Params()
 	for c.ctx.Err() == nil {
 		ops := make([]law.Op, 1+rand.IntN(6))
 		for i := range ops {
 			ops[i] = law.Op{
 				Verb: law.Take, Group: uint32(i / group),
-				Cell: law.Cell{Limit: c.limit.Name(), Key: c.key()}, Params: p, Cost: p.Unit, Count: 1,
+				Cell: law.Cell{Limit: c.limit.Name(), Key: c.key(db)}, Params: p, Cost: p.Unit, Count: 1,
 			}
 		}
 		outs := make([]law.Outcome, len(ops))
@@ -194,7 +208,7 @@ func (c *traffic) calls() {
 		var allowed bool
 		var at time.Time
 		var x any
-		k := c.key()
+		k := c.key(db)
 		err := db.QueryRowContext(context.Background(), "CALL headgate_take(?, ?, 1)", c.limit.Name(), k).Scan(&allowed,
 			&x, &x, &x, &x, &at)
 		switch {
@@ -225,7 +239,7 @@ func (c *traffic) inTx(s *mysql.Store) {
 			return
 		}
 		ops := []law.Op{{
-			Verb: law.Take, Cell: law.Cell{Limit: c.limit.Name(), Key: c.key()}, Params: p,
+			Verb: law.Take, Cell: law.Cell{Limit: c.limit.Name(), Key: c.key(db)}, Params: p,
 			Cost: p.Unit, Count: 1,
 		}}
 		outs := make([]law.Outcome, 1)
@@ -235,9 +249,9 @@ func (c *traffic) inTx(s *mysql.Store) {
 			&n); err != nil {
 			c.t.Error(err)
 		}
-		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
+		pause(c.t, db, time.Duration(rand.IntN(60))*time.Millisecond)
 		err = s.InTx(tx).Apply(context.Background(), ops, outs)
-		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
+		pause(c.t, db, time.Duration(rand.IntN(30))*time.Millisecond)
 		if err != nil {
 			_ = tx.Rollback()
 		} else {

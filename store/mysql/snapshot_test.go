@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -18,16 +18,15 @@ import (
 // all that the caller did in it. So it is refused, and the transaction lives.
 func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
+	url := migrated.MariaDB(t)
 	db := pool(t, url)
 	if snapshots(t, db) == "" {
 		t.Skip("this server has no innodb_snapshot_isolation")
 	}
+	table(t, db, "orders", "id int primary key")
 	s := mysql.New(db, nil)
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 50"), Key: "k"}
 	for _, statement := range []string{
-		"CREATE TABLE orders (id int primary key)",
 		"INSERT INTO headgate_limits (name, rule) VALUES ('login', 'token-bucket 1/1h burst 50')",
 		"INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 100, 60)",
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 100, 60)",
@@ -44,7 +43,7 @@ func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 	}
 	charges := map[string]func(context.Context, *sql.Tx) error{
 		"InTx": func(ctx context.Context, tx *sql.Tx) error {
-			_, err := headgate.New(s.InTx(tx), nil).Take(ctx, charge)
+			_, err := limiter(s.InTx(tx)).Take(ctx, charge)
 			return err
 		},
 		"headgate_take":         by("CALL headgate_take('token-bucket 1/1h burst 50', 'k', 1)"),

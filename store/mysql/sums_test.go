@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -106,12 +106,12 @@ func vary(rng *rand.Rand, op *law.Op, limit int, strange bool) {
 // them all that sums do not decide.
 func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, m := openAt(t, url), memory.New(nil)
-	seed := rand.Uint64()
+	url := migrated.MariaDB(t)
+	s, m := bare(t, url), memory.New(nil)
+	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	now := int64(1_800_000_000_000_000)
-	const rounds = 1000
+	rounds := tier.Pick(250, 1000, 5000)
 	failed := 0
 	for round := range rounds {
 		now += rng.Int64N(1 << (1 + rng.IntN(24)))
@@ -167,40 +167,31 @@ func levels(t *testing.T, db *sql.DB) (sum, least int64) {
 	return sum, least
 }
 
-// withThree returns a store in which takeThree was charged twice, and its database. New keys
-// are made another way than by sums.
-func withThree(t *testing.T) (*mysql.Store, *sql.DB) {
+// takeTwice charges by takeThree. New keys are made another way than by sums.
+func takeTwice(t *testing.T, s *mysql.Store) {
 	t.Helper()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), plain(t, url)
 	for range 2 {
 		if _, err := takeThree(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 		mysql.TrySums(s)
 	}
-	return s, db
 }
 
 // TestABatchKilledWhileItWaits kills one that waits for the second of three rows: nothing
 // was done, and that is what is said.
 func TestABatchKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
-	s, db := withThree(t)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "UPDATE headgate_cells SET reason = 'held' WHERE cell_key = 'k'"); err != nil {
-		t.Fatal(err)
-	}
-	failed := make(chan error)
+	s, db := killable(t)
+	takeTwice(t, s)
+	tx := begin(t, db)
+	run(t, tx, "UPDATE headgate_cells SET reason = 'held' WHERE cell_key = 'k'")
+	failed := make(chan error, 1)
 	go func() {
 		_, err := takeThree(context.Background(), s)
 		failed <- err
 	}()
-	killed(t, db, "%INSERT INTO headgate_cells%", failed)
+	killed(t, db, "INSERT INTO headgate_cells", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -213,47 +204,20 @@ func TestABatchKilledWhileItWaits(t *testing.T) {
 // and nothing more than that and what is not known; and a batch is charged as a whole.
 func TestBatchesKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s, db := openAt(t, url), plain(t, url)
-	granted, err := takeThree(t.Context(), s)
-	if err != nil {
+	s, db := killable(t)
+	if _, err := takeThree(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
-	defer stop()
-	var mu sync.Mutex
-	unknown, nothing := int64(0), 0
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				// MySQL leaves some texts of several statements without an answer.
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				n, err := takeThree(ctx, s)
-				cancel()
-				mu.Lock()
-				switch {
-				case err == nil:
-					granted += n
-				case errors.Is(err, store.ErrUnknownOutcome):
-					unknown += 3
-				case errors.Is(err, store.ErrUnavailable):
-					nothing++
-				default:
-					t.Error(err)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	for ctx.Err() == nil {
-		killAll(ctx, db)
-	}
-	wg.Wait()
-	t.Logf("%d granted, %d not known, %d batches not done", granted, unknown, nothing)
+	granted, unknown := kills(t, db, func(ctx context.Context, _ int64) error {
+		n, err := takeThree(ctx, s)
+		if err == nil && n != 3 {
+			err = fmt.Errorf("granted %d of 3", n)
+		}
+		return err
+	})
 	sum, least := levels(t, db)
-	if sum < granted || sum > granted+unknown || sum != 3*least {
-		t.Errorf("the levels are %d together, the least %d, after %d granted and %d not known", sum, least, granted,
+	if least < 1+granted || least > 1+granted+unknown || sum != 3*least {
+		t.Errorf("the levels are %d together, the least %d, after %d granted and %d not known", sum, least, 1+granted,
 			unknown)
 	}
 }
@@ -263,38 +227,43 @@ func TestBatchesKilledAtAnyTime(t *testing.T) {
 // row is free.
 func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 	t.Parallel()
-	s, db := withThree(t)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "UPDATE headgate_cells FORCE INDEX (PRIMARY) SET reason = 'held' "+
-		"WHERE limit_name = 'l' AND cell_key = 'k'"); err != nil {
-		t.Fatal(err)
-	}
+	url := migrated.MariaDB(t)
+	s, db := bare(t, url), plain(t, url)
+	takeTwice(t, s)
+	tx := begin(t, db)
+	run(t, tx, "UPDATE headgate_cells FORCE INDEX (PRIMARY) SET reason = 'held' "+
+		"WHERE limit_name = 'l' AND cell_key = 'k'")
 	charge := func(group uint32, key string) law.Op {
 		return law.Op{
 			Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Params: slowly, Cost: 1, Count: 1,
 		}
 	}
+	// freed has the row free after a batch has waited for it for longer than it would beside others.
+	freed := func(ops ...law.Op) []law.Outcome {
+		outs := make([]law.Outcome, len(ops))
+		done := make(chan error, 1)
+		go func() { done <- s.ApplyFree(context.Background(), ops, outs) }()
+		begin := serverClock(t, db)
+		await.Until(t, "1.5 s to pass", func() bool { return serverClock(t, db) > begin+1_500_000 })
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if err := await.Receive(t, "the batch", done); err != nil {
+			t.Fatal(err)
+		}
+		return outs
+	}
 	if !knowsReturning(t, db) { // all wait as in Apply
-		free := time.AfterFunc(time.Second, func() { _ = tx.Rollback() })
-		defer free.Stop()
-		outs := make([]law.Outcome, 2)
-		if err := s.ApplyFree(t.Context(), []law.Op{charge(1, "a"), charge(2, "k")}, outs); err != nil ||
-			outs[0].Used != 3 || outs[1].Used != 3 {
-			t.Errorf("a batch that waits: %+v, %v", outs, err)
+		if outs := freed(charge(1, "a"), charge(2, "k")); outs[0].Used != 3 || outs[1].Used != 3 {
+			t.Errorf("a batch that waits: %+v", outs)
 		}
 		return
 	}
-	begin := time.Now()
 	outs := make([]law.Outcome, 4) // the last request has two keys
 	if err := s.ApplyFree(t.Context(), []law.Op{charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")},
 		outs); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%v", time.Since(begin))
 	for i, out := range outs[1:] {
 		if !errors.Is(out.Err, store.ErrHeld) || !errors.Is(out.Err, store.ErrConflict) || out.Granted != 0 {
 			t.Errorf("charge %d: %+v, want ErrHeld", i+2, out)
@@ -303,13 +272,10 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 	if outs[0].Used != 3 || outs[0].Err != nil {
 		t.Errorf("a key that is free: %+v", outs[0])
 	}
-	free := time.AfterFunc(2*time.Second, func() { _ = tx.Rollback() })
-	defer free.Stop()
-	outs = make([]law.Outcome, 1)
 	op := charge(1, "k")
 	op.Count, op.Partial = 2, true
-	if err := s.ApplyFree(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Used != 4 {
-		t.Errorf("what waits for the row alone: %+v, %v", outs[0], err)
+	if out := freed(op)[0]; out.Used != 4 {
+		t.Errorf("what waits for the row alone: %+v", out)
 	}
 	if sum, least := levels(t, db); sum != 9 || least != 2 {
 		t.Errorf("the levels are %d together, the least %d; want 9 and 2", sum, least)

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
 )
 
@@ -29,6 +29,8 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 	const columns = "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_not_below_0, " +
 		"DROP COLUMN max_keys, DROP COLUMN origin, DROP COLUMN retired; "
 	const tables = "DROP TABLE headgate_versions, headgate_catalog_version, headgate_changes; "
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
 	for name, undo := range map[string]string{
 		"nothing of it":    columns + tables + "DROP TABLE headgate_catalog",
 		"one table":        columns + tables,
@@ -37,13 +39,12 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 		"all but a record": "DO 0",
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := dbtest.MariaDB(t)
-			openAt(t, url)
 			conn := session(t, url)
 			for _, trigger := range triggerNames {
 				execute(t, conn, "DROP TRIGGER "+trigger)
 			}
+			execute(t, conn, "DELETE FROM headgate_limits; DELETE FROM headgate_versions; DELETE FROM headgate_changes; "+
+				"UPDATE headgate_catalog_version SET version = 0")
 			execute(t, conn, undo)
 			execute(t, conn, "DELETE FROM headgate_schema_version WHERE version >= 2; "+
 				"INSERT INTO headgate_limits (name, rule, description) VALUES ('login', 'gcra 1/s', 'kept')")
@@ -74,9 +75,8 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 // TestTriggersAreRepaired has triggers dropped, and changed, by hand.
 func TestTriggersAreRepaired(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
-	conn := session(t, url)
+	url := migrated.MariaDB(t)
+	s, conn := bare(t, url), session(t, url)
 	for _, spoil := range []string{
 		"DROP TRIGGER headgate_limits_after_delete",
 		"DROP TRIGGER headgate_limits_before_insert; " +
@@ -103,20 +103,10 @@ func TestMigrateWithoutTheRightToMakeTriggers(t *testing.T) {
 	admin := plain(t, url)
 	name := url[strings.LastIndex(url, "/")+1:]
 	user := "t" + strings.TrimPrefix(name, "headgate_test")
-	for _, text := range []string{
-		"CREATE USER " + user + " IDENTIFIED BY 'right'",
-		"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, " +
-			"CREATE VIEW, SHOW VIEW ON " + name + ".* TO " + user,
-	} {
-		if _, err := admin.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := mysql.Open(t.Context(), strings.Replace(url, "root@", user+":right@", 1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	newUser(t, admin, user, "right")
+	run(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, "+
+		"CREATE VIEW, SHOW VIEW ON "+name+".* TO "+user)
+	s := bare(t, strings.Replace(url, "root@", user+":right@", 1))
 	for range 2 {
 		report, err := s.Migrate(t.Context())
 		told := strings.Join(report, "\n")
@@ -126,7 +116,7 @@ func TestMigrateWithoutTheRightToMakeTriggers(t *testing.T) {
 		}
 	}
 	storetest.Define(t, s, store.Item{Name: "login", Text: "gcra 1/s"})
-	err = storetest.TryDefine(t.Context(), s, store.Item{Name: "login", Text: "gcra 0/s"})
+	err := storetest.TryDefine(t.Context(), s, store.Item{Name: "login", Text: "gcra 0/s"})
 	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "limit login: amount: is 0") {
 		t.Errorf("a bad limit: %v", err)
 	}

@@ -171,15 +171,15 @@ func TestVerbsByCall(t *testing.T) {
 			"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, NULL, NULL)",
 			"allowed=1 delay=0.000000 retry_after=0.000000 replayed=0",
 		},
-		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, 'r1', NULL)", "allowed=1 delay=359"},
+		{"headgate_reserve('token-bucket 1/1h burst 1', 'a', 1, 10800, 'r1', NULL)", "allowed=1 delay=35"},
 		{"headgate_take_once('r1', 'token-bucket 1/1h burst 1', 'a', 1, 0)", `id: "r1" was reserved, and starts at 2`},
-		{"headgate_take('token-bucket 1/1m burst 1 block 15m', 'w', 1)", "allowed=1 "},
+		{"headgate_take('token-bucket 1/10m burst 1 block 15m', 'w', 1)", "allowed=1 "},
 		{
-			"headgate_reserve('token-bucket 1/1m burst 1 block 15m', 'w', 1, 0.001, NULL, NULL)",
+			"headgate_reserve('token-bucket 1/10m burst 1 block 15m', 'w', 1, 0.001, NULL, NULL)",
 			"allowed=0 start_at=null delay=null retry_after=5",
 		},
 		{
-			"headgate_reserve('token-bucket 1/1m burst 1 block 15m', 'w', 1, 0, NULL, NULL)",
+			"headgate_reserve('token-bucket 1/10m burst 1 block 15m', 'w', 1, 0, NULL, NULL)",
 			"allowed=0 start_at=null delay=null retry_after=900.",
 		},
 		{

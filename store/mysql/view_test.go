@@ -11,7 +11,7 @@ import (
 
 	driver1 "github.com/go-sql-driver/mysql"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -86,8 +86,8 @@ func TestADeadlockOfANodeThatLosesTheCluster(t *testing.T) {
 		{"a node that loses the cluster", 1047, true, store.ErrUnknownOutcome},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			url := dbtest.MariaDB(t)
-			openAt(t, url)
+			url := migrated.MariaDB(t)
+			bare(t, url)
 			m := &member{Connector: connector(t, url), view: "7"}
 			db := sql.OpenDB(m)
 			t.Cleanup(func() { db.Close() })

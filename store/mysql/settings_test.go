@@ -1,0 +1,79 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+// startOwn starts a server that this package shares with nobody, and that ends with the tests.
+var startOwn = sync.OnceValues(func() (*dbtest.Server, error) {
+	return dbtest.StartMariaDB(context.Background(), "--log-bin", "--server-id=1", "--event-scheduler=ON")
+})
+
+// ownServer returns the URL of a server of this package alone, for what may disturb tests of others: KILL, for example,
+// or events. It has a binary log and no time zones.
+func ownServer(tb testing.TB) string {
+	tb.Helper()
+	server, err := startOwn()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return server.DSN
+}
+
+// TestSettingsOfTheServer has one server, whose settings one test changes after the other.
+func TestSettingsOfTheServer(t *testing.T) {
+	t.Parallel()
+	server := serverOfSettings(t)
+	for _, tt := range []struct {
+		name string
+		test func(t *testing.T, server string)
+	}{
+		{"every connection is UTF-8", isUTF8},
+		{"a SQL mode with another meaning", modeIsRefused},
+		{"read-only", saysItIsReadOnly},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, server) })
+	}
+}
+
+// serverOfSettings returns a server whose settings are the test's, and never that of the environment.
+func serverOfSettings(t *testing.T) string {
+	t.Helper()
+	server, err := dbtest.StartMariaDB(t.Context(), "--max-connections=100", "--log-bin=log", "--server-id=1",
+		"--loose-skip-character-set-client-handshake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return server.DSN
+}
+
+func TestDoctor(t *testing.T) {
+	tier.Engines(t)
+	findsWhatIsWrong(t, serverOfSettings(t))
+}
+
+// global sets a global variable until the end of the test.
+func global(t *testing.T, db *sql.DB, name, value string) {
+	t.Helper()
+	var old string
+	if err := db.QueryRowContext(t.Context(), "SELECT @@GLOBAL."+name).Scan(&old); err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, "SET GLOBAL "+name+" = "+value)
+	if _, err := strconv.Atoi(old); err != nil {
+		old = "'" + old + "'"
+	}
+	t.Cleanup(func() {
+		if _, err := db.ExecContext(context.Background(), "SET GLOBAL "+name+" = "+old); err != nil {
+			t.Error(err)
+		}
+	})
+}
