@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
@@ -14,8 +14,8 @@ import (
 // over several slots: takes, with an ID or asked again, checks, settling, resets and
 // blocks of the same few cells; and late ones in one slot.
 func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
-	seed := rand.Uint64()
+	s := openSlots(t, slotsURL(t))
+	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
 	keys := keysApart(3)
 	records := map[law.Cell]*law.Record{}
@@ -28,10 +28,7 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 	now := testTime
 	var admittedOps [][]law.Op
 	admitted, refused := 0, 0
-	rounds := 600
-	if testing.Short() {
-		rounds = 60
-	}
+	rounds := tier.Pick(60, 600, 600)
 	for n := range rounds {
 		now += g.Int64N(600_000)
 		era := n / 30

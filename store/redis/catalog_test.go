@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 )
 
@@ -79,30 +80,38 @@ func TestTheCatalogueOutlivesAFlushOfScripts(t *testing.T) {
 
 // TestAnEditOfManyItemsIsOneVersion: scripts hand items on in parts.
 func TestAnEditOfManyItemsIsOneVersion(t *testing.T) {
-	for name, url := range map[string]string{"single": dbtest.Redis(t), "cluster": dbtest.RedisCluster(t)} {
-		s := openTest(t, url, nil)
-		for base, n := range []int{499, 500, 501, 2345} { // 500 items are one part of those that are written
-			var limits, overrides []store.Item
-			for i := range n {
-				limit, override := limitItem(i), overrideItem(i)
-				limit.MaxKeys, override.Note = int64(n), fmt.Sprint(n)
-				limits, overrides = append(limits, limit), append(overrides, override)
-			}
-			both := inOrder(slices.Concat(overrides, limits))
-			write(t, s, int64(base), both...)
-			if got := read(t, s, 0, int64(base)+1); !slices.Equal(got, inOrder(limits)) {
-				t.Errorf("%s: %d limits of all, want those %d", name, len(got), n)
-			}
-			if got := read(t, s, max(1, int64(base)), int64(base)+1); base > 0 && !slices.Equal(got, both) {
-				t.Errorf("%s: %d items after version %d, want those %d", name, len(got), base, 2*n)
-			}
-			if _, got, err := s.Items(context.Background(), both); err != nil || !slices.Equal(inOrder(got), both) {
-				t.Errorf("%s: %d items by name, %v; want those %d", name, len(got), err, 2*n)
-			}
-			list, err := s.CatalogVersions(context.Background(), 0, 1)
-			if err != nil || len(list) != 1 || len(list[0].Changes) != 2*n {
-				t.Errorf("%s: %d versions, %v; want one of %d changes", name, len(list), err, 2*n)
-			}
+	oneVersion(t, openTest(t, dbtest.Redis(t), nil))
+}
+
+func TestAnEditOfManyItemsInAClusterIsOneVersion(t *testing.T) {
+	tier.Engines(t)
+	oneVersion(t, openTest(t, dbtest.RedisCluster(t), nil))
+}
+
+// oneVersion makes edits of many items.
+func oneVersion(t *testing.T, s *Store) {
+	t.Helper()
+	for base, n := range []int{499, 500, 501, 2345} { // 500 items are one part of those that are written
+		var limits, overrides []store.Item
+		for i := range n {
+			limit, override := limitItem(i), overrideItem(i)
+			limit.MaxKeys, override.Note = int64(n), fmt.Sprint(n)
+			limits, overrides = append(limits, limit), append(overrides, override)
+		}
+		both := inOrder(slices.Concat(overrides, limits))
+		write(t, s, int64(base), both...)
+		if got := read(t, s, 0, int64(base)+1); !slices.Equal(got, inOrder(limits)) {
+			t.Errorf("%d limits of all, want those %d", len(got), n)
+		}
+		if got := read(t, s, max(1, int64(base)), int64(base)+1); base > 0 && !slices.Equal(got, both) {
+			t.Errorf("%d items after version %d, want those %d", len(got), base, 2*n)
+		}
+		if _, got, err := s.Items(context.Background(), both); err != nil || !slices.Equal(inOrder(got), both) {
+			t.Errorf("%d items by name, %v; want those %d", len(got), err, 2*n)
+		}
+		list, err := s.CatalogVersions(context.Background(), 0, 1)
+		if err != nil || len(list) != 1 || len(list[0].Changes) != 2*n {
+			t.Errorf("%d versions, %v; want one of %d changes", len(list), err, 2*n)
 		}
 	}
 }

@@ -9,11 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
@@ -27,9 +26,10 @@ type crowd struct {
 // caller is one of a crowd. What it sends is lost from a command on, as if the
 // connection broke.
 type caller struct {
-	next  chan struct{} // it may go on
-	left  int           // until the connection breaks; less than 0: it does not
-	ended bool
+	number int
+	next   chan struct{} // it may go on
+	left   int           // until the connection breaks; less than 0: it does not
+	ended  bool
 }
 
 type callerKey struct{}
@@ -55,8 +55,8 @@ func (c *crowd) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueid
 
 // run runs callers until all have ended.
 func (c *crowd) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand)) {
-	for range callers {
-		who := &caller{next: make(chan struct{}), left: -1}
+	for n := range callers {
+		who := &caller{number: n, next: make(chan struct{}), left: -1}
 		own := rand.New(rand.NewPCG(g.Uint64(), 0))
 		go func() {
 			c.come <- who
@@ -75,6 +75,7 @@ func (c *crowd) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand
 				waiting = append(waiting, who)
 			}
 		}
+		slices.SortFunc(waiting, func(x, y *caller) int { return cmp.Compare(x.number, y.number) })
 		if callers > 0 {
 			n := g.IntN(callers)
 			who := waiting[n]
@@ -86,29 +87,25 @@ func (c *crowd) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand
 
 // TestACrowdKeepsTheBound lets many take at once on cells of three slots and of several
 // limits, with an ID or without, reserve in one slot, cancel, be cut off and ask again; in
-// every other crowd cells are reset.
+// every other crowd cells are reset, and requests are decided by the clock of the server.
 func TestACrowdKeepsTheBound(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	rounds := 6
+	url := slotsURL(t)
+	rounds := tier.Pick(2, 6, 6)
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_CROWDS")); err == nil {
 		rounds = n
-	} else if testing.Short() {
-		rounds = 2
 	}
 	var all counts
-	slow := int64(1)
-	for n := 0; n < rounds || !all.enough(rounds); n++ {
-		if n == 5*rounds {
-			t.Fatalf("the requests drawn say little: %+v", all)
-		}
-		c := newTown(t, url, rand.Uint64(), n%2 == 1, slow)
-		began := time.Now()
+	seeds := rand.New(rand.NewPCG(newSeed(t), 0))
+	for n := range rounds {
+		c := newTown(t, url, seeds.Uint64(), n%2 == 1)
 		c.run(c.g, 6, c.live)
-		slow = max(1, int64(time.Since(began)/time.Duration(c.requests)/(1500*time.Microsecond)))
 		c.judge()
+		t.Logf("%+v", c.counts)
 		all.add(&c.counts)
 	}
-	t.Logf("%+v", all)
+	if !all.enough(rounds) {
+		t.Errorf("the requests drawn say little: %+v", all)
+	}
 }
 
 type counts struct{ requests, several, later, cut, again, refused, cancelled, resets int }
@@ -142,19 +139,24 @@ type town struct {
 	g      *rand.Rand
 	seed   uint64
 	reset  bool  // cells are, at times
-	slow   int64 // how many times slower than usual the machine is: so much slower the buckets drain
+	now    int64 // of the test; 0: requests are decided by the clock of the server
+	slow   int64 // the buckets drain so many times slower
 	cells  []law.Cell
 	limits map[law.Cell]law.Params
 	resets map[law.Cell]int
 	starts map[since][]start
 }
 
-func newTown(t *testing.T, url string, seed uint64, reset bool, slow int64) *town {
+func newTown(t *testing.T, url string, seed uint64, reset bool) *town {
 	t.Helper()
-	s := openTest(t, url, nil)
+	s := openSlots(t, url)
+	now, slow := testTime, int64(1)
+	if reset {
+		now, slow = 0, 1000 // so slowly that the speed of the machine does not matter
+	}
 	c := &town{
 		crowd: crowd{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)), seed: seed,
-		reset: reset, slow: slow,
+		reset: reset, now: now, slow: slow,
 		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[since][]start{},
 	}
 	s.client = &c.crowd
@@ -172,6 +174,14 @@ func newTown(t *testing.T, url string, seed uint64, reset bool, slow int64) *tow
 		}
 	}
 	return c
+}
+
+// time returns that of a request: a millisecond or two after the last one.
+func (c *town) time(g *rand.Rand) int64 {
+	if c.now != 0 {
+		c.now += g.Int64N(3000)
+	}
+	return c.now
 }
 
 // draw draws a request. One that may start later is of one key.
@@ -213,7 +223,10 @@ func (c *town) ask(ctx context.Context, who *caller, g *rand.Rand, ops []law.Op)
 		if who.left = -1; g.IntN(4) == 0 {
 			who.left = g.IntN(7)
 		}
-		outs := make([]law.Outcome, len(ops))
+		outs, now := make([]law.Outcome, len(ops)), c.time(g)
+		for i := range ops {
+			ops[i].Now = now
+		}
 		if err := c.s.Apply(ctx, ops, outs); err == nil && outs[0].Err == nil {
 			return outs
 		}
@@ -238,7 +251,7 @@ func (c *town) live(who *caller, g *rand.Rand) {
 	for range 80 {
 		if c.reset && g.IntN(20) == 0 {
 			cell := c.cells[g.IntN(len(c.cells))]
-			surely(law.Op{Verb: law.Reset, Cell: cell, Params: c.limits[cell], Cost: 1, Count: 1})
+			surely(law.Op{Verb: law.Reset, Cell: cell, Params: c.limits[cell], Cost: 1, Count: 1, Now: c.time(g)})
 			c.resets[cell]++
 			c.counts.resets++
 			continue
@@ -273,9 +286,10 @@ func (c *town) live(who *caller, g *rand.Rand) {
 		}
 		if ops[0].ID != "" && last > clock && g.IntN(4) == 0 {
 			c.cancelled++
+			now := c.time(g)
 			for i := range ops {
 				ops[i] = settling(ops[i], law.Cancelled)
-				ops[i].Deferred, ops[i].Ceiling = false, 0
+				ops[i].Deferred, ops[i].Ceiling, ops[i].Now = false, 0, now
 			}
 			surely(ops...)
 			continue

@@ -8,11 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -50,7 +51,7 @@ func (c *commander) do(words ...string) rueidis.RedisResult {
 // TestDoctor plants what may be wrong with a server of its own, one thing after the other.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	server, err := dbtest.StartRedis(t.Context(), "--appendonly", "yes", "--dbfilename", snapshot)
+	server, err := (&dbtest.Config{Args: []string{"--appendonly", "yes", "--dbfilename", snapshot}}).Redis(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestDoctor(t *testing.T) {
 // hasAReplica gives the server a replica for a while.
 func hasAReplica(t *testing.T, s store.Doctor, c *commander) {
 	t.Helper()
-	other, err := dbtest.StartRedis(t.Context(), "--appendonly", "yes")
+	other, err := (&dbtest.Config{Args: []string{"--appendonly", "yes"}}).Redis(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,22 +128,18 @@ func cannotSave(t *testing.T, s store.Doctor, c *commander) {
 // snapshot is the file that the server saves to.
 const snapshot = "snapshot.rdb"
 
-// until waits for up to half a minute until INFO says something.
+// until waits until INFO says something.
 func until(t *testing.T, c *commander, line string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	await.Until(t, line+" in INFO", func() bool {
 		info, err := c.do("INFO").ToString()
-		if err == nil && strings.Contains(info, line+"\r\n") {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("INFO does not say %s (%v)", line, err)
-		}
-	}
+		return err == nil && strings.Contains(info, line+"\r\n")
+	})
 }
 
 // TestDoctorOfACluster has a primary of the cluster die, and its replica be silent.
 func TestDoctorOfACluster(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	c, err := dbtest.StartRedisCluster(t.Context())
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // listened is a store with what it logs.
@@ -29,6 +31,12 @@ func listen(t *testing.T, url string) *listened {
 	l := &listened{t: t}
 	l.Store = openTest(t, url, l.config())
 	return l
+}
+
+// quiet waits for the end of the count that Open begins.
+func (l *listened) quiet() {
+	l.t.Helper()
+	await.Until(l.t, "the end of a count", func() bool { return !l.counter.asking.Load() })
 }
 
 // said returns what was logged since it was last asked.
@@ -120,6 +128,7 @@ func TestAChangedEvictionPolicyIsNoticed(t *testing.T) {
 // TestEachPrimaryOfAClusterIsAskedWhatItMayForget: the nodes of a cluster may have
 // different policies. Replicas evict nothing by themselves.
 func TestEachPrimaryOfAClusterIsAskedWhatItMayForget(t *testing.T) {
+	tier.Engines(t)
 	cluster, err := dbtest.StartRedisCluster(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,20 @@
 package redis
 
-import "time"
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
 
 // ExpireSoon lets cells expire so long after they are empty: the clock of the server
 // must not step back then.
 func (s *Store) ExpireSoon(after time.Duration) { s.slack = after }
+
+// OwnDatabase is dbtest.Redis in a database that no other package uses. To count keys and to list cells, a store reads
+// the names of all keys of its database: those of others would delay it.
+func OwnDatabase(tb testing.TB) string {
+	tb.Helper()
+	return strings.Replace(dbtest.Redis(tb), "/0?", "/9?", 1)
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
@@ -35,7 +36,7 @@ func slotText(t *testing.T, s *Store, op law.Op) string {
 
 // TestAnExtensionOverSlotsIsChargedAsAWhole, then settled as one charge.
 func TestAnExtensionOverSlotsIsChargedAsAWhole(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	for _, p := range allLaws {
 		limit := fmt.Sprint(p)
@@ -87,7 +88,7 @@ var refusals = []struct {
 // what it remembers are as they were. A limit with a history has the refused attempt.
 func TestARefusedExtensionOverSlotsLeavesNothing(t *testing.T) {
 	a, b := apart(t)
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	for _, tt := range refusals {
 		for _, p := range allLaws {
 			for _, held := range []int64{1, 2} { // units, before: charged once, or extended before
@@ -243,7 +244,7 @@ func TestAnExtensionAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 // TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated, or is settled with the request: after a crash one
 // slot has charged it, the other has not.
 func TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	for _, p := range allLaws {
 		for _, repeated := range []bool{true, false} {
@@ -269,7 +270,7 @@ func TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated(t *testing.T) {
 
 // TestAnExtensionThatASlotCannotDecideLeavesNothing, not even a refused attempt, in the other slot.
 func TestAnExtensionThatASlotCannotDecideLeavesNothing(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	for _, p := range allLaws {
 		limit := fmt.Sprint(p)
@@ -294,10 +295,11 @@ func TestAnExtensionThatASlotCannotDecideLeavesNothing(t *testing.T) {
 // TestHistoriesOverSlotsAreThoseOfOneServer applies random requests to a cluster, with a key in each of
 // three slots, and to one server.
 func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
-	apartStore, together := openTest(t, dbtest.RedisCluster(t), nil), openTest(t, dbtest.Redis(t), nil)
+	apartStore, together := openSlots(t, slotsURL(t)), openTest(t, dbtest.Redis(t), nil)
 	keys := keysApart(3)
 	refused := 0
-	for seed := range uint64(100) {
+	histories := tier.Pick[uint64](20, 100, 100)
+	for seed := range histories {
 		g := rand.New(rand.NewPCG(seed, 3))
 		now := testTime
 		var named [][]law.Op
@@ -320,7 +322,7 @@ func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
 			}
 		}
 	}
-	if refused < 20 {
+	if refused < int(histories)/5 {
 		t.Errorf("%d extensions were refused: too few to say anything", refused)
 	}
 }

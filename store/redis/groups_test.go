@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -75,12 +76,9 @@ func anyGroup(g *rand.Rand, group, era, cells int, limits [2]law.Params, now int
 // few cells, some of which a request charges twice; among them stands what is not plain.
 func TestGroupsOfPlainChargesAreThoseOfPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	seed := rand.Uint64()
+	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
-	batches := 2000
-	if testing.Short() {
-		batches = 300
-	}
+	batches := tier.Pick(300, 2000, 2000)
 	const cells = 8
 	var records [cells]*law.Record
 	now, admitted, refused := testTime, 0, 0

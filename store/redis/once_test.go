@@ -40,14 +40,16 @@ func outcomes(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
 func TestAdmissionsLiveAsLongAsPromised(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	cell := law.Cell{Limit: "l", Key: "k"}
-	life := func(key string) time.Duration {
-		ms, err := admin(t, s, "PTTL", key).AsInt64()
-		if err != nil {
-			t.Fatal(err)
+	// lives fails the test unless a key lives for a time from begin on, and little longer.
+	lives := func(key string, begin int64, life time.Duration) {
+		t.Helper()
+		least := begin + life.Microseconds() - 1_000_000
+		most := clock(t, s) + (life + life/10).Microseconds() + 3_000_000
+		if end := endOf(t, s, key); end < least || end > most {
+			t.Errorf("%s lives until %d, want %d to %d", key, end, least, most)
 		}
-		return time.Duration(ms) * time.Millisecond
 	}
-	first := time.Now()
+	first := clock(t, s)
 	for _, tt := range []struct {
 		id       string
 		now, ttl int64 // us
@@ -61,19 +63,13 @@ func TestAdmissionsLiveAsLongAsPromised(t *testing.T) {
 	} {
 		op := takeOne("l", "k", hourly, tt.now)
 		op.ID, op.TTL = tt.id, tt.ttl
-		begin := time.Now()
+		begin := clock(t, s)
 		for range 2 {
 			apply(t, s, op)
-			if got := life(s.admissionKey(cell, tt.id)); got+time.Since(begin) < tt.life-time.Second ||
-				got > tt.life+tt.life/10+3*time.Second {
-				t.Errorf("%s lives for %v, want %v", tt.id, got, tt.life)
-			}
+			lives(s.admissionKey(cell, tt.id), begin, tt.life)
 			op = settling(op, op.Cost) // does not prolong it
 		}
-		if got := life(s.registerKey(cell)); got+time.Since(first) < tt.register-time.Second ||
-			got > tt.register+tt.register/10+3*time.Second {
-			t.Errorf("%s: the register lives for %v, want %v", tt.id, got, tt.register)
-		}
+		lives(s.registerKey(cell), first, tt.register)
 	}
 }
 
@@ -107,7 +103,7 @@ func TestIDsAndLimitsAreKeptApart(t *testing.T) {
 // TestARequestWithAnIDOverSlotsIsChargedOnce, remembered by each slot, and settled
 // in each.
 func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	for _, p := range allLaws {
 		ops := once60("id", takeOne(fmt.Sprint(p), a, p, testTime), takeOne(fmt.Sprint(p), b, p, testTime))
@@ -145,7 +141,7 @@ func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
 
 // TestManyAskAtOnceWithAnIDOverSlots: all are admitted, one is charged in each slot.
 func TestManyAskAtOnceWithAnIDOverSlots(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	p := perSecond
 	p.Capacity = p.Unit
@@ -178,7 +174,7 @@ func TestManyAskAtOnceWithAnIDOverSlots(t *testing.T) {
 // TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers: only one of the slots
 // knows it.
 func TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	apply(t, s, once60("id", takeOne("l", b, perSecond, testTime))...)
 	for _, out := range outcomes(t, s, once60("id", takeOne("l", a, perSecond, testTime),
@@ -196,7 +192,7 @@ func TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers(t *testing.T) {
 // TestARefusedRequestWithAnIDOverSlotsIsForgotten, unless it was known before.
 func TestARefusedRequestWithAnIDOverSlotsIsForgotten(t *testing.T) {
 	for _, p := range allLaws {
-		s := openTest(t, dbtest.RedisCluster(t), nil)
+		s := openSlots(t, slotsURL(t))
 		ops := refusedBy(t, s, p, testTime)
 		if outs := apply(t, s, ops...); outs[0].Replayed || outs[1].Granted != 0 {
 			t.Errorf("%+v", outs)
@@ -271,17 +267,19 @@ func TestARenewedEntryKeepsItsLogAndCell(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	op := takeOne("l", "k", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 60_000_000}, 0)
 	out := apply(t, s, op)[0]
-	time.Sleep(time.Second)
+	keys := []string{s.cellKey(op.Cell), s.logKey(op.Cell)}
+	for _, key := range keys { // as if two seconds had passed
+		admin(t, s, "PEXPIRE", key, "60000")
+	}
 	renew := op
 	renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 	renewed := apply(t, s, renew)[0]
 	if renewed.Granted != 1 || renewed.State.EmptyAt != renewed.Clock+60_000_000 {
 		t.Errorf("%+v", renewed)
 	}
-	for _, key := range []string{s.cellKey(op.Cell), s.logKey(op.Cell)} {
-		at, err := admin(t, s, "PEXPIRETIME", key).AsInt64()
-		if ms := at - renewed.Clock/1000; err != nil || ms < 61_800 {
-			t.Errorf("%s lives for %d ms (%v), want 62 s", key, ms, err)
+	for _, key := range keys {
+		if life := endOf(t, s, key) - renewed.Clock; life < 61_800_000 {
+			t.Errorf("%s lives for %d us, want 62 s", key, life)
 		}
 	}
 	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 ||

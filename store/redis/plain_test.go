@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
@@ -14,12 +15,9 @@ import (
 // full at the very step; among them stands what is not plain.
 func TestPlainChargesAreThoseOfPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	seed := rand.Uint64()
+	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
-	batches := 2000
-	if testing.Short() {
-		batches = 300
-	}
+	batches := tier.Pick(300, 2000, 2000)
 	const cells = 6
 	var records [cells]*law.Record
 	now, admitted, asked := testTime, 0, 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/redis"
 	"github.com/headgate/headgate/store/storetest"
@@ -30,7 +31,7 @@ func openWith(tb testing.TB, url string, cfg *redis.Config) *redis.Store {
 // boundedWith makes databases of limits that have so many keys at most, with tags by slot.
 func boundedWith(slot func(key string) string) func(tb testing.TB, maxKeys int) storetest.Open {
 	return func(tb testing.TB, maxKeys int) storetest.Open {
-		url := dbtest.Redis(tb)
+		url := redis.OwnDatabase(tb)
 		return func(tb testing.TB) store.Store {
 			s, err := redis.Open(context.Background(), url,
 				&redis.Config{MaxKeys: maxKeys, Slot: slot, Logger: slog.New(slog.DiscardHandler)})
@@ -43,23 +44,30 @@ func boundedWith(slot func(key string) string) func(tb testing.TB, maxKeys int) 
 	}
 }
 
+// tagged has all keys in one slot: what holds for one server holds without an exception.
+var tagged = &redis.Config{Slot: func(string) string { return "}{k:" }}
+
 func TestConformance(t *testing.T) {
-	options := &storetest.Options{SelfExpiring: true, Full: boundedWith(nil)}
 	t.Run("single", func(t *testing.T) {
-		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, dbtest.Redis(tb)) }, options)
+		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, redis.OwnDatabase(tb)) },
+			&storetest.Options{SelfExpiring: true, Full: boundedWith(nil)})
 	})
-	t.Run("cluster", func(t *testing.T) {
-		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, dbtest.RedisCluster(tb)) },
-			&storetest.Options{SelfExpiring: true, GroupsOnTrial: true})
-	})
-	// All keys in one slot: what holds for one server holds without an exception.
-	slot := &redis.Config{Slot: func(string) string { return "}{k:" }}
-	t.Run("cluster, one slot", func(t *testing.T) {
-		storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, dbtest.RedisCluster(tb), slot) },
-			&storetest.Options{SelfExpiring: true})
-	})
-	t.Run("single, with tags", func(t *testing.T) {
-		storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, dbtest.Redis(tb), slot) },
-			&storetest.Options{SelfExpiring: true, Full: boundedWith(slot.Slot)})
-	})
+}
+
+func TestConformanceWithTags(t *testing.T) {
+	tier.Engines(t)
+	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, redis.OwnDatabase(tb), tagged) },
+		&storetest.Options{SelfExpiring: true, Full: boundedWith(tagged.Slot)})
+}
+
+func TestConformanceOfACluster(t *testing.T) {
+	tier.Engines(t)
+	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, dbtest.RedisCluster(tb)) },
+		&storetest.Options{SelfExpiring: true, GroupsOnTrial: true})
+}
+
+func TestConformanceOfAClusterInOneSlot(t *testing.T) {
+	tier.Engines(t)
+	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, dbtest.RedisCluster(tb), tagged) },
+		&storetest.Options{SelfExpiring: true})
 }

@@ -46,7 +46,7 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 // TestWhatATrialOverwroteIsRememberedAgain: that a request was cancelled in one slot, when
 // another slot has refused to decide it again.
 func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	k := keysApart(2)
 	ops := once60("id", takeOne("l", k[0], perSecond, testTime), takeOne("l", k[1], perSecond, testTime))
 	apply(t, s, ops...)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
@@ -14,12 +15,9 @@ import (
 // charges more, settles and renews.
 func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	seed := rand.Uint64()
+	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
-	cells := 2500
-	if testing.Short() {
-		cells = 250
-	}
+	cells := tier.Pick(250, 2500, 2500)
 	returns, given, all, more := 0, 0, 0, 0
 	for n := range cells {
 		p := drawLimit(g)

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -33,15 +34,17 @@ func TestALimitsOwnMaximumHolds(t *testing.T) {
 }
 
 func TestTheMaximumIsTheStores(t *testing.T) {
-	url := dbtest.Redis(t)
+	url := OwnDatabase(t)
 	a := &listened{t: t}
 	config := a.config()
 	config.MaxKeys = 10
 	a.Store = openTest(t, url, config)
+	a.quiet()
 	b := &listened{t: t}
 	config = b.config()
 	config.MaxKeys = 20
 	b.Store = openTest(t, url, config)
+	b.quiet()
 	if text := b.said(); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "before=10 now=20") {
 		t.Errorf("the second process: %q; want one warning", text)
 	}
@@ -67,15 +70,11 @@ func TestTheMaximumIsTheStores(t *testing.T) {
 	reset := takeOne("l", law.SharedCell("l", roomOf(t, a.Store, "l").Generation).Key, hourly, 0)
 	reset.Verb = law.Reset
 	apply(t, a.Store, reset)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	await.Until(t, "the end of what is kept of sharing", func() bool {
 		sweep(t, a.Store)
-		if n, _ := admin(t, a.Store, "EXISTS", a.roomKey()).AsInt64(); n == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("what is kept of sharing does not go")
-		}
-	}
+		n, _ := admin(t, a.Store, "EXISTS", a.roomKey()).AsInt64()
+		return n == 0
+	})
 	if out := apply(t, a.Store, takeOne("l", "newer", quick, 0))[0]; out.Shared {
 		t.Errorf("%+v; want a cell of its own", out)
 	}
@@ -108,6 +107,7 @@ func TestAMaximumIsBackAfterAFlush(t *testing.T) {
 }
 
 func TestAClusterRefusesAMaximum(t *testing.T) {
+	tier.Engines(t)
 	if _, err := Open(context.Background(), dbtest.RedisCluster(t), &Config{MaxKeys: 10}); !errors.Is(
 		err, store.ErrInvalid) || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("%v; want ErrInvalid that says what to do", err)
@@ -126,13 +126,14 @@ func TestAClusterRefusesAMaximum(t *testing.T) {
 // TestAFloodOfNewKeysIsBounded: the limit is full, and many more keys come at once.
 // Nobody sweeps.
 func TestAFloodOfNewKeysIsBounded(t *testing.T) {
-	const most = 20_000
-	s, other := bounded(t, most)
+	const most = 10_000
+	url := own(t).DSN
+	s, other := openTest(t, url, &Config{MaxKeys: most}), openTest(t, url, nil)
 	own := fill(t, s, "l", "own", most, hourly)
 	if own != most {
 		t.Errorf("%d of the first keys have cells of their own, want all", own)
 	}
-	own += fill(t, other, "l", "new", 3*most, hourly)
+	own += fill(t, other, "l", "new", 2*most, hourly)
 	if own > most*3/2 {
 		t.Errorf("%d keys got cells of their own, want little more than %d", own, most)
 	}

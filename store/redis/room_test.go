@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -17,7 +16,7 @@ import (
 // server that has no opinion on that.
 func bounded(t *testing.T, most int) (s, other *Store) {
 	t.Helper()
-	url := dbtest.Redis(t)
+	url := OwnDatabase(t)
 	return openTest(t, url, &Config{MaxKeys: most}), openTest(t, url, nil)
 }
 
@@ -89,7 +88,19 @@ func roomOf(tb testing.TB, s *Store, limit string) store.Room {
 var quick = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 20_000, Drain: 1000} // 3 in 60 ms
 
 func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
-	s, other := bounded(t, 20)
+	for name, slot := range map[string]func(string) string{
+		"no tags": nil, "a tag": func(string) string { return "}{k:" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := OwnDatabase(t)
+			sharesACell(t, openTest(t, url, &Config{MaxKeys: 20, Slot: slot}), openTest(t, url, &Config{Slot: slot}))
+		})
+	}
+}
+
+// sharesACell fills a limit of 20 keys, and has another process use it.
+func sharesACell(t *testing.T, s, other *Store) {
+	t.Helper()
 	fill(t, s, "l", "own", 20, hourly)
 	sweep(t, s)
 	room := roomOf(t, other, "l")
@@ -118,46 +129,42 @@ func TestNewKeysOfAFullLimitShareACell(t *testing.T) {
 	}
 }
 
-func TestSharingEndsWhenTheSharedCellIsEmpty(t *testing.T) {
-	tries(t, func() (late string) { return sharingEnds(t) })
+// expire removes the cells of keys, as a server does once they are empty.
+func expire(tb testing.TB, s *Store, limit, prefix string, n int) {
+	tb.Helper()
+	for i := range n {
+		admin(tb, s, "DEL", s.cellKey(law.Cell{Limit: limit, Key: fmt.Sprint(prefix, i)}))
+	}
 }
 
-// sharingEnds returns what a pause of the machine may be the cause of: what is in use is empty too early.
-func sharingEnds(t *testing.T) (late string) {
+// untilSharingEnds sweeps until a limit does not share a cell any more, and returns when that was over.
+func untilSharingEnds(t *testing.T, s *Store, limit string) (ended int64) {
 	t.Helper()
+	await.Until(t, "the end of sharing", func() bool {
+		sweep(t, s)
+		return !roomOf(t, s, limit).Sharing
+	})
+	return clock(t, s)
+}
+
+func TestSharingEndsWhenTheSharedCellIsEmpty(t *testing.T) {
 	s, other := bounded(t, 10)
-	fill(t, s, "l", "own", 10, quick)
+	fill(t, s, "l", "own", 10, hourly)
 	sweep(t, other)
-	if !roomOf(t, s, "l").Sharing {
-		return "the limit does not share"
-	}
 	slow := quick
-	slow.Drain, slow.Step = 1000, 500_000 // the last unit stays for half a second
-	if out := apply(t, s, takeOne("l", "new", slow, 0))[0]; !out.Shared {
-		return fmt.Sprintf("%+v", out)
+	slow.Step = 300_000 // of the last unit
+	first := apply(t, s, takeOne("l", "new", slow, 0))[0]
+	if !first.Shared || !roomOf(t, s, "l").Sharing {
+		t.Fatalf("%+v; want it shared", first)
 	}
-	deadline := time.Now().Add(time.Minute)
-	for roomOf(t, s, "l").Keys > 0 { // the others expire two seconds after they are empty
-		sweep(t, s)
-		if time.Now().After(deadline) {
-			t.Fatal("the keys do not go")
-		}
-		if out := apply(t, s, takeOne("l", "new", slow, 0))[0]; !out.Shared {
-			return fmt.Sprintf("%+v: it has no room yet, and the shared cell is in use", out)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	sweep(t, s)
-	if !roomOf(t, s, "l").Sharing {
-		return "sharing ended while the shared cell was in use"
-	}
+	expire(t, s, "l", "own", 10)
+	last := apply(t, s, takeOne("l", "newer", slow, 0))[0]
 	generation := roomOf(t, s, "l").Generation
-	for roomOf(t, s, "l").Sharing {
-		time.Sleep(50 * time.Millisecond)
-		sweep(t, s)
-		if time.Now().After(deadline) {
-			t.Fatal("sharing does not end")
-		}
+	if !last.Shared {
+		t.Errorf("%+v: nobody has counted since there is room", last)
+	}
+	if ended := untilSharingEnds(t, s, "l"); ended < last.State.EmptyAt {
+		t.Errorf("sharing ended at %d, and the shared cell was in use until %d", ended, last.State.EmptyAt)
 	}
 	if out := apply(t, other, takeOne("l", "new", slow, 0))[0]; out.Shared || out.Used != 1000 {
 		t.Errorf("%+v; want a cell of its own", out)
@@ -173,33 +180,19 @@ func sharingEnds(t *testing.T) (late string) {
 	if room := roomOf(t, s, "l"); !room.Sharing || room.Generation <= generation {
 		t.Errorf("%+v; want a later generation than %d", room, generation)
 	}
-	return ""
 }
 
 // TestABlockOfTheSharedCellKeepsIt: sharing does not end while it is blocked.
 func TestABlockOfTheSharedCellKeepsIt(t *testing.T) {
-	var s *Store
-	tries(t, func() (late string) {
-		s, _ = bounded(t, 1)
-		fill(t, s, "l", "own", 1, quick)
-		if sweep(t, s); !roomOf(t, s, "l").Sharing {
-			return "the limit does not share" // the machine has paused until its key was empty
-		}
-		return ""
-	})
+	s, _ := bounded(t, 1)
+	fill(t, s, "l", "own", 1, hourly)
+	sweep(t, s)
 	block := takeOne("l", law.SharedCell("l", roomOf(t, s, "l").Generation).Key, quick, 0)
-	block.Verb, block.TTL = law.Block, 3_500_000
-	begin := time.Now()
-	apply(t, s, block)
-	for roomOf(t, s, "l").Sharing {
-		if time.Since(begin) > time.Minute {
-			t.Fatal("sharing does not end")
-		}
-		time.Sleep(50 * time.Millisecond)
-		sweep(t, s)
-	}
-	if took := time.Since(begin); took < 3400*time.Millisecond {
-		t.Errorf("sharing ended after %v, before the block did", took)
+	block.Verb, block.TTL = law.Block, 300_000
+	out := apply(t, s, block)[0]
+	expire(t, s, "l", "own", 1)
+	if ended := untilSharingEnds(t, s, "l"); out.State.BlockedUntil == 0 || ended < out.State.BlockedUntil {
+		t.Errorf("sharing ended at %d, and the shared cell was blocked until %d", ended, out.State.BlockedUntil)
 	}
 }
 
@@ -239,14 +232,7 @@ func TestACostThatIsCorrectedUpwardsMakesNoCell(t *testing.T) {
 	op := takeOne("l", "k", quick, 0)
 	op.ID, op.TTL = "id", 60_000_000
 	apply(t, s, op)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if n, _ := admin(t, s, "EXISTS", s.cellKey(op.Cell)).AsInt64(); n == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the cell does not expire")
-		}
-	}
+	admin(t, s, "DEL", s.cellKey(op.Cell)) // as it expires
 	fill(t, s, "l", "own", 2, hourly)
 	sweep(t, s)
 	extend, settle := op, op

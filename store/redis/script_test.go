@@ -11,10 +11,19 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
 const testTime = int64(1_790_000_000_000_000)
+
+// newSeed returns the seed of a random test, and logs it.
+func newSeed(tb testing.TB) uint64 {
+	tb.Helper()
+	seed := tier.Seed()
+	tb.Logf("seed %d", seed)
+	return seed
+}
 
 func openTest(tb testing.TB, url string, cfg *Config) *Store {
 	tb.Helper()
@@ -177,12 +186,9 @@ func (r register) Receipt(id string) (law.Receipt, bool) {
 // the whole range that is valid, and changes them on cells in use.
 func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	seed := rand.Uint64()
+	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
-	rounds, now := 6000, testTime
-	if testing.Short() {
-		rounds = 600
-	}
+	rounds, now := tier.Pick(600, 6000, 6000), testTime
 	var record *law.Record
 	granted := 0
 	for round := range rounds {

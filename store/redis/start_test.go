@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
@@ -13,12 +14,9 @@ import (
 // that is valid, and charges one of them twice at times.
 func TestReservationsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	seed := rand.Uint64()
+	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
-	rounds, now := 6000, testTime
-	if testing.Short() {
-		rounds = 600
-	}
+	rounds, now := tier.Pick(600, 6000, 6000), testTime
 	var limits [3]law.Params
 	var records [3]*law.Record
 	admitted, later, full := 0, 0, 0

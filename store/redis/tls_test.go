@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -93,13 +93,10 @@ func TestACertificateThatIsReplaced(t *testing.T) {
 	admin(t, root, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	outs := make([]law.Outcome, 1)
 	var err error
-	for deadline := time.Now().Add(time.Minute); !errors.Is(err, store.ErrSetup); time.Sleep(
-		10 * time.Millisecond) {
-		if err = s.Apply(context.Background(), []law.Op{takeOne("tls", "k", hourly, 0)},
-			outs); time.Now().After(deadline) {
-			t.Fatalf("a server with another authority's certificate: %v, want ErrSetup", err)
-		}
-	}
+	await.Until(t, "ErrSetup from a server with another authority's certificate", func() bool {
+		err = s.Apply(context.Background(), []law.Op{takeOne("tls", "k", hourly, 0)}, outs)
+		return errors.Is(err, store.ErrSetup)
+	})
 	if !store.NothingDone(err) || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("%v; want one that says so, and that nothing was done", err)
 	}

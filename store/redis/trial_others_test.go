@@ -87,7 +87,7 @@ func TestWhatOthersTookMeanwhileStays(t *testing.T) {
 
 // TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent, with what is wrong and what to do.
 func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	sent := 0
 	s.client = &interposed{s.client, func([]rueidis.Completed) { sent++ }}
 	a, b := apart(t)
@@ -116,8 +116,8 @@ func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
 
 // TestWhatOthersDoBetweenTheRoundTripsStays: a block, and what is charged after a reset.
 func TestWhatOthersDoBetweenTheRoundTripsStays(t *testing.T) {
-	url := dbtest.RedisCluster(t)
-	s := openTest(t, url, nil)
+	url := slotsURL(t)
+	s := openSlots(t, url)
 	for _, verb := range []law.Verb{law.Block, law.Reset} {
 		for _, id := range []string{"", "id"} {
 			ops := refusedBy(t, s, perSecond, testTime)
@@ -134,7 +134,7 @@ func TestWhatOthersDoBetweenTheRoundTripsStays(t *testing.T) {
 			if act.Verb = verb; verb == law.Block {
 				act.TTL, act.Reason = 3600_000_000, "abuse"
 			}
-			outs := apply(t, interrupted(openTest(t, url, nil), func() {
+			outs := apply(t, interrupted(openSlots(t, url), func() {
 				if apply(t, s, act); verb == law.Reset {
 					apply(t, s, other)
 				}

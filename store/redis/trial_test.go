@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
@@ -30,6 +31,20 @@ func keysApart(n int) (keys []string) {
 func apart(*testing.T) (a, b string) {
 	keys := keysApart(2)
 	return keys[0], keys[1]
+}
+
+// slotsURL returns the URL of a Cluster; with make test, which starts none, that of one server.
+func slotsURL(tb testing.TB) string {
+	tb.Helper()
+	return tier.Pick(dbtest.Redis, dbtest.RedisCluster, dbtest.RedisCluster)(tb)
+}
+
+// openSlots opens a store that decides as on a Cluster, each slot for itself: on one server too.
+func openSlots(tb testing.TB, url string) *Store {
+	tb.Helper()
+	s := openTest(tb, url, nil)
+	s.cluster, s.lane.client = true, nil
+	return s
 }
 
 // interposed is a client that does something before it hands over commands.
@@ -55,6 +70,7 @@ func interrupted(s *Store, others func()) *Store {
 }
 
 func TestSlotsAreThoseOfTheServer(t *testing.T) {
+	tier.Engines(t)
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	for _, key := range []string{"", "a", "{a}", "a}{b", "%", "é", "user:42"} {
 		c := law.Cell{Limit: "l{x}", Key: key}
@@ -93,7 +109,7 @@ func refusedBy(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
 }
 
 func TestARequestOverSlotsIsAdmittedAsAWhole(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	for _, p := range allLaws {
 		limit := fmt.Sprint(p)
@@ -109,7 +125,7 @@ func TestARequestOverSlotsIsAdmittedAsAWhole(t *testing.T) {
 func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
 	for _, used := range []bool{false, true} {
 		for _, p := range allLaws {
-			s := openTest(t, dbtest.RedisCluster(t), nil)
+			s := openSlots(t, slotsURL(t))
 			ops := refusedBy(t, s, p, testTime)
 			cell := ops[0].Cell
 			var before law.State
@@ -154,7 +170,7 @@ func sameButSeq(a, b string) bool {
 // TestReturnsOverSlotsStandAlone returns to a cell in use, to one whose window
 // is another, and to one that does not exist, in three slots or fewer.
 func TestReturnsOverSlotsStandAlone(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	op := takeOne("l", a, perSecond, testTime)
 	op.Count = 3
@@ -243,7 +259,7 @@ func TestALogOfOneEntryKeepsItsTime(t *testing.T) {
 }
 
 func TestACheckOverSlotsWritesNothing(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	ops := refusedBy(t, s, perSecond, testTime)
 	for i := range ops {
 		ops[i].Verb, ops[i].ID = law.Check, ""
@@ -257,7 +273,7 @@ func TestACheckOverSlotsWritesNothing(t *testing.T) {
 }
 
 func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	monthly := law.Params{
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
@@ -275,7 +291,7 @@ func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
 }
 
 func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	var ops []law.Op
 	for group := range uint32(8) {
@@ -302,7 +318,7 @@ func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
 
 // TestAnUndoneRequestIsNotInTheHistory: one that is stale was not refused.
 func TestAnUndoneRequestIsNotInTheHistory(t *testing.T) {
-	s := openTest(t, dbtest.RedisCluster(t), nil)
+	s := openSlots(t, slotsURL(t))
 	a, b := apart(t)
 	monthly := law.Params{
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
