@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // The flags of the simulator; `make sim SIM='...'` passes them on.
@@ -25,13 +26,14 @@ var (
 	seedFlag    = flag.Uint64("seed", 0, "run this `seed` alone, and print what the checker finds")
 	withFlag    = flag.String("with", "", "make the simulation smaller, as the search prints it: `options`")
 	outFlag     = flag.String("out", "", "with -seed: write the history to this `file`")
-	fromFlag    = flag.Uint64("from", 0, "first `seed` of the search; 0: a new one")
-	forFlag     = flag.Duration("for", 2*time.Second, "how `long` to search")
+	fromFlag    = flag.Uint64("from", 0, "first `seed` of the search; 0: a new one, but with make test always the same")
+	forFlag     = flag.Duration("for", 0, "how `long` to search; 0: until -seeds seeds were run")
+	countFlag   = flag.Uint64("seeds", tier.Pick[uint64](6, 100, 1000), "how `many` seeds to run, without -for")
 	stopFlag    = flag.Bool("stop", false, "end the search at the first violation")
 	jsonFlag    = flag.Bool("json", false, "end with one line of JSON")
 	shrinkFlag  = flag.Duration("shrink", time.Minute, "how `long` to make a simulation that fails smaller")
 	workersFlag = flag.Int("workers", runtime.NumCPU(), "search with so many processes")
-	sameFlag    = flag.Int("same", 3, "run so many seeds four times each, and compare their histories")
+	sameFlag    = flag.Int("same", tier.Pick(2, 3, 10), "run so many seeds four times each, and compare their histories")
 	strideFlag  = flag.Uint64("stride", 0, "of a worker: the distance between its seeds")
 )
 
@@ -98,8 +100,9 @@ func spread(t *testing.T, from uint64) (sum totals) {
 		})
 	}
 	done.Wait()
+	end := time.Now()
 	fmt.Printf("%d seeds from %d in %s: %d decisions (%d of them repeated refusals), %.0f node-hours, %d violations\n",
-		sum.Seeds, from, time.Since(begin).Round(time.Second), sum.Decisions, sum.Repeats, sum.NodeHours,
+		sum.Seeds, from, end.Sub(begin).Round(time.Second), sum.Decisions, sum.Repeats, sum.NodeHours,
 		sum.Violations)
 	return sum
 }
@@ -109,7 +112,8 @@ func spread(t *testing.T, from uint64) (sum totals) {
 func worker(ctx context.Context, from, stride uint64, say func(string)) (sum totals, err error) {
 	args := []string{
 		"-test.run=^TestSim$", "-test.timeout=0", "-workers=1", "-json",
-		"-for=" + forFlag.String(), "-shrink=" + shrinkFlag.String(), "-with=" + *withFlag,
+		"-for=" + forFlag.String(), "-seeds=" + strconv.FormatUint(max(1, *countFlag/stride), 10),
+		"-shrink=" + shrinkFlag.String(), "-with=" + *withFlag,
 		"-from=" + strconv.FormatUint(from, 10), "-stride=" + strconv.FormatUint(stride, 10),
 		"-stop=" + strconv.FormatBool(*stopFlag),
 	}

@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/deny"
@@ -26,41 +27,53 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // noSweeper is for tests that count what their own sweeps remove. A decision may take long on a busy machine.
 var noSweeper = &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}}
 
+func inMemory() store.Store { return newMemory() }
+
+// TestConformance is of all wrappers over a store in memory.
 func TestConformance(t *testing.T) {
-	inMemory := func() store.Store { return memory.New(&memory.Config{Names: true}) }
-	t.Run("memory", func(t *testing.T) {
-		storetest.Run(t, func(testing.TB) store.Store { return front.New(inMemory(), noSweeper) },
-			&storetest.Options{Histories: 500})
-	})
-	t.Run("all wrappers over memory", func(t *testing.T) {
-		storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, noSweeper) }, nil)
-	})
-	t.Run("without deny", func(t *testing.T) {
-		cfg := &front.Config{SweepEvery: -1, NoDeny: true}
-		storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, cfg) },
-			&storetest.Options{Histories: 500})
-	})
+	t.Parallel()
+	storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, noSweeper) },
+		&storetest.Options{Full: func(_ testing.TB, maxKeys int) storetest.Open {
+			// The stores of one test are one: what is in this process cannot be shared by others.
+			s := front.New(&remote{Store: memory.New(&memory.Config{MaxKeys: maxKeys, Names: true})}, noSweeper)
+			return func(testing.TB) store.Store { return s }
+		}})
+}
+
+func TestConformanceWithoutWrappers(t *testing.T) {
+	tier.Engines(t)
+	storetest.Run(t, func(testing.TB) store.Store { return front.New(inMemory(), noSweeper) },
+		&storetest.Options{Histories: 500})
+}
+
+func TestConformanceWithoutDeny(t *testing.T) {
+	tier.Engines(t)
+	cfg := &front.Config{SweepEvery: -1, NoDeny: true, Guard: noSweeper.Guard}
+	storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, cfg) },
+		&storetest.Options{Histories: 500})
+}
+
+// TestNobodyIsAdmittedWhenTheStoreFails has a store in memory fail behind each wrapper, and behind all.
+func TestNobodyIsAdmittedWhenTheStoreFails(t *testing.T) {
+	storetest.RunFailing(t, func(testing.TB) store.Store { return inMemory() })
 }
 
 func TestConformanceOverPostgres(t *testing.T) {
+	tier.Engines(t)
+	t.Parallel()
 	bounded := func(tb testing.TB, maxKeys int) storetest.Open {
-		dsn := dbtest.Postgres(tb)
+		dsn := migrated.Postgres(tb)
 		return func(tb testing.TB) store.Store { return front.New(openPostgres(tb, dsn, maxKeys), noSweeper) }
 	}
 	storetest.Run(t, func(tb testing.TB) store.Store {
-		return front.New(openPostgres(tb, dbtest.Postgres(tb), 0),
-			noSweeper)
-	},
-		&storetest.Options{Histories: 100, Reservations: 20, Full: bounded})
+		return front.New(openPostgres(tb, migrated.Postgres(tb), 0), noSweeper)
+	}, &storetest.Options{Histories: 100, Reservations: 20, Full: bounded})
 }
 
 func openPostgres(tb testing.TB, dsn string, maxKeys int) *postgres.Store {
 	tb.Helper()
 	s, err := postgres.Open(context.Background(), dsn, &postgres.Config{SkipArticles: true, MaxKeys: maxKeys})
 	if err != nil {
-		tb.Fatal(err)
-	}
-	if _, err := s.Migrate(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
 	return s
@@ -104,7 +117,7 @@ func (r *remote) Close() error {
 func newRemote() *remote { return &remote{Store: memory.New(nil)} }
 
 func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
-	pg := openPostgres(t, dbtest.Postgres(t), 0)
+	pg := openPostgres(t, migrated.Postgres(t), 0)
 	s := front.New(pg, noSweeper)
 	defer s.Close()
 	if _, ok := store.As[store.Migrator](s); !ok {
@@ -146,6 +159,10 @@ func TestAHandleWorksOverEveryStore(t *testing.T) {
 }
 
 func TestCloseClosesOnce(t *testing.T) {
+	synctest.Test(t, closesOnce)
+}
+
+func closesOnce(t *testing.T) {
 	r := newRemote()
 	r.onClose = errors.New("of a test")
 	s := front.New(r, &front.Config{SweepEvery: time.Millisecond})
@@ -162,7 +179,7 @@ func TestCloseClosesOnce(t *testing.T) {
 	}
 	all.Wait()
 	swept := r.swept.Load()
-	time.Sleep(20 * time.Millisecond)
+	time.Sleep(time.Minute)
 	if r.closed.Load() != 1 || r.swept.Load() != swept {
 		t.Errorf("closed %d times, swept %d times after that", r.closed.Load(), r.swept.Load()-swept)
 	}

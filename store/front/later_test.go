@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
@@ -141,6 +142,7 @@ func TestAStackOfLaterSweeps(t *testing.T) {
 
 // TestConformanceOfLater: an open store behind Later is as behind New.
 func TestConformanceOfLater(t *testing.T) {
+	tier.Engines(t)
 	for name, open := range map[string]func() store.Store{
 		"memory":   func() store.Store { return memory.New(&memory.Config{Names: true}) },
 		"a remote": func() store.Store { return &remote{Store: memory.New(&memory.Config{Names: true})} },
@@ -149,7 +151,7 @@ func TestConformanceOfLater(t *testing.T) {
 			storetest.Run(t, func(tb testing.TB) store.Store {
 				l := &late{store: open()}
 				l.there.Store(true)
-				s := later(l, front.Config{SweepEvery: -1})
+				s := later(l, front.Config{SweepEvery: -1, Guard: noSweeper.Guard})
 				p, ok := store.As[*pending.Store](s)
 				if !ok {
 					tb.Fatal("the pending.Store is not found")

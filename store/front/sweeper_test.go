@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
@@ -47,7 +48,7 @@ func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, n
 // tenth of a second. The table becomes empty without a call by the user.
 func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 	const keys = 5000
-	pg := openPostgres(t, dbtest.Postgres(t), 0)
+	begin, pg := time.Now(), openPostgres(t, migrated.Postgres(t), 0)
 	s := front.New(pg, &front.Config{
 		SweepEvery: 50 * time.Millisecond, SweepMax: 1000, Guard: &front.GuardConfig{Deadline: time.Minute},
 	})
@@ -66,25 +67,17 @@ func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	}
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	await.Until(t, "an empty table", func() bool {
 		cells, _, err := pg.Cells(t.Context(), store.Query{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(cells) == 0 {
-			break
-		}
-		if time.Since(begin) > 2*time.Minute {
-			t.Fatalf("%d cells or more are left", len(cells))
-		}
-	}
-	for begin := time.Now(); s.Stats().Swept < keys; time.Sleep(20 * time.Millisecond) {
-		if time.Since(begin) > time.Minute { // the last sweep is counted a moment after its rows are gone
-			break
-		}
-	}
+		return len(cells) == 0
+	})
+	// The last sweep is counted a moment after its rows are gone.
+	await.Until(t, "the last row to be counted", func() bool { return s.Stats().Swept >= keys })
 	if st := s.Stats(); st.Swept != keys || st.SweepErrors != 0 || st.LastSweepError != nil ||
-		time.Since(st.LastSweep) > time.Minute {
+		st.LastSweep.Before(begin) {
 		t.Errorf("%+v, want %d rows swept", st, keys)
 	}
 }

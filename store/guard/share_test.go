@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
 )
@@ -87,7 +88,7 @@ func TestSharesOfFourProcesses(t *testing.T) {
 // TestSharesKeepTheBound cuts processes off and lets them reach the store again, ends some with and without
 // Close, and starts others, while all of them ask all the time.
 func TestSharesKeepTheBound(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range tier.Pick[uint64](4, 12, 100) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			limit := headgate.MustParse("token-bucket 10/s burst 20 away share")

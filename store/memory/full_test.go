@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -37,7 +36,7 @@ func roomOf(t *testing.T, s *memory.Store, limit string) store.Room {
 // TestAFloodOfKeysIsAnswered invents as many keys of a slow limit as a store holds, and
 // more. New keys are answered, no memory is taken for them, and other limits go on.
 func TestAFloodOfKeysIsAnswered(t *testing.T) {
-	const most, more = 100_000, 200_000
+	const most, more = 10_000, 60_000
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -52,17 +51,13 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 			t.Fatalf("key %d: %+v, %v", i, b, ok)
 		}
 	}
-	before, start := heap(), time.Now()
-	var longest time.Duration
+	before := heap()
 	for i := range more {
-		asked := time.Now()
 		out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow))
-		longest = max(longest, time.Since(asked))
 		if out.Err != nil || !out.Shared || out.Granted != 0 && i > 0 {
 			t.Fatalf("new key %d: %+v", i, out)
 		}
 	}
-	t.Logf("%v for a new key, %v at most", time.Since(start)/more, longest)
 	if grown := int64(heap()) - int64(before); grown > 1<<20 {
 		t.Errorf("%d bytes more are in use after %d new keys", grown, more)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -26,9 +27,18 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
+func overMemory(testing.TB) store.Store {
+	return prefetch.New(memory.New(&memory.Config{Names: true}), nil)
+}
+
+func TestHistories(t *testing.T) {
+	storetest.RunHistories(t, overMemory, &storetest.Options{Histories: 100, Reservations: 20})
+}
+
+// TestConformance is for the wrapper alone; package front has it with all the others.
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(testing.TB) store.Store { return prefetch.New(memory.New(&memory.Config{Names: true}), nil) },
-		nil)
+	tier.Engines(t)
+	storetest.Run(t, overMemory, nil)
 }
 
 // till is a memory store that several nodes share, and that counts.
@@ -36,12 +46,14 @@ type till struct {
 	store.Store
 	mu    sync.Mutex
 	asked int
-	taken int64 // credits charged, less those returned
-	slow  time.Duration
+	taken int64  // credits charged, less those returned
+	pause func() // before each batch; nil: there is none
 }
 
 func (c *till) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	time.Sleep(c.slow)
+	if c.pause != nil {
+		c.pause()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked++
@@ -101,21 +113,7 @@ func TestAFastKeyIsServedFromItsLease(t *testing.T) {
 }
 
 func TestUnusedTokens(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, s *prefetch.Store, l *headgate.Limiter, limit headgate.Limit){
-		"end with their life": func(*testing.T, *prefetch.Store, *headgate.Limiter, headgate.Limit) {
-			time.Sleep(250 * time.Millisecond)
-		},
-		"end with a reset": func(t *testing.T, _ *prefetch.Store, l *headgate.Limiter, limit headgate.Limit) {
-			if _, err := l.Reset(context.Background(), limit, "k"); err != nil {
-				t.Error(err)
-			}
-		},
-		"end with a block": func(t *testing.T, _ *prefetch.Store, l *headgate.Limiter, limit headgate.Limit) {
-			if _, err := l.Block(context.Background(), limit, "k", time.Minute, ""); err != nil {
-				t.Error(err)
-			}
-		},
-	} {
+	for _, name := range []string{"end with their life", "end with a reset", "end with a block"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := prefetch.New(&till{Store: memory.New(nil)}, nil)
@@ -126,7 +124,18 @@ func TestUnusedTokens(t *testing.T) {
 				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaPrefetch {
 					t.Fatalf("%+v", d)
 				}
-				end(t, s, l, limit)
+				var err error
+				switch name {
+				case "end with their life":
+					time.Sleep(250 * time.Millisecond)
+				case "end with a reset":
+					_, err = l.Reset(t.Context(), limit, "k")
+				default:
+					_, err = l.Block(t.Context(), limit, "k", time.Minute, "")
+				}
+				if err != nil {
+					t.Error(err)
+				}
 				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaStore {
 					t.Errorf("%+v", d)
 				}
@@ -175,7 +184,7 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 
 func TestWhoWaitsSharesAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &till{Store: memory.New(nil), slow: 10 * time.Millisecond}
+		c := &till{Store: memory.New(nil), pause: func() { time.Sleep(10 * time.Millisecond) }}
 		s := prefetch.New(c, nil)
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 150 prefetch 50")
 		var mu sync.Mutex
@@ -205,17 +214,18 @@ func TestWhoWaitsSharesAFetch(t *testing.T) {
 type down struct {
 	store.Store
 	asked atomic.Int64
+	pause func()
 }
 
 func (d *down) Apply(context.Context, []law.Op, []law.Outcome) error {
 	d.asked.Add(1)
-	time.Sleep(time.Second)
+	d.pause()
 	return store.ErrUnavailable
 }
 
 func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &down{Store: memory.New(nil)}
+		d := &down{Store: memory.New(nil), pause: func() { time.Sleep(time.Second) }}
 		l, limit := headgate.New(prefetch.New(d, nil), nil), headgate.MustParse("token-bucket 100/s prefetch 50")
 		begin := time.Now()
 		var wg sync.WaitGroup

@@ -212,7 +212,9 @@ func TestWhoWaitsAsksWhenTheAnswerMeansNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				inner := &odd{recorder: recorder{Store: memory.New(nil)}, first: bad}
+				inner := &odd{
+					recorder: recorder{Store: memory.New(nil)}, pause: func() { time.Sleep(time.Second) }, first: bad,
+				}
 				q := &queue{t: t, Store: New(inner, nil)}
 				defer q.Close()
 				op := charge(perSecond, 10)
@@ -233,12 +235,13 @@ func TestWhoWaitsAsksWhenTheAnswerMeansNothing(t *testing.T) {
 // odd is a store that needs a second to answer, the first time with something odd.
 type odd struct {
 	recorder
+	pause func()
 	first law.Outcome
 	asked bool
 }
 
 func (o *odd) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	time.Sleep(time.Second)
+	o.pause()
 	if o.asked {
 		return o.recorder.Apply(ctx, ops, outs)
 	}

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
 )
 
 // TestDoctor plants what may be wrong with a file, one thing after the other.
 func TestDoctor(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, "sqlite:"+path)

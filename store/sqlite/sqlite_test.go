@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/sqlite"
@@ -42,17 +43,28 @@ func open(tb testing.TB, url string) *sqlite.Store {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for _, options := range []string{"", "?synchronous=normal"} {
-		t.Run("a file"+options, func(t *testing.T) {
-			t.Parallel() // it waits for the disk
-			storetest.Run(t, func(tb testing.TB) store.Store {
-				return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
-			}, &storetest.Options{Histories: 3000, Full: full, FullAt: fullAt})
-		})
-	}
-	t.Run("in memory", func(t *testing.T) {
-		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, "sqlite::memory:") }, nil)
+	t.Run("a file", func(t *testing.T) {
+		t.Parallel() // it waits for the disk
+		conformance(t, "")
 	})
+}
+
+func TestConformanceInMemory(t *testing.T) {
+	tier.Engines(t)
+	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, "sqlite::memory:") }, nil)
+}
+
+// TestConformanceWithoutWaitingForTheDisk is of files that a power failure may take the last decisions from.
+func TestConformanceWithoutWaitingForTheDisk(t *testing.T) {
+	tier.Engines(t)
+	conformance(t, "?synchronous=normal")
+}
+
+func conformance(t *testing.T, options string) {
+	t.Helper()
+	storetest.Run(t, func(tb testing.TB) store.Store {
+		return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
+	}, &storetest.Options{Histories: tier.Pick(300, 3000, 3000), Full: full, FullAt: tier.Pick(nil, fullAt, fullAt)})
 }
 
 // full makes a file for the tests of full limits. Only the first store says how many
@@ -123,7 +135,7 @@ func TestStateSurvivesKill9(t *testing.T) {
 }
 
 func TestManyOpenANewFileAtOnce(t *testing.T) {
-	for range 20 {
+	for range tier.Pick(4, 20, 100) {
 		url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
 		var all sync.WaitGroup
 		for range 16 {

@@ -2,15 +2,16 @@ package check_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/sim/check"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -32,54 +33,12 @@ func (r *remote) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	return r.Store.Apply(ctx, ops, outs)
 }
 
-// recorder writes down what callers do at the same time.
-type recorder struct {
-	mu    sync.Mutex
-	h     history.History
-	begin time.Time
-	last  int
-}
-
-func (r *recorder) add(e history.Event) {
-	e.T = time.Since(r.begin).Nanoseconds()
-	r.h.Events = append(r.h.Events, e)
-}
-
-func (r *recorder) call(node string, c *history.Call) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last++
-	c.ID = r.last
-	r.add(history.Event{Kind: history.KindCall, Node: node, Call: c})
-}
-
-func (r *recorder) answer(node string, c *history.Call, d headgate.Decision, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := &history.Return{ID: c.ID, Outcome: history.Refused, At: d.At.UnixMicro(), Via: history.ViaStore}
-	switch d.Via {
-	case headgate.ViaPrefetch:
-		out.Via = history.ViaPrefetch
-	case headgate.ViaLocal:
-		out.Via = history.ViaRepeat
-	}
-	if d.Allowed {
-		out.Outcome = history.Admitted
-	}
-	retry := d.RetryAfter.Microseconds()
-	if d.RetryAfter == headgate.Never {
-		retry = -1
-	}
-	out.Each = []history.Figures{{Remaining: d.Remaining, Capacity: d.Capacity, RetryAfter: retry}}
-	if err != nil {
-		*out = history.Return{ID: c.ID, Outcome: history.Unknown, Error: err.Error()}
-	}
-	r.add(history.Event{Kind: history.KindReturn, Node: node, Return: out})
-}
-
 // TestConcurrent checks that what several nodes do at the same time is accepted: they share
-// a store, repeat refusals, and take tokens up front.
-func TestConcurrent(t *testing.T) {
+// a store, repeat refusals, and take tokens up front. It runs on the time of a bubble, where a clock that is read
+// for many callers never lags by more than it may.
+func TestConcurrent(t *testing.T) { synctest.Test(t, concurrent) }
+
+func concurrent(t *testing.T) {
 	limits := []history.Limit{
 		{Name: "rate", Algorithm: history.TokenBucket, Version: 1, Amount: "1000", Period: second, Burst: "20"},
 		{
@@ -94,7 +53,7 @@ func TestConcurrent(t *testing.T) {
 		"token-bucket 1000/s burst 20", "token-bucket 1000/s burst 100 prefetch 50/100ms", "sliding-log 20/50ms",
 		"fixed-window 20/50ms", "concurrency 2 ttl 1m",
 	}
-	rec := &recorder{begin: time.Now()}
+	rec := record.New(nil)
 	var named []headgate.Limit
 	for i := range limits {
 		limit, err := headgate.ParseNamed(limits[i].Name, texts[i])
@@ -102,20 +61,21 @@ func TestConcurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		named = append(named, limit)
-		rec.add(history.Event{Kind: history.KindLimit, Limit: &limits[i]})
+		rec.Limit(limits[i])
 	}
 	s := &remote{Store: memory.New(nil)}
 	nodes := []*front.Store{front.New(s, nil), front.New(s, nil)}
+	begin := time.Now()
 	var callers sync.WaitGroup
 	for n := range 6 {
 		node := fmt.Sprint("node", n%2)
-		l := headgate.New(nodes[n%2], nil)
+		l := headgate.New(nodes[n%2], &headgate.Config{Timeout: time.Minute}) // no pause is so long
 		rnd := rand.New(rand.NewPCG(1, uint64(n)))
 		callers.Go(func() {
-			for time.Since(rec.begin) < 300*time.Millisecond {
+			for time.Since(begin) < 300*time.Millisecond {
 				one(t, rec, l, node, named, rnd)
 				if rnd.IntN(4) == 0 {
-					time.Sleep(time.Duration(rnd.IntN(400)) * time.Microsecond)
+					time.Sleep(time.Duration(rnd.IntN(3)) * time.Millisecond)
 				}
 			}
 		})
@@ -124,56 +84,48 @@ func TestConcurrent(t *testing.T) {
 	for _, n := range nodes {
 		n.Close()
 	}
-	found := check.Check(&rec.h)
+	time.Sleep(time.Second) // in which the goroutines of clocks end that nobody reads
+	h := rec.History()
+	found := check.Check(h)
 	for _, v := range found[:min(len(found), 5)] {
 		t.Error(v)
 	}
 	vias := map[string]int{}
-	for _, e := range rec.h.Events {
+	for _, e := range h.Events {
 		if e.Return != nil {
 			vias[e.Return.Via+" "+e.Return.Outcome]++
 		}
 	}
-	t.Log(len(rec.h.Events), "events", vias)
+	t.Log(len(h.Events), "events", vias)
 }
 
 // one asks for one thing.
-func one(t *testing.T, rec *recorder, l *headgate.Limiter, node string, named []headgate.Limit, rnd *rand.Rand) {
+func one(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node string, named []headgate.Limit, rnd *rand.Rand) {
 	i := rnd.IntN(len(named))
 	ctx := context.Background()
 	cost := []string{"1", "2"}[rnd.IntN(2)]
-	c := &history.Call{Verb: history.Take, Charges: []history.Charge{{
+	c := history.Call{Verb: history.Take, Charges: []history.Charge{{
 		Limit: named[i].Name(), Version: 1, Key: "k", Cost: cost,
 	}}}
 	charge := headgate.Charge{Limit: named[i], Key: "k", Cost: headgate.MustCost(cost)}
 	if i < len(named)-1 {
-		rec.call(node, c)
+		id := rec.Call(node, c)
 		d, err := l.Take(ctx, charge)
-		rec.answer(node, c, d, err)
+		rec.Decided(node, id, d, err)
 		return
 	}
 	c.Verb = history.Acquire
-	rec.call(node, c)
+	id := rec.Call(node, c)
 	lease, err := l.Acquire(ctx, charge)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	rec.answer(node, c, lease.Decision, err)
+	rec.Decided(node, id, lease.Decision, nil)
 	if !lease.Decision.Allowed {
 		return
 	}
 	time.Sleep(time.Duration(rnd.IntN(2)) * time.Millisecond)
-	release := &history.Call{Verb: history.Release, Of: c.ID}
-	rec.call(node, release)
-	err = lease.Release(ctx)
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	out := &history.Return{ID: release.ID, Outcome: history.Done}
-	if errors.Is(err, headgate.ErrLeaseLost) {
-		out.Outcome = history.Refused
-	} else if err != nil {
-		out.Outcome = history.Unknown
-	}
-	rec.add(history.Event{Kind: history.KindReturn, Node: node, Return: out})
+	release := rec.Call(node, history.Call{Verb: history.Release, Of: id})
+	rec.Return(node, release, record.Answer{Err: lease.Release(ctx)})
 }

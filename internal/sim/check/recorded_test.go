@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/sim/check"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -366,8 +367,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// seeds is how many histories to play; HEADGATE_TEST_HISTORIES multiplies them.
+// seeds is how many histories to play, a sixth of them with make test; HEADGATE_TEST_HISTORIES multiplies them.
 func seeds(n int) int {
+	n = tier.Pick(n/6, n, n)
 	times, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES"))
 	if err != nil {
 		return n

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/sim/planted"
+	"github.com/headgate/headgate/internal/testing/await"
 )
 
 // stubbed makes the binary of these tests a simulator, which behaves as its name says.
@@ -31,6 +33,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(stub(strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")))
 }
+
+// runs is the end of the name of a file that says that an endless simulator runs.
+const runs = ".runs"
 
 // stub prints what a simulator prints, and returns its exit status.
 func stub(name string) int {
@@ -63,7 +68,12 @@ func stub(name string) int {
 		fmt.Println("FAIL")
 		return 1
 	case "endless":
-		time.Sleep(time.Minute)
+		interrupted := make(chan os.Signal, 1)
+		signal.Notify(interrupted, os.Interrupt)
+		if err := os.WriteFile(os.Args[0]+runs, nil, 0o600); err != nil {
+			return 3
+		}
+		<-interrupted
 	}
 	return 0
 }
@@ -167,15 +177,16 @@ func TestWithoutAFault(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	s, faults := stubs(t, "bound", "endless", "none")
 	ctx, cancel := context.WithCancel(t.Context())
-	build := s.build
-	s.build = func(ctx context.Context, root, overlay, bin string) error {
-		if strings.Contains(bin, "endless") {
-			time.AfterFunc(100*time.Millisecond, cancel)
-		}
-		return build(ctx, root, overlay, bin)
-	}
+	defer cancel()
 	var progress, out bytes.Buffer
-	list := s.all(ctx, faults, &progress)
+	ended := make(chan []result, 1)
+	go func() { ended <- s.all(ctx, faults, &progress) }()
+	await.Until(t, "the second simulator", func() bool {
+		_, err := os.Stat(filepath.Join(s.dir, "endless.test"+runs))
+		return err == nil
+	})
+	cancel()
+	list := await.Receive(t, "the end", ended)
 	if len(list) != 1 || !strings.HasSuffix(progress.String(), "endless ... interrupted\n") {
 		t.Errorf("%d results\n%s", len(list), &progress)
 	}
