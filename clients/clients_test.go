@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -41,6 +42,7 @@ func TestPython(t *testing.T) {
 
 // TestTypeScript checks the types of headgate.ts and runs its tests.
 func TestTypeScript(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	node := dbtest.Program(t, "node", "nodejs")
 	modules := dbtest.NodeModules(t, "typescript")

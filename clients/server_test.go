@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/config"
@@ -145,7 +146,8 @@ func newStage(v *vectors) *stage {
 func (s *stage) fresh() {
 	s.offset.Store(0)
 	m := memory.New(&memory.Config{Names: true, Clock: func() int64 { return epoch + s.offset.Load()*1000 }})
-	h := rest.New(service.New(headgate.New(m, nil), &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
+	l := headgate.New(m, &headgate.Config{Timeout: time.Minute})
+	h := rest.New(service.New(l, &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
 	s.api.Store(&h)
 }
 

@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/server/config"
 )
 
@@ -106,6 +107,7 @@ func TestTheComposeFileIsOne(t *testing.T) {
 // TestAlertRules lets Prometheus read the rules and the configuration of the compose file, and compares the name by
 // which both call the servers.
 func TestAlertRules(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	promtool := dbtest.Program(t, "promtool", "prometheus")
 	run := func(args ...string) {

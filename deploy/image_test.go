@@ -16,9 +16,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // instruction is one of a Dockerfile.
@@ -245,6 +246,7 @@ func (im *image) run(t *testing.T, command []string, env ...string) (code int, s
 // TestTheImage builds the image by hand and starts it: as it is, it refuses to start; with HEADGATE_OPEN it
 // decides, keeps its state in its volume, and ends when it is told to.
 func TestTheImage(t *testing.T) {
+	tier.Nightly(t)
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("chroot needs root: the image is not tried")
@@ -340,17 +342,19 @@ func checkRoot(t *testing.T, im *image) {
 // wait waits until a URL is answered with 200.
 func wait(t *testing.T, url string, said *bytes.Buffer) {
 	t.Helper()
-	for range 2400 {
-		r, err := http.Get(url)
-		if err == nil {
-			r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				return
-			}
+	defer func() {
+		if t.Failed() {
+			t.Logf("it says\n%s", said)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatalf("%s is not answered:\n%s", url, said)
+	}()
+	await.Until(t, url, func() bool {
+		r, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
 }
 
 // TestTheImageHasTheGoOfTheModule compares the Go of the Dockerfile with that of go.mod.

@@ -165,7 +165,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	}
 	store := memory.New(nil)
 	t.Cleanup(func() { store.Close() })
-	s.limiter = headgate.New(store, &headgate.Config{Names: c})
+	s.limiter = headgate.New(store, &headgate.Config{Names: c, Timeout: time.Minute})
 	log := slog.New(slog.DiscardHandler)
 	access := &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))}
 	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // byRules are pairs of texts: the query that says what is charged, and what remains of it where rules do;
@@ -39,6 +40,7 @@ rules:
 // TestRulesDecide: four requests of a user use up the 20 of api, each user has a key of its own, all users
 // share api-all, and what is charged nothing passes.
 func TestRulesDecide(t *testing.T) {
+	tier.Engines(t)
 	each(t, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, setting{rules: twoLimits})
 		for _, step := range []struct {
@@ -84,6 +86,7 @@ rules:
 // TestASizeIsCharged: two bodies of ten bytes use up a limit of 20 bytes. Traefik cannot say the length, and the rule
 // refuses what does not say it.
 func TestASizeIsCharged(t *testing.T) {
+	tier.Engines(t)
 	each(t, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, setting{rules: bySize})
 		want := map[int]int{200: 2, 429: 1}
@@ -115,6 +118,7 @@ const settled = `rules:
 // TestAnApplicationSettles: the application behind nginx gets what Headgate says about settling, and
 // nothing that an end user says; it sends that back with the response over a connection of its own.
 func TestAnApplicationSettles(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s := newSite(t, &proxies[0], setting{rules: settled})
 	limit, err := headgate.Named("api")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // exposed is what systemd-analyze security may say of the unit at most. It says 1.1: the service needs the network.
@@ -17,6 +18,7 @@ const exposed = 1.5
 
 // TestUnits checks that systemd accepts the units, and that their exposure is low.
 func TestUnits(t *testing.T) {
+	tier.Nightly(t)
 	t.Parallel()
 	analyze := dbtest.Program(t, "systemd-analyze", "systemd")
 	dir := t.TempDir()

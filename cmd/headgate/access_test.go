@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 )
 
 // inProcess runs the command in this process.
@@ -58,6 +59,16 @@ func status(t *testing.T, client *http.Client, url, token string) (int, string) 
 	return res.StatusCode, string(text)
 }
 
+// unserved runs a server in this process that cannot start. One that can ends with code 0 after a while.
+func unserved(t *testing.T, args ...string) (code int, said string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	var out output
+	code = run(ctx, append([]string{"serve", "--http", "127.0.0.1:0"}, args...), nil, &out, &out)
+	return code, out.String()
+}
+
 func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -77,7 +88,7 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 		t.Errorf("an admin action by the role take: %d %s", got, text)
 	}
 	second := newToken(t, file, "web", "--another")
-	s.until(t, time.Minute, "that the second token is accepted", func() bool { return take(second) == 200 })
+	s.until(t, "that the second token is accepted", func() bool { return take(second) == 200 })
 	if got := take(first); got != 200 {
 		t.Errorf("with the first of two tokens: %d", got)
 	}
@@ -93,18 +104,14 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 			break
 		}
 	}
-	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.until(t, time.Minute, "that the first token is refused", func() bool { return take(first) == 401 })
+	write(t, file, strings.Join(lines, "\n"))
+	s.until(t, "that the first token is refused", func() bool { return take(first) == 401 })
 	if got := take(second); got != 200 {
 		t.Errorf("with the second token: %d", got)
 	}
 	// A file that is wrong changes nothing, and /readyz tells of it.
-	if err := os.WriteFile(file, []byte("callers: [{name: web, role: root}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.until(t, time.Minute, "what is wrong with the file", func() bool {
+	write(t, file, "callers: [{name: web, role: root}]")
+	s.until(t, "what is wrong with the file", func() bool {
 		res, err := client.Get(s.url + "/readyz")
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +173,7 @@ func TestAddressesOfTheServer(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != socketMode {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	s.until(t, time.Minute, "the audit", func() bool {
+	s.until(t, "the audit", func() bool {
 		return strings.Contains(s.out.String(), `msg="admin action" verb=reset`)
 	})
 	_, rest, _ := strings.Cut(s.out.String(), "metrics is on ")
@@ -179,11 +186,9 @@ func TestAddressesOfTheServer(t *testing.T) {
 	if got, _ := status(t, client, "http://"+metrics+"/v1/take", admin); res.StatusCode != http.StatusOK || got != 404 {
 		t.Errorf("the address for metrics: %d for /readyz, %d for /v1/take", res.StatusCode, got)
 	}
-	if second := launch(t, dir, "--store", "memory:", "--admin", "unix:"+socket); true {
-		<-second.over
-		if !strings.Contains(second.out.String(), "in use by another process") {
-			t.Errorf("a second server on the socket says %q", second.out.String())
-		}
+	if code, said := unserved(t, "--store", "memory:", "--admin", "unix:"+socket); code != exitError ||
+		!strings.Contains(said, "in use by another process") {
+		t.Errorf("a second server on the socket ends with %d, and says %q", code, said)
 	}
 	s.stop(t)
 	if _, err := os.Stat(socket); err == nil {
@@ -211,11 +216,9 @@ func TestAnAddressThatOthersReachNeedsAccessControl(t *testing.T) {
 		{"--http unix:", "names no socket"},
 		{"--http unix:" + file, "is not a socket"},
 	} {
-		s := launch(t, dir, append([]string{"--store", "memory:"}, strings.Fields(tt.args)...)...)
-		<-s.over
-		if err := s.cmd.Wait(); err == nil || s.cmd.ProcessState.ExitCode() != exitError ||
-			!strings.Contains(s.out.String(), tt.says) {
-			t.Errorf("%s: %v, %q", tt.args, err, s.out.String())
+		args := append([]string{"--store", "memory:"}, strings.Fields(tt.args)...)
+		if code, said := unserved(t, args...); code != exitError || !strings.Contains(said, tt.says) {
+			t.Errorf("%s: %d, %q", tt.args, code, said)
 		}
 	}
 	for _, args := range []string{"--http :0 --open", "--http :0 --tokens " + file, "--http 127.0.0.1:0 --metrics :0"} {
@@ -254,19 +257,15 @@ func TestTLS(t *testing.T) {
 	install := func(p dbtest.Pair) {
 		for to, from := range map[string]string{key: p.Key, cert: p.Cert} {
 			text, err := os.ReadFile(from)
-			if err == nil {
-				err = os.WriteFile(to, text, 0o600)
-			}
 			if err != nil {
 				t.Fatal(err)
 			}
+			write(t, to, string(text))
 		}
 	}
 	install(server)
 	file := filepath.Join(dir, "tokens.yaml")
-	if err := os.WriteFile(file, []byte("callers: [{name: web, role: take, certificates: [web]}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, file, "callers: [{name: web, role: take, certificates: [web]}]")
 	token := newToken(t, file, "tool", "--role", "take")
 	args := []string{"--store", "memory:", "--http", ":0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.File}
 	only := start(t, dir, args...)
@@ -297,7 +296,7 @@ func TestTLS(t *testing.T) {
 			}
 		}
 	}
-	both.until(t, time.Minute, "what is wrong with certificates", func() bool { // a line may come after its answer
+	both.until(t, "what is wrong with certificates", func() bool { // a line may come after its answer
 		return strings.Contains(both.out.String(), "no TLS with a client")
 	})
 
@@ -321,11 +320,9 @@ func TestTLS(t *testing.T) {
 		t.Errorf("the first certificate: %s", got)
 	}
 	install(ours.Issue(t, dbtest.Certificate{Name: "renewed", Hosts: []string{"127.0.0.1"}}))
-	only.until(t, time.Minute, "the renewed certificate", func() bool { return serial() == "renewed" })
-	if err := os.WriteFile(cert, []byte("nonsense"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	only.until(t, time.Minute, "what is wrong", func() bool { return strings.Contains(only.out.String(), "stays in force") })
+	only.until(t, "the renewed certificate", func() bool { return serial() == "renewed" })
+	write(t, cert, "nonsense")
+	only.until(t, "what is wrong", func() bool { return strings.Contains(only.out.String(), "stays in force") })
 	if got := serial(); got != "renewed" {
 		t.Errorf("after a file that is wrong: %s", got)
 	}

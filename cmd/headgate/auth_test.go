@@ -1,12 +1,11 @@
 package main
 
 import (
+	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestForwardAuthentication over the network: an end user's Origin is no reason to refuse, and only a
@@ -58,13 +57,12 @@ func TestRulesOfTheFileDecide(t *testing.T) {
 	rules := func(path string) {
 		text := "limits:\n  login: sliding-log 3/1h\nrules:\n  - name: guessing\n    method: [POST]\n    path: " + path +
 			"\n    limits: [{limit: login, key: ip}]\nblock: [198.51.100.0/24]\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(t, file, text)
 	}
 	rules("/login")
 	s := start(t, dir, "--store", "memory:", "--config", file)
 	ask := func(server *server, method, path, client string) int {
+		t.Helper()
 		r, err := http.NewRequest(http.MethodGet, server.url+"/v1/auth", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -79,8 +77,12 @@ func TestRulesOfTheFileDecide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		text, _ := io.ReadAll(res.Body)
 		if res.Body.Close(); res.StatusCode == http.StatusTooManyRequests && res.Header.Get("Retry-After") == "" {
 			t.Error("a refusal without Retry-After")
+		}
+		if res.StatusCode == http.StatusBadRequest {
+			t.Errorf("%s %s: %s; the server says %s", method, path, text, server.out.String())
 		}
 		return res.StatusCode
 	}
@@ -103,11 +105,9 @@ func TestRulesOfTheFileDecide(t *testing.T) {
 		}
 	}
 	rules("/other")
-	s.until(t, time.Minute, "that the changed rules decide", func() bool { return ask(s, "POST", "/other", "192.0.2.7") == 429 })
-	if err := os.WriteFile(file, []byte("rules: [{name: x, nonsense: 1}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.until(t, time.Minute, "what is wrong with the file", func() bool { return strings.Contains(s.out.String(), "is not applied") })
+	s.until(t, "that the changed rules decide", func() bool { return ask(s, "POST", "/other", "192.0.2.7") == 429 })
+	write(t, file, "rules: [{name: x, nonsense: 1}]")
+	s.until(t, "what is wrong with the file", func() bool { return strings.Contains(s.out.String(), "is not applied") })
 	if got := ask(s, "POST", "/other", "192.0.2.7"); got != http.StatusTooManyRequests {
 		t.Errorf("after a file that is wrong: status %d", got)
 	}

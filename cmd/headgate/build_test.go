@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 func TestAStampIsCompletedByTheGoCommand(t *testing.T) {
@@ -45,6 +47,7 @@ var leftOut = map[string]string{
 // TestEachTagLeavesItsStoreOut looks at what is linked. That the stores compile apart from each other is seen where all
 // are left out.
 func TestEachTagLeavesItsStoreOut(t *testing.T) {
+	tier.Nightly(t)
 	t.Parallel()
 	for tag, driver := range leftOut {
 		list := exec.Command("go", "list", "-deps", "-tags", tag, ".")
@@ -67,8 +70,28 @@ func TestEachTagLeavesItsStoreOut(t *testing.T) {
 	}
 }
 
+// TestSpansComeByATag looks at what is linked.
+func TestSpansComeByATag(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]bool{"": false, "headgate_otel": true} {
+		list := exec.Command("go", "list", "-deps", "-tags", tag, ".")
+		list.Stderr = os.Stderr
+		out, err := list.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", tag, err)
+		}
+		if has := strings.Contains(string(out), "go.opentelemetry.io/"); has != want {
+			t.Errorf("tag %q: OpenTelemetry is linked: %v", tag, has)
+		}
+		if strings.Contains(string(out), "go-control-plane/envoy/") {
+			t.Errorf("tag %q: go-control-plane is linked, where server/envoy/envoypb was enough", tag)
+		}
+	}
+}
+
 // TestACommandWithoutStores builds one with all tags, a stamp, and the command that writes the manual.
 func TestACommandWithoutStores(t *testing.T) {
+	tier.Nightly(t)
 	t.Parallel()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "headgate")

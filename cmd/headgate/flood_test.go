@@ -7,46 +7,42 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	testcommand "github.com/headgate/headgate/internal/testing/command"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestAFloodTakesLittleMemoryAndKeepsNobodyWaiting announces 2,000 bodies that never
-// come and sends three batches of 1.4 million empty requests meanwhile, to a server
-// process. Before, it took 5 GB, and others waited 7 s.
-func TestAFloodTakesLittleMemoryAndKeepsNobodyWaiting(t *testing.T) {
+// TestAFloodTakesLittleMemory announces 2,000 bodies that never come and sends three batches of 1.4 million empty
+// requests meanwhile, to a server process, which answers others all the while. Before, it took 5 GB.
+func TestAFloodTakesLittleMemory(t *testing.T) {
+	tier.Nightly(t)
 	const most = 300 << 10 // KiB
-	s := start(t, t.TempDir(), "--store", "memory:")
+	// The race detector takes more memory than the server.
+	path, err := testcommand.Build(t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := prepared(t, t.TempDir(), "--store", "memory:")
+	s.cmd.Path = path
+	s.begin(t)
+	s.until(t, "that it listens", s.listens)
 	peakMemory(t, s) // or there is nothing to see here
-	calm := answers(t, s, 200*time.Millisecond)
-	// A slow machine takes 50 ms for few answers, and may pause, so the best of three tries is what counts.
-	soon := max(50*time.Millisecond, 20*calm[len(calm)/2])
-	for try := 1; ; try++ {
-		took := flooded(t, s)
-		peak, p99, worst := peakMemory(t, s), took[len(took)*99/100], took[len(took)-1]
-		t.Logf("peak memory %d MB; another caller asked %d times: p50 %v, p99 %v, at most %v; without a flood p50 %v",
-			peak>>10, len(took), took[len(took)/2], p99, worst, calm[len(calm)/2])
-		if peak > most {
-			t.Fatalf("the server took %d KiB at its peak, want at most %d", peak, most)
-		}
-		if p99 <= soon && worst <= 20*soon {
-			break
-		}
-		if try == 3 {
-			t.Fatalf("another caller was answered after %v at p99 and %v at most, want %v", p99, worst, soon)
-		}
+	for range 3 {
+		flooded(t, s)
+	}
+	peak := peakMemory(t, s)
+	t.Logf("peak memory %d MB", peak>>10)
+	if peak > most {
+		t.Errorf("the server took %d KiB at its peak, want at most %d", peak, most)
 	}
 }
 
-// flooded stalls bodies and sends batches, and returns how long the answers to another caller took meanwhile, sorted.
-func flooded(t *testing.T, s *server) []time.Duration {
+// flooded stalls bodies and sends batches, and asks as another caller meanwhile.
+func flooded(t *testing.T, s *server) {
 	t.Helper()
 	const stalled = 2000
 	addr := strings.TrimPrefix(s.url, "http://")
@@ -74,27 +70,15 @@ func flooded(t *testing.T, s *server) []time.Duration {
 			}
 		})
 	}
-	took := answers(t, s, 3*time.Second)
-	flood.Wait()
-	return took
-}
-
-// answers asks again and again as another caller, and returns how long the answers took, sorted.
-func answers(t *testing.T, s *server, lasts time.Duration) (took []time.Duration) {
-	t.Helper()
 	client := &http.Client{Transport: &http.Transport{}}
-	end := time.Now().Add(lasts)
-	for len(took) < 100 || time.Now().Before(end) {
-		start := time.Now()
-		d, status, err := s.take(client, `{"limit":"token-bucket 1000/s","key":"another"}`)
+	defer client.CloseIdleConnections()
+	for range 1000 {
+		d, status, err := s.take(client, `{"limit":"token-bucket 100000/s","key":"another"}`)
 		if err != nil || status != http.StatusOK || !d.Allowed {
 			t.Fatalf("another caller: status %d, %+v, %v", status, d, err)
 		}
-		took = append(took, time.Since(start))
-		time.Sleep(2 * time.Millisecond)
 	}
-	slices.Sort(took)
-	return took
+	flood.Wait()
 }
 
 // peakMemory returns the most memory that a process has had, in KiB.
@@ -111,26 +95,25 @@ func peakMemory(t *testing.T, s *server) (peak int) {
 	return peak
 }
 
-// TestAStoreThatIsAwayIsALineASecond stops Redis under 50 callers. Before, it was a line
+// TestAStoreThatIsAwayIsALineASecond has 50 callers ask for a Redis that is stopped. Before, it was a line
 // for each of them: 11,555 in 5 s.
 func TestAStoreThatIsAwayIsALineASecond(t *testing.T) {
-	redis, err := dbtest.StartRedis(t.Context(), "--io-threads", "1") // one of our own
+	t.Parallel()
+	redis, err := newRedis(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, t.TempDir(), "--store", redis.DSN)
+	s := startReady(t, t.TempDir(), "--store", redis.DSN)
 	redis.Stop()
-	const seconds = 3
-	begin := time.Now()
-	var failed atomic.Int64
-	var callers sync.WaitGroup
-	for i := range 50 {
+	const callers, times = 50, 20
+	var asking sync.WaitGroup
+	for i := range callers {
 		path, body := "/v1/take", `{"limit":"token-bucket 5/1h","key":"k"}`
 		if i%2 == 0 {
 			path, body = "/v1/batch", `{"requests":[`+strings.Repeat(body+",", 9)+body+`]}`
 		}
-		callers.Go(func() {
-			for end := time.Now().Add(seconds * time.Second); time.Now().Before(end); {
+		asking.Go(func() {
+			for range times {
 				res, err := http.Post(s.url+path, "application/json", strings.NewReader(body))
 				if err != nil {
 					t.Error(err)
@@ -141,20 +124,22 @@ func TestAStoreThatIsAwayIsALineASecond(t *testing.T) {
 				if res.StatusCode != http.StatusServiceUnavailable && !strings.Contains(string(text), `"status":503`) {
 					t.Errorf("%s: status %d, %s", path, res.StatusCode, text)
 				}
-				failed.Add(1)
 			}
 		})
 	}
-	callers.Wait()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-s.over // it has said all: Wait closes the pipe, and what was not read by then is lost
-	_ = s.cmd.Wait()
-	took := int(time.Since(begin)/time.Second) + 1 // more than 3 s where the machine pauses
-	lines := strings.Split(strings.TrimSpace(s.out.String()), "\n")
+	asking.Wait()
+	said := s.stop(t)
 	count, counted := 0, 0
-	for _, line := range lines {
+	var stamps []time.Time
+	for line := range strings.Lines(said) {
+		if _, rest, ok := strings.Cut(line, "time="); ok {
+			text, _, _ := strings.Cut(rest, " ")
+			at, err := time.Parse(time.RFC3339Nano, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stamps = append(stamps, at)
+		}
 		if strings.Contains(line, `msg="request failed"`) {
 			n := 1
 			if _, text, ok := strings.Cut(line, " count="); ok {
@@ -163,9 +148,10 @@ func TestAStoreThatIsAwayIsALineASecond(t *testing.T) {
 			count, counted = count+1, counted+n
 		}
 	}
-	t.Logf("%d requests failed; %d lines stand for %d:\n%s", failed.Load(), count, counted, strings.Join(lines, "\n"))
+	took := int(stamps[len(stamps)-1].Sub(stamps[0])/time.Second) + 1 // the last line says that it stops
+	t.Logf("%d requests failed within %d seconds; %d lines stand for %d:\n%s", callers*times, took, count, counted, said)
 	// A few classes at most: nothing done, not known, and perhaps no answer in time.
-	if count == 0 || count > 3*(took+1) || int64(counted) < failed.Load() {
-		t.Errorf("%d lines stand for %d of %d failed requests", count, counted, failed.Load())
+	if count == 0 || count > 3*(took+2) || counted < callers*times {
+		t.Errorf("%d lines stand for %d of %d failed requests", count, counted, callers*times)
 	}
 }

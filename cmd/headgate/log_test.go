@@ -5,14 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestALogOfJSONHasNothingElse reads all that a server writes.
 func TestALogOfJSONHasNothingElse(t *testing.T) {
 	t.Parallel()
 	s := launch(t, t.TempDir(), "--log-format", "json", "--log-refused", "1", "--log-admitted", "0")
-	s.until(t, time.Minute, "that it listens", func() bool {
+	s.until(t, "that it listens", func() bool {
 		_, rest, found := strings.Cut(s.out.String(), `"http":"`)
 		addr, _, ended := strings.Cut(rest, `"`)
 		s.url = "http://" + addr

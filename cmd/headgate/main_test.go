@@ -1,53 +1,52 @@
 package main
 
 import (
-	"context"
+	"flag"
 	"os"
-	"slices"
-	"strings"
+	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
 )
 
+// program is the name of the command for exec.Command. It is this binary, so that tests of processes build nothing, and
+// the race detector looks at them.
+const program = "headgate"
+
 func TestMain(m *testing.M) {
-	if child() {
-		return
+	quick()
+	switch {
+	case filepath.Base(os.Args[0]) == program:
+		main()
+	case dbtest.Task() == commanderTask:
+		obey()
+	case !child():
+		os.Exit(tested(m))
 	}
-	completeWithin = time.Minute
-	testscript.Main(tests{m}, map[string]func(){"headgate": main})
 }
 
-// tests look for leaks when they have run.
-type tests struct{ *testing.M }
+// quick sets the pauses for which a test would have to wait.
+func quick() {
+	reloadEvery, lookEvery, watchEvery = 20*time.Millisecond, 20*time.Millisecond, 500*time.Millisecond
+	firstTry, closeWithin = 200*time.Millisecond, 500*time.Millisecond
+	usedFelt = 100 * time.Millisecond
+}
 
-func (t tests) Run() int { return leaktest.Run(t.M) }
-
-func TestScripts(t *testing.T) {
-	s, err := dbtest.StartPostgres(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata",
-		Setup: func(env *testscript.Env) error {
-			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool { return strings.HasPrefix(v, "HEADGATE_") })
-			dsn, drop, err := s.Database(context.Background())
-			if err != nil {
-				return err
-			}
-			env.Defer(drop)
-			env.Setenv("POSTGRES", dsn)
-			env.Setenv("MYSQL", dbtest.MariaDB(t))
-			env.Setenv("REDIS", dbtest.Redis(t))
-			env.Setenv("LONGKEY", strings.Repeat("k", 513))
-			return nil
-		},
-		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
-	})
+// tested runs the tests, which find the command by its name, and then looks for leaks.
+func tested(m *testing.M) (code int) {
+	completeWithin = time.Minute
+	// Most tests wait for what a server does at some time, and compute nothing meanwhile.
+	must(flag.Set("test.parallel", "6"))
+	// With the race detector a process waits for a second before it ends.
+	must(os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")))
+	dir, err := os.MkdirTemp("", "headgate-test-")
+	must(err)
+	defer os.RemoveAll(dir)
+	self, err := os.Executable()
+	must(err)
+	must(os.Symlink(self, filepath.Join(dir, program)))
+	must(os.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH")))
+	return leaktest.Run(m)
 }

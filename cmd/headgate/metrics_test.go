@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // fetch returns the status and the text of a path.
@@ -68,7 +67,7 @@ func TestMetricsAreOnTheirOwnAddressOrOnThatOfHTTP(t *testing.T) {
 
 	own := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml", "--metrics", "127.0.0.1:0")
 	addr := ""
-	own.until(t, time.Minute, "the address of the metrics", func() (found bool) { // it comes after that of HTTP
+	own.until(t, "the address of the metrics", func() (found bool) { // it comes after that of HTTP
 		_, rest, _ := strings.Cut(own.out.String(), "metrics is on ")
 		addr, _, found = strings.Cut(rest, "\n")
 		return found

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	pb "github.com/headgate/headgate/server/api/headgatepb"
 )
 
@@ -36,12 +37,11 @@ type decided struct {
 func TestProtocolsDecideAlike(t *testing.T) {
 	t.Parallel()
 	const limit = "gcra 30/1d burst 16"
-	dir, dsn := t.TempDir(), dbtest.Postgres(t)
+	dir, dsn := t.TempDir(), migrated.Postgres(t)
 	file := "domain: edge\ndescriptors:\n  - key: user\n    charge: when_allowed\n    rate_limit: {headgate: \"" + limit + "\"}\n"
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	migrate(t, dsn)
 	grpcAddr, respAddr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
 	s := startReady(t, dir, "--store", dsn, "--grpc", grpcAddr, "--resp", respAddr, "--envoy", "edge.yaml")
 	conn, err := grpc.NewClient(grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))

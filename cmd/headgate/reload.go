@@ -21,8 +21,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// reloadEvery is how often a server looks whether its config file was changed.
-const reloadEvery = time.Second
+// reloadEvery is how often a server looks whether its config file was changed. Tests do not wait as long for this,
+// and for the other pauses that are variables.
+var reloadEvery = time.Second
 
 const (
 	applyWithin = 10 * time.Second // how long the store may take to apply a file

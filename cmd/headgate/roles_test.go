@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/migrated"
+
 	"github.com/jackc/pgx/v5"
 )
 
@@ -26,7 +28,7 @@ func execute(t *testing.T, url, sql string) {
 
 // TestMigrateGivesRoles gives both roles, and asks as their users.
 func TestMigrateGivesRoles(t *testing.T) {
-	store := migrated(t)
+	store := migrated.Postgres(t)
 	execute(t, store, `insert into headgate.limits (name, rule) values ('login', 'gcra 5/1h')`)
 	for _, role := range []string{"app", "service"} {
 		user := "headgate_" + strings.ToLower(rand.Text())
@@ -55,7 +57,7 @@ func TestMigrateGivesRoles(t *testing.T) {
 
 // TestBucketsByCommand empties a bucket of request_token, and fills it again.
 func TestBucketsByCommand(t *testing.T) {
-	store := migrated(t)
+	store := migrated.Postgres(t)
 	execute(t, store, `insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 1, 3600)`)
 	token := func() (n int64) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/server/config"
 )
 
@@ -179,11 +180,7 @@ func TestAServerPrintsNoPassword(t *testing.T) {
 		scheme, _, _ := strings.Cut(url, "://")
 		return scheme + "://" + user + ":Zq7@w9X@" + rest
 	}
-	postgres := dbtest.Postgres(t)
-	if code := run(t.Context(), []string{"migrate", "--store", postgres}, nil, new(bytes.Buffer),
-		os.Stderr); code != exitOK {
-		t.Fatal(code)
-	}
+	postgres := migrated.Postgres(t)
 	_, place, _ := strings.Cut(postgres, "@")
 	byOption := "postgres://" + place + "?user=headgate&password=Zq7w9X"
 	for url, shows := range map[string]string{

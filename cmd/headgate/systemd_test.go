@@ -13,7 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/headgate/headgate/internal/testing/await"
 )
 
 // manager is a service manager's end of NOTIFY_SOCKET.
@@ -47,14 +48,14 @@ func newManager(t *testing.T) *manager {
 // next returns the next message that is no sign of life.
 func (m *manager) next(t *testing.T, s *server) string {
 	t.Helper()
-	for late := time.After(time.Minute); ; {
-		select {
-		case text := <-m.told:
-			if text != "WATCHDOG=1" {
-				return text
-			}
-		case <-late:
-			t.Fatalf("the manager is told nothing within a minute; the server says %q", s.out.String())
+	defer func() {
+		if t.Failed() {
+			t.Logf("the server says %q", s.out.String())
+		}
+	}()
+	for {
+		if text := await.Receive(t, "what the manager is told", m.told); text != "WATCHDOG=1" {
+			return text
 		}
 	}
 }
@@ -71,7 +72,7 @@ func (m *manager) until(t *testing.T, s *server, begin string) string {
 
 // aliveAt returns nil if a server answers that it lives.
 func aliveAt(url string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/livez", nil)
 	if err != nil {
@@ -104,18 +105,13 @@ func TestTheServiceManagerIsTold(t *testing.T) {
 	if got := m.next(t, s); got != "READY=1" {
 		t.Errorf("then it is told %q, want READY=1", got)
 	}
-	s.until(t, time.Minute, "that it listens", s.listens)
+	s.until(t, "that it listens", s.listens)
 	if err := aliveAt(s.url); err != nil {
 		t.Errorf("it is ready, and does not answer: %v", err)
 	}
 	for range 3 { // twice in 200 ms
-		select {
-		case text := <-m.told:
-			if text != "WATCHDOG=1" {
-				t.Errorf("without a reason it is told %q", text)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("there is no sign of life within ten seconds")
+		if text := await.Receive(t, "a sign of life", m.told); text != "WATCHDOG=1" {
+			t.Errorf("without a reason it is told %q", text)
 		}
 	}
 
@@ -191,7 +187,7 @@ func TestSocketsOfTheServiceManager(t *testing.T) {
 		if err := <-early; err != nil {
 			t.Fatalf("%s: a request from before the start: %v; the server says %q", names, err, s.out.String())
 		}
-		s.until(t, time.Minute, "that it listens", s.listens)
+		s.until(t, "that it listens", s.listens)
 		if s.url != url {
 			t.Errorf("%s: it listens on %s, want %s", names, s.url, url)
 		}

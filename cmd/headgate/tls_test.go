@@ -1,50 +1,56 @@
 package main
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestStoresOverTLS runs the command against servers that speak TLS: with the
-// authority that has signed their certificate, and with another one.
-func TestStoresOverTLS(t *testing.T) {
-	bin, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, other := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
-	server := dbtest.TLS{Pair: ours.Issue(t, dbtest.Certificate{Hosts: []string{"127.0.0.1"}}), Only: true}
-	for _, tt := range []struct {
-		name, url, authority string
-		migrate              bool
-	}{
-		{"postgres", dbtest.PostgresTLS(t, server), "?sslmode=verify-full&sslrootcert=", true},
-		{"mysql", dbtest.MariaDBTLS(t, server), "?ssl-ca=", true},
-		{"redis", dbtest.RedisTLS(t, server), "?ca=", false},
+// secure is what a server needs that speaks nothing but TLS, and the authority that has signed its certificate.
+func secure(t *testing.T) (ours *dbtest.Authority, server dbtest.TLS) {
+	t.Helper()
+	ours = dbtest.NewAuthority(t)
+	return ours, dbtest.TLS{Pair: ours.Issue(t, dbtest.Certificate{Hosts: []string{"127.0.0.1"}}), Only: true}
+}
+
+func TestRedisOverTLS(t *testing.T) {
+	t.Parallel()
+	ours, server := secure(t)
+	overTLS(t, ours, dbtest.RedisTLS(t, server)+"?ca=")
+}
+
+func TestDatabasesOverTLS(t *testing.T) {
+	tier.Engines(t)
+	t.Parallel()
+	ours, server := secure(t)
+	for name, url := range map[string]string{
+		"postgres": dbtest.PostgresTLS(t, server) + "?sslmode=verify-full&sslrootcert=",
+		"mysql":    dbtest.MariaDBTLS(t, server) + "?ssl-ca=",
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			headgate := func(authority string, args ...string) (string, error) {
-				cmd := exec.Command(bin, append(args, "--store", tt.url+tt.authority+authority)...)
-				cmd.Dir = t.TempDir()
-				out, err := cmd.CombinedOutput()
-				return string(out), err
+		t.Run(name, func(t *testing.T) {
+			if code, _, said := inProcess(t, "migrate", "--store", url+ours.File); code != exitOK {
+				t.Fatalf("%d: %s", code, said)
 			}
-			if tt.migrate {
-				if out, err := headgate(ours.File, "migrate"); err != nil {
-					t.Fatalf("%v: %s", err, out)
-				}
-			}
-			if out, err := headgate(ours.File, "take", "token-bucket 5/1m", "alice"); err != nil ||
-				!strings.HasPrefix(out, "allowed") {
-				t.Errorf("%v: %s", err, out)
-			}
-			out, err := headgate(other.File, "take", "token-bucket 5/1m", "alice")
-			if err == nil || !strings.Contains(out, "unknown authority") || strings.Contains(out, dbtest.TLSPassword) {
-				t.Errorf("with another authority: %v: %s; want an error that says so, without the password", err, out)
-			}
+			overTLS(t, ours, url)
 		})
+	}
+}
+
+// overTLS runs the command against a server that speaks TLS: with the authority that has signed its certificate, and
+// with another one.
+func overTLS(t *testing.T, ours *dbtest.Authority, url string) {
+	t.Helper()
+	take := func(authority *dbtest.Authority) (code int, out, said string) {
+		return inProcess(t, "take", "token-bucket 5/1m", "alice", "--store", url+authority.File)
+	}
+	if code, out, said := take(ours); code != exitOK || !strings.HasPrefix(out, "allowed") {
+		t.Errorf("%d: %s %s", code, out, said)
+	}
+	code, out, said := take(dbtest.NewAuthority(t))
+	out += said
+	if code != exitError || !strings.Contains(out, "unknown authority") || strings.Contains(out, dbtest.TLSPassword) {
+		t.Errorf("with another authority: %d: %s; want an error that says so, without the password", code, out)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/config"
 )
+
+// usedFelt is how long a change waits until all servers have it; 0: as long as their looks at the catalogue need.
+var usedFelt time.Duration
 
 // using is the flag that says what becomes of what keys have used.
 type using struct {
@@ -30,7 +34,7 @@ func (u *using) of(cmd *cobra.Command) (used catalog.Used, err error) {
 		return used, err
 	}
 	u.bar = newBar[catalog.UsedPhase](cmd.ErrOrStderr(), nil)
-	return catalog.Used{Mode: mode, Progress: func(p catalog.UsedProgress) {
+	return catalog.Used{Mode: mode, Felt: usedFelt, Progress: func(p catalog.UsedProgress) {
 		if p.Phase == catalog.UsedWaiting {
 			u.bar.clear()
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s; keys to work on: %d\n", p.Phase, p.Keys)

@@ -17,7 +17,7 @@ import (
 )
 
 // watchEvery is the mean time between two questions whether the store is well.
-const watchEvery = 10 * time.Second
+var watchEvery = 10 * time.Second
 
 // writeWithin is how long the store may take to write one key.
 const writeWithin = 10 * time.Second

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/chaos"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -40,6 +41,7 @@ var engines = []chaos.Engine{
 
 // TestWhatAKillForgetsIsFound runs on a Redis that keeps nothing on its disk.
 func TestWhatAKillForgetsIsFound(t *testing.T) {
+	tier.Nightly(t)
 	e := &chaos.Engine{Name: "redis without a disk", Start: onRedis("", "--save", "")}
 	for s := uint64(1); s < 20; s++ { // on a slow machine a run has few faults
 		r := chaos.Run(t, e, 5*time.Second, s)
@@ -49,6 +51,16 @@ func TestWhatAKillForgetsIsFound(t *testing.T) {
 		}
 	}
 	t.Error("nothing was found, although each kill forgets all charges")
+}
+
+// TestAFewFaults is what each run of the tests has of this: Redis, for as long as a few faults take.
+func TestAFewFaults(t *testing.T) {
+	t.Parallel()
+	e := &chaos.Engine{Name: "redis", Start: onRedis("", "--appendonly", "yes", "--appendfsync", "always")}
+	r := chaos.Run(t, e, 3*time.Second, 1)
+	if t.Log(r.Row()); r.Over > 0 {
+		t.Errorf("%d things are not as they should be; %s\n%s", r.Over, r.First, kept(t, r.History))
+	}
 }
 
 // kept writes a history to a file, and returns its name.
@@ -88,6 +100,7 @@ func breakFor(t *testing.T, e *chaos.Engine, lasts time.Duration) chaos.Report {
 
 // TestChaos breaks engines, one after the other, and writes a table.
 func TestChaos(t *testing.T) {
+	tier.Nightly(t)
 	var rows strings.Builder
 	names := strings.Fields(*chosen)
 	t.Logf("-seed %d", *seed)

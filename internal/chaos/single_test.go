@@ -108,15 +108,16 @@ func faults(s *dbtest.Server, end, cancel func(context.Context) error) []chaos.F
 		{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, _ *rand.Rand) error { return maybe(end(ctx)) }},
 	}
 	if cancel != nil {
-		list = append(list, chaos.Fault{Name: "statements cancelled", Weight: 2, Do: func(ctx context.Context, _ *rand.Rand) error {
+		often := func(ctx context.Context, rng *rand.Rand) error {
 			for range 20 {
 				if err := cancel(ctx); err != nil {
 					return maybe(err)
 				}
-				time.Sleep(10 * time.Millisecond)
+				chaos.Pause(rng, 20*time.Millisecond)
 			}
 			return nil
-		}})
+		}
+		list = append(list, chaos.Fault{Name: "statements cancelled", Weight: 2, Do: often})
 	}
 	return list
 }

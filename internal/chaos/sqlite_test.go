@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/internal/chaos"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/command"
 )
 
 // onSQLite starts three processes of `headgate serve` over one file. SQLite has no server, so they are what is
@@ -20,11 +21,7 @@ import (
 func onSQLite(t *testing.T) *chaos.System {
 	t.Helper()
 	dir := t.TempDir()
-	program := filepath.Join(dir, "headgate")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/headgate/headgate/cmd/headgate")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := command.Path(t)
 	var servers []*dbtest.Server
 	var hosts []string
 	for range 3 {

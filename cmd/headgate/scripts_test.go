@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/headgate/headgate/internal/dbtest"
+)
+
+// TestScripts runs the scripts of testdata. In them, headgate is carried out by one process for all of a script, and
+// exec headgate by a process of its own: where the variables, the input or the signals of that matter.
+func TestScripts(t *testing.T) {
+	s, err := dbtest.StartPostgres(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Vars = slices.DeleteFunc(env.Vars, func(v string) bool { return strings.HasPrefix(v, "HEADGATE_") })
+			name := strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")
+			script, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
+			if err != nil {
+				return err
+			}
+			for store, open := range map[string]func() string{
+				"POSTGRES": func() (dsn string) {
+					var drop func()
+					dsn, drop, err = s.Database(context.Background())
+					if err == nil {
+						env.Defer(drop)
+					}
+					return dsn
+				},
+				"MYSQL": func() string { return dbtest.MariaDB(t) },
+				"REDIS": func() string { return dbtest.Redis(t) },
+			} {
+				if bytes.Contains(script, []byte("$"+store)) {
+					env.Setenv(store, open())
+				}
+			}
+			c := newCommander(t)
+			env.Defer(c.close)
+			env.Values[commanderTask] = c
+			env.Setenv("LONGKEY", strings.Repeat("k", 513))
+			return err
+		},
+		Cmds:          map[string]func(*testscript.TestScript, bool, []string){program: headgateCommand},
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
+	})
+}
+
+const commanderTask = "commander"
+
+// commander is a process that carries out commands, one after another, in folders of their own and with variables of
+// their own. A process for each would take longer to start than most commands take.
+type commander struct {
+	process *dbtest.Child
+	orders  *json.Encoder
+	results *json.Decoder
+}
+
+// order is a command.
+type order struct {
+	Dir  string
+	Vars map[string]string
+	Args []string
+}
+
+// result is what became of it.
+type result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+func newCommander(t *testing.T) *commander {
+	t.Helper()
+	c := dbtest.StartChild(t, commanderTask)
+	return &commander{c, json.NewEncoder(c.In), json.NewDecoder(c.Out)}
+}
+
+func (c *commander) close() {
+	c.process.In.Close()
+	_ = c.process.Wait()
+}
+
+// headgateCommand is the command headgate of scripts.
+func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
+	c := ts.Value(commanderTask).(*commander)
+	o := order{Dir: ts.MkAbs("."), Vars: map[string]string{}, Args: args}
+	for _, name := range []string{"HOME", "HEADGATE_STORE", "HEADGATE_SERVER", "HEADGATE_CONFIG"} {
+		if value := ts.Getenv(name); value != "" {
+			o.Vars[name] = value
+		}
+	}
+	// EMPTY names a variable that is set and empty, which nothing else tells from one that is not set.
+	if name := ts.Getenv("EMPTY"); name != "" {
+		o.Vars[name] = ""
+	}
+	ts.Check(c.orders.Encode(o))
+	var r result
+	ts.Check(c.results.Decode(&r))
+	_, err := ts.Stdout().Write([]byte(r.Stdout))
+	ts.Check(err)
+	_, err = ts.Stderr().Write([]byte(r.Stderr))
+	ts.Check(err)
+	if (r.Code != exitOK) != neg {
+		ts.Fatalf("exit %d\n%s%s", r.Code, r.Stdout, r.Stderr)
+	}
+}
+
+// obey is what the process of a commander does.
+func obey() {
+	orders, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	nothing, err := os.Open(os.DevNull) // which is no terminal
+	must(err)
+	for {
+		var o order
+		if orders.Decode(&o) != nil {
+			return
+		}
+		must(os.Chdir(o.Dir))
+		for name, value := range o.Vars {
+			must(os.Setenv(name, value))
+		}
+		var stdout, stderr bytes.Buffer
+		code := run(context.Background(), o.Args, nothing, &stdout, &stderr)
+		for name := range o.Vars {
+			must(os.Unsetenv(name))
+		}
+		must(results.Encode(result{code, stdout.String(), stderr.String()}))
+	}
+}
