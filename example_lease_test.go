@@ -19,16 +19,17 @@ func ExampleLimiter_Await() {
 		fmt.Println(err)
 		return
 	}
-	time.AfterFunc(10*time.Millisecond, func() { _ = first.Release(ctx) })
+	released := make(chan error, 1)
+	go func() { released <- first.Release(ctx) }()
 	second, err := limiter.Await(ctx, jobs)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(second.Decision.Allowed, first.Err())
+	fmt.Println(<-released, second.Decision.Allowed, first.Err())
 	fmt.Println(second.Release(ctx))
 	// Output:
-	// true the lease is released already
+	// <nil> true the lease is released already
 	// <nil>
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/deny"
@@ -220,7 +221,7 @@ func TestBatchLoadBesideAnInteractiveCaller(t *testing.T) {
 				s := deny.New(inner, nil)
 				defer s.Close()
 				l, limit := headgate.New(s, nil), headgate.MustParse(notation)
-				const seconds = 600
+				seconds := tier.Pick(30, 600, 6000)
 				var batch, interactive, turnedAway int
 				for n := range seconds * 100 {
 					d, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Keep: headgate.Percent(10)})
@@ -241,13 +242,14 @@ func TestBatchLoadBesideAnInteractiveCaller(t *testing.T) {
 					}
 					time.Sleep(10 * time.Millisecond)
 				}
-				used := float64(batch+interactive-turnedAway) / (10 * seconds)
+				used := float64(batch+interactive-turnedAway) / float64(10*seconds)
 				t.Logf("%d batch, %d interactive, %d of them refused, %.3f used, %.1f refused questions a second",
-					batch, interactive, turnedAway, used, float64(inner.refused.Load())/seconds)
-				if turnedAway > 0 || used < least || float64(inner.refused.Load())/seconds > 2 {
+					batch, interactive, turnedAway, used, float64(inner.refused.Load())/float64(seconds))
+				if turnedAway > 0 || used < least || float64(inner.refused.Load())/float64(seconds) > 2 {
 					t.Errorf("want none refused, %.2f used, and 2 refused questions a second at most", least)
 				}
-				if most := limit.Bound().In(seconds * time.Second); most.Float64() < float64(batch+interactive) {
+				most := limit.Bound().In(time.Duration(seconds) * time.Second)
+				if most.Float64() < float64(batch+interactive) {
 					t.Errorf("more than %v passed", most)
 				}
 			})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // randomNotation returns a notation that most often is one.
@@ -56,7 +57,7 @@ func TestLimitsAndCostsRoundTripAsText(t *testing.T) {
 		L headgate.Limit
 		C headgate.Cost
 	}
-	for n := 0; n < 10_000; {
+	for n := 0; n < tier.Pick(1000, 10_000, 100_000); {
 		name := ""
 		if r.IntN(2) == 0 {
 			name = fmt.Sprint("limit-", r.IntN(1000), ".x")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -118,39 +119,32 @@ func TestAnObserverIsToldTheCharges(t *testing.T) {
 
 // TestAnObserverHearsOfBatchesAndSweeps of the recommended stack.
 func TestAnObserverHearsOfBatchesAndSweeps(t *testing.T) {
-	heard := new(listener)
-	inner := memory.New(nil)
-	f := front.New(&slowStore{inner}, &front.Config{Observer: heard, SweepEvery: time.Millisecond})
-	l := headgate.New(f, &headgate.Config{Timeout: time.Minute}) // not the 250 ms of package front
-	limit := headgate.MustParse("token-bucket 1000/s")
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			if _, err := l.Allow(t.Context(), limit, "k"); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		heard := new(listener)
+		inner := memory.New(nil)
+		f := front.New(&slowStore{inner}, &front.Config{Observer: heard, SweepEvery: time.Second})
+		l := headgate.New(f, nil)
+		limit := headgate.MustParse("token-bucket 1000/s")
+		for range 50 {
+			go func() {
+				if _, err := l.Allow(t.Context(), limit, "k"); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		time.Sleep(3 * time.Second) // the sweeper chooses its time
+		f.Close()
+		callers := 0
+		for _, b := range heard.batches {
+			callers += b.Callers
+			if b.Err != nil || b.Took != 2*time.Millisecond || b.Ops < 1 {
+				t.Errorf("%+v", b)
 			}
-		})
-	}
-	wg.Wait()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		heard.mu.Lock()
-		swept := len(heard.sweeps) > 0
-		heard.mu.Unlock()
-		if swept {
-			break
 		}
-	}
-	f.Close()
-	callers := 0
-	for _, b := range heard.batches {
-		callers += b.Callers
-		if b.Err != nil || b.Took < time.Millisecond || b.Ops < 1 {
-			t.Errorf("%+v", b)
+		if callers != 50 || len(heard.batches) >= 50 || len(heard.sweeps) == 0 {
+			t.Errorf("%d callers in %d batches, %d sweeps", callers, len(heard.batches), len(heard.sweeps))
 		}
-	}
-	if callers != 50 || len(heard.batches) >= 50 || len(heard.sweeps) == 0 {
-		t.Errorf("%d callers in %d batches, %d sweeps", callers, len(heard.batches), len(heard.sweeps))
-	}
+	})
 }
 
 // slowStore is a store that is not in this process.

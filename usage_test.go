@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -17,7 +18,7 @@ import (
 func TestUsageSaysWhatInspectAndCheckSay(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
-	for range 200 {
+	for range tier.Pick(30, 200, 2000) {
 		now := time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC).UnixMicro()
 		l := headgate.New(memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }}), nil)
 		var limits []headgate.Limit

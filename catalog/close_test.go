@@ -16,7 +16,7 @@ import (
 // closed, and so are those that come later.
 func TestCloseWaitsForALookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newCounting(3 * time.Second)
+		s := newCounting(func() { time.Sleep(3 * time.Second) })
 		c, err := catalog.Read(t.Context(), s, quiet)
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestCloseWaitsForALookUp(t *testing.T) {
 
 // TestManyKeysAreAskedForInParts asks for more keys at once than one question has.
 func TestManyKeysAreAskedForInParts(t *testing.T) {
-	s := newCounting(0)
+	s := newCounting(func() {})
 	c := open(t, s)
 	set(t, c, limit(t, "login", "fixed-window 1/1h"))
 	done(t)(c.Override(t.Context(), admin, catalog.Override{

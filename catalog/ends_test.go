@@ -83,7 +83,7 @@ func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
 			return lease.Decision, lease.Release(t.Context())
 		},
 	}
-	wrappers := front.New(s, nil)
+	wrappers := front.New(s, &front.Config{Guard: &front.GuardConfig{Deadline: time.Minute}})
 	defer wrappers.Close()
 	for name, ask := range asks {
 		for _, at := range []struct {

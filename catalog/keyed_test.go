@@ -9,10 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -118,7 +120,7 @@ type counting struct {
 	asked   atomic.Int64
 	mu      sync.Mutex
 	last    []store.Item
-	slow    time.Duration
+	slow    func() // how long an answer takes
 }
 
 func (c *counting) Unwrap() store.Store { return c.Store }
@@ -132,7 +134,7 @@ func (c *counting) Items(ctx context.Context, list []store.Item) (int64, []store
 	c.mu.Lock()
 	c.last = slices.Clone(list)
 	c.mu.Unlock()
-	time.Sleep(c.slow)
+	c.slow()
 	return c.catalog.Items(ctx, list)
 }
 
@@ -148,7 +150,7 @@ func (c *counting) CatalogVersions(ctx context.Context, before int64, n int) ([]
 	return c.catalog.CatalogVersions(ctx, before, n)
 }
 
-func newCounting(slow time.Duration) *counting {
+func newCounting(slow func()) *counting {
 	s := memory.New(nil)
 	k, _ := store.As[store.Catalog](s)
 	return &counting{Store: s, catalog: k, slow: slow}
@@ -156,124 +158,128 @@ func newCounting(slow time.Duration) *counting {
 
 // TestWhatAKeyHasIsAskedOnce counts the questions of many callers.
 func TestWhatAKeyHasIsAskedOnce(t *testing.T) {
-	s := newCounting(20 * time.Millisecond)
-	writer, c := open(t, s.Store), open(t, s)
-	set(t, writer, limit(t, "login", "token-bucket 1000/1h"))
-	until(t, "the limit is known", func() bool { return len(c.List()) == 1 })
-	l := headgate.New(s, &headgate.Config{Names: c})
-	s.asked.Store(0)
-	for range 10 {
-		take(t, l, "login", "bob")
-	}
-	if n := s.asked.Load(); n != 0 {
-		t.Errorf("without plans and overrides %d questions were asked", n)
-	}
-	done(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
-		Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 2000/1h")},
-	}))
-	done(t)(writer.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))
-	done(t)(writer.Override(t.Context(), admin, catalog.Override{
-		Limit: named(t, "login", "token-bucket 3000/1h"), Key: "carl",
-	}))
-	version, _ := writer.Version()
-	until(t, "the plan is known", func() bool { v, _ := c.Version(); return v == version })
-
-	s.asked.Store(0)
-	var wg sync.WaitGroup
-	for i := range 100 {
-		wg.Go(func() { take(t, l, "login", []string{"bob", "carl", "ann"}[i%3]) })
-	}
-	wg.Wait()
-	if n := s.asked.Load(); n > 3 { // those that came while the first question was under way asked together
-		t.Errorf("100 callers of 3 keys asked %d questions", n)
-	}
-	s.asked.Store(0)
-	for range 10 {
-		if a, b := take(t, l, "login", "bob").Applied, take(t, l, "login", "ann").Applied; a != "plan pro" || b != "" {
-			t.Fatalf("%q, %q", a, b)
+	synctest.Test(t, func(t *testing.T) {
+		s := newCounting(func() { time.Sleep(20 * time.Millisecond) })
+		writer, c := open(t, s.Store), open(t, s)
+		set(t, writer, limit(t, "login", "token-bucket 1000/1h"))
+		await.Until(t, "the limit is known", func() bool { return len(c.List()) == 1 })
+		l := headgate.New(s, &headgate.Config{Names: c})
+		s.asked.Store(0)
+		for range 10 {
+			take(t, l, "login", "bob")
 		}
-	}
-	if n := s.asked.Load(); n != 0 {
-		t.Errorf("what is known, and that there is nothing, was asked for %d times", n)
-	}
+		if n := s.asked.Load(); n != 0 {
+			t.Errorf("without plans and overrides %d questions were asked", n)
+		}
+		done(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
+			Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 2000/1h")},
+		}))
+		done(t)(writer.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))
+		done(t)(writer.Override(t.Context(), admin, catalog.Override{
+			Limit: named(t, "login", "token-bucket 3000/1h"), Key: "carl",
+		}))
+		version, _ := writer.Version()
+		await.Until(t, "the plan is known", func() bool { v, _ := c.Version(); return v == version })
 
-	done(t)(writer.Unassign(t.Context(), admin, "bob", false))
-	until(t, "bob has no plan", func() bool { return take(t, l, "login", "bob").Applied == "" })
-	for _, key := range []string{"carl", "ann", "bob"} {
-		take(t, l, "login", key)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	want := []store.Item{{Kind: store.KindAssignment, Key: "bob"}}
-	if n := s.asked.Load(); n != 1 || !slices.Equal(s.last, want) {
-		t.Errorf("one key was changed, and %d questions were asked, the last for %v", n, s.last)
-	}
+		s.asked.Store(0)
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() { take(t, l, "login", []string{"bob", "carl", "ann"}[i%3]) })
+		}
+		wg.Wait()
+		if n := s.asked.Load(); n > 3 { // those that came while the first question was under way asked together
+			t.Errorf("100 callers of 3 keys asked %d questions", n)
+		}
+		s.asked.Store(0)
+		for range 10 {
+			a, b := take(t, l, "login", "bob").Applied, take(t, l, "login", "ann").Applied
+			if a != "plan pro" || b != "" {
+				t.Fatalf("%q, %q", a, b)
+			}
+		}
+		if n := s.asked.Load(); n != 0 {
+			t.Errorf("what is known, and that there is nothing, was asked for %d times", n)
+		}
+
+		done(t)(writer.Unassign(t.Context(), admin, "bob", false))
+		await.Until(t, "bob has no plan", func() bool { return take(t, l, "login", "bob").Applied == "" })
+		for _, key := range []string{"carl", "ann", "bob"} {
+			take(t, l, "login", key)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		want := []store.Item{{Kind: store.KindAssignment, Key: "bob"}}
+		if n := s.asked.Load(); n != 1 || !slices.Equal(s.last, want) {
+			t.Errorf("one key was changed, and %d questions were asked, the last for %v", n, s.last)
+		}
+	})
 }
 
 // TestNoDecisionIsByHalfAChange changes a plan and an override in one version, again and again.
 func TestNoDecisionIsByHalfAChange(t *testing.T) {
-	s := newCounting(100 * time.Microsecond)
-	writer, c := open(t, s.Store), open(t, s)
-	set(t, writer, limit(t, "login", "token-bucket 1/1h burst 1"))
-	var wg sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	write := func(n int) {
-		now, err := s.catalog.ReadCatalog(ctx, 0)
-		text := fmt.Sprintf("token-bucket 1/1h burst %d", n)
-		if err == nil {
-			_, err = s.catalog.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: []store.Item{
-				{Kind: store.KindPlan, Name: "pro", Key: "login", Text: text},
-				{Kind: store.KindOverride, Name: "login", Key: "carl", Text: text},
-				{Kind: store.KindPrefixOverride, Name: "login", Key: "acme/", Text: text},
-				{Kind: store.KindAssignment, Key: "bob", Text: "pro"},
-			}})
-		}
-		if err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	}
-	write(2)
-	// A look may see a few changes. One that sees more than it tries again for says that the catalogue is not
-	// available, which happens where this goroutine has more of the processor than the other.
-	looks := make(chan struct{}, 3)
-	wg.Go(func() {
-		for n := 3; ; n++ {
-			select {
-			case <-looks:
-			case <-ctx.Done():
-				return
+	synctest.Test(t, func(t *testing.T) {
+		s := newCounting(func() { time.Sleep(100 * time.Microsecond) })
+		writer, c := open(t, s.Store), open(t, s)
+		set(t, writer, limit(t, "login", "token-bucket 1/1h burst 1"))
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		write := func(n int) {
+			now, err := s.catalog.ReadCatalog(ctx, 0)
+			text := fmt.Sprintf("token-bucket 1/1h burst %d", n)
+			if err == nil {
+				_, err = s.catalog.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: []store.Item{
+					{Kind: store.KindPlan, Name: "pro", Key: "login", Text: text},
+					{Kind: store.KindOverride, Name: "login", Key: "carl", Text: text},
+					{Kind: store.KindPrefixOverride, Name: "login", Key: "acme/", Text: text},
+					{Kind: store.KindAssignment, Key: "bob", Text: "pro"},
+				}})
 			}
-			write(n)
-			time.Sleep(time.Millisecond)
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+		write(2)
+		// A look may see a few changes. One that sees more than it tries again for says that the catalogue is not
+		// available, which happens where this goroutine has more of the processor than the other.
+		looks := make(chan struct{}, 3)
+		wg.Go(func() {
+			for n := 3; ; n++ {
+				select {
+				case <-looks:
+				case <-ctx.Done():
+					return
+				}
+				write(n)
+				time.Sleep(930 * time.Microsecond)
+			}
+		})
+		await.Until(t, "the plan is known", func() bool { return len(c.Plans()) == 1 })
+		seen := map[string]bool{}
+		for begin := time.Now(); time.Since(begin) < 200*time.Millisecond; time.Sleep(30 * time.Microsecond) {
+			charges := []headgate.Charge{
+				{Limit: headgate.MustNamed("login"), Key: "bob"},
+				{Limit: headgate.MustNamed("login"), Key: "carl"},
+				{Limit: headgate.MustNamed("login"), Key: "acme/1"},
+			}
+			select {
+			case looks <- struct{}{}:
+			default:
+			}
+			if err := c.FindAll(t.Context(), charges); err != nil {
+				t.Fatal(err)
+			}
+			texts := []string{charges[0].Limit.String(), charges[1].Limit.String(), charges[2].Limit.String()}
+			if texts[0] != texts[1] || texts[0] != texts[2] {
+				t.Fatalf("half a change: %q", texts)
+			}
+			seen[texts[0]] = true
+		}
+		cancel()
+		wg.Wait()
+		if len(seen) < 10 {
+			t.Errorf("%d versions were seen", len(seen))
 		}
 	})
-	until(t, "the plan is known", func() bool { return len(c.Plans()) == 1 })
-	seen := map[string]bool{}
-	begin := time.Now()
-	for time.Since(begin) < time.Second || len(seen) < 10 && time.Since(begin) < time.Minute {
-		charges := []headgate.Charge{
-			{Limit: headgate.MustNamed("login"), Key: "bob"},
-			{Limit: headgate.MustNamed("login"), Key: "carl"},
-			{Limit: headgate.MustNamed("login"), Key: "acme/1"},
-		}
-		select {
-		case looks <- struct{}{}:
-		default:
-		}
-		if err := c.FindAll(t.Context(), charges); err != nil {
-			t.Fatal(err)
-		}
-		texts := []string{charges[0].Limit.String(), charges[1].Limit.String(), charges[2].Limit.String()}
-		if texts[0] != texts[1] || texts[0] != texts[2] {
-			t.Fatalf("half a change: %q", texts)
-		}
-		seen[texts[0]] = true
-	}
-	cancel()
-	wg.Wait()
-	if len(seen) < 10 {
-		t.Errorf("%d versions were seen", len(seen))
-	}
 }
 
 // TestWrongPlansAndOverridesChangeNothing has bad input.

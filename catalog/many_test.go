@@ -10,26 +10,26 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store/postgres"
 )
 
 // TestManyAssignments gives very many keys a plan, and asks for more of them than a process remembers.
 // HEADGATE_TEST_ASSIGNMENTS is how many; 1,000,000 take five minutes.
 func TestManyAssignments(t *testing.T) {
+	tier.Engines(t)
 	many := 20_000
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_ASSIGNMENTS")); err == nil {
 		many = n
 	}
 	const remembered = 5000
-	s, err := postgres.Open(t.Context(), dbtest.Postgres(t), nil)
+	s, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	writer := open(t, s)
 	set(t, writer, limit(t, "login", "token-bucket 5/1m"))
 	done(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
@@ -68,10 +68,10 @@ func TestManyAssignments(t *testing.T) {
 	for i := range asked {
 		find(i)
 	}
-	took := time.Since(begin) / time.Duration(asked)
+	t.Logf("a key that is not remembered takes %v", time.Since(begin)/time.Duration(asked))
 	grown := heap() - before
-	t.Logf("a key that is not remembered takes %v; after %d keys the heap has %d bytes more, %d for each of %d that may be remembered",
-		took, asked, grown, grown/remembered, remembered)
+	t.Logf("after %d keys the heap has %d bytes more, %d for each of %d that may be remembered",
+		asked, grown, grown/remembered, remembered)
 	if most := int64(remembered * 1000); grown > most {
 		t.Errorf("the heap has grown by %d bytes, want %d at most", grown, most)
 	}
@@ -83,7 +83,7 @@ func TestManyAssignments(t *testing.T) {
 
 	// One key is changed: the next look reads that one.
 	done(t)(writer.Unassign(t.Context(), admin, fmt.Sprint("customer-", many-1), false))
-	until(t, "the plan is gone", func() bool {
+	await.Until(t, "the plan is gone", func() bool {
 		l, err := c.Find(t.Context(), "login", fmt.Sprint("customer-", many-1))
 		return err == nil && l.Params().Capacity/l.Params().Unit == 5
 	})

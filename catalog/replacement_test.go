@@ -8,7 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/postgres"
@@ -18,14 +18,11 @@ import (
 // that a decision has, its end and who has written it.
 func TestReplacementsTellOfWhatDecisionsSay(t *testing.T) {
 	t.Parallel()
-	pg, err := postgres.Open(t.Context(), dbtest.Postgres(t), nil)
+	pg, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pg.Close() })
-	if _, err := pg.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	for name, s := range map[string]store.Store{"memory": memory.New(nil), "postgres": pg} {
 		c := open(t, s)
 		set(t, c, limit(t, "login", "fixed-window 1/1h"), limit(t, "api", "fixed-window 2/1h"))
@@ -40,7 +37,7 @@ func TestReplacementsTellOfWhatDecisionsSay(t *testing.T) {
 			catalog.Override{Limit: named(t, "login", "0"), Key: "mal", Until: end, Reason: "guesses"},
 			catalog.Override{Limit: named(t, "login", "0"), Key: "bad/", Prefix: true},
 			catalog.Override{Limit: named(t, "api", "0"), Key: "own"}))
-		l := headgate.New(s, &headgate.Config{Names: c})
+		l := within(s, c)
 		for key, want := range map[string]catalog.Replacement{
 			"own":    {Applied: "plan pro", Reason: "paid", Author: "ben"},
 			"acme/x": {Applied: "plan pro of acme/*", Until: end, Author: "ben"},

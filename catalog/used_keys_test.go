@@ -24,7 +24,7 @@ func soon(mode catalog.UsedMode) catalog.By {
 func TestOnlyKeysForWhichAnotherLimitHoldsAreScaled(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s store.Store) {
 		c := open(t, s)
-		l := headgate.New(s, &headgate.Config{Names: c})
+		l := within(s, c)
 		set(t, c, limit(t, "api", "fixed-window 100/30d"), limit(t, "other", "fixed-window 100/30d"))
 		done(t)(c.SetPlans(t.Context(), admin,
 			catalog.Plan{Name: "pro", Limits: []headgate.Limit{named(t, "api", "fixed-window 1000/30d")}}))
@@ -106,7 +106,7 @@ func usedOf(tb testing.TB, l *headgate.Limiter, name, key string) headgate.Cost 
 func TestAKeyThatIsScaledKeepsItsBlockAndItsIds(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, s store.Store) {
 		c := open(t, s)
-		l := headgate.New(s, &headgate.Config{Names: c})
+		l := within(s, c)
 		for _, test := range []struct {
 			mode         catalog.UsedMode
 			blocked, old bool // the block stays; the id is known
@@ -200,9 +200,10 @@ func TestAChangeThatIsInterruptedGoesOn(t *testing.T) {
 		}
 		count := func() (same, changed int) {
 			for i := range keys {
-				if inUse(t, l, name, fmt.Sprintf("k%d", i)) == "50" {
+				switch units(t, usedOf(t, l, name, fmt.Sprintf("k%d", i))) {
+				case 50:
 					same++
-				} else if used := units(t, usedOf(t, l, name, fmt.Sprintf("k%d", i))); used == 5 || used == 0 {
+				case 5, 0:
 					changed++
 				}
 			}

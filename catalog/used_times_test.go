@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -79,30 +80,32 @@ func TestARefusalBetweenDoesNotKeepAKeyFromBeingScaled(t *testing.T) {
 
 // TestOtherProcessesHaveTheChangeBeforeKeysAreWorkedOn has a process that reads the catalogue now and then.
 func TestOtherProcessesHaveTheChangeBeforeKeysAreWorkedOn(t *testing.T) {
-	s := memory.New(&memory.Config{Names: true})
-	c := open(t, s)
-	l := headgate.New(s, &headgate.Config{Names: c})
-	set(t, c, limit(t, "api", "fixed-window 100/30d"))
-	takes(t, l, "api", "bob", 50)
-	by := soon(catalog.ResetUsed)
-	by.Used.Felt = 300 * time.Millisecond
-	begin := time.Now()
-	var written, worked time.Duration
-	by.Used.Progress = func(p catalog.UsedProgress) {
-		switch {
-		case p.Phase == catalog.UsedWaiting:
-			written = time.Since(begin)
-		case p.Phase == catalog.UsedWorking && p.Done == 0:
-			worked = time.Since(begin)
-			if got := inUse(t, l, "api", "bob"); got != "50" {
-				t.Errorf("%s used before the key was worked on", got)
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New(&memory.Config{Names: true})
+		c := open(t, s)
+		l := headgate.New(s, &headgate.Config{Names: c})
+		set(t, c, limit(t, "api", "fixed-window 100/30d"))
+		takes(t, l, "api", "bob", 50)
+		by := soon(catalog.ResetUsed)
+		by.Used.Felt = 30 * time.Second
+		begin := time.Now()
+		var written, worked time.Duration
+		by.Used.Progress = func(p catalog.UsedProgress) {
+			switch {
+			case p.Phase == catalog.UsedWaiting:
+				written = time.Since(begin)
+			case p.Phase == catalog.UsedWorking && p.Done == 0:
+				worked = time.Since(begin)
+				if got := inUse(t, l, "api", "bob"); got != "50" {
+					t.Errorf("%s used before the key was worked on", got)
+				}
 			}
 		}
-	}
-	done(t)(c.Set(t.Context(), by, limit(t, "api", "fixed-window 10/30d")))
-	if worked-written < by.Used.Felt {
-		t.Errorf("the version was written after %s, and keys worked on after %s", written, worked)
-	}
+		done(t)(c.Set(t.Context(), by, limit(t, "api", "fixed-window 10/30d")))
+		if worked-written != by.Used.Felt {
+			t.Errorf("the version was written after %s, and keys worked on after %s", written, worked)
+		}
+	})
 }
 
 // failing is a store of which batches with a verb fail.

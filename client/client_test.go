@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
@@ -102,10 +103,10 @@ func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 
 func decisionsSayWhatTheServerSays(t *testing.T, over protocol) {
 	c := over.serve(t, serving{}).client(t, nil)
-	ctx := t.Context()
+	ctx, begin := t.Context(), time.Now()
 	check := func(d headgate.Decision, err error, want headgate.Decision) {
 		t.Helper()
-		if since := time.Since(d.At); err != nil || since < -time.Minute || since > time.Minute {
+		if err != nil || d.At.Before(begin.Add(-time.Minute)) || d.At.After(time.Now().Add(time.Minute)) {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		d.At, d.ResetAfter = time.Time{}, 0
@@ -339,14 +340,12 @@ func TestCloseLeavesACallThatGoesAlone(t *testing.T) {
 		<-g.arrived
 		closed := make(chan struct{})
 		go func() { defer close(closed); c.Close() }()
-		select {
-		case err := <-errs:
-			t.Errorf("it was broken off: %v", err)
-		case <-time.After(50 * time.Millisecond):
-			close(g.pass)
-			if err := <-errs; err != nil {
-				t.Errorf("it failed: %v", err)
-			}
+		await.Until(t, "the client to be closed", func() bool {
+			return errors.Is(c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any)), store.ErrClosed)
+		})
+		close(g.pass)
+		if err := await.Receive(t, "the call to end", errs); err != nil {
+			t.Errorf("it failed: %v", err)
 		}
 		<-closed
 	})

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -12,7 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/grpclimit"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/postgres"
@@ -33,7 +34,7 @@ func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
 			return func() (store.Store, error) { return sqlite.Open(t.Context(), url, nil) }
 		},
 		"postgres": func(t *testing.T) func() (store.Store, error) {
-			dsn := dbtest.Postgres(t)
+			dsn := migrated.Postgres(t)
 			return func() (store.Store, error) { return postgres.Open(t.Context(), dsn, nil) }
 		},
 	} {
@@ -47,12 +48,12 @@ func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { s.Close() })
-				if m, ok := store.As[store.Migrator](s); ok && i == 0 {
+				if m, ok := store.As[store.Migrator](s); ok && i == 0 && name == "sqlite" {
 					if _, err := m.Migrate(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
-				limiters[i] = headgate.New(s, nil)
+				limiters[i] = headgate.New(s, &headgate.Config{Timeout: time.Minute})
 			}
 			exactly(t, limiters)
 		})

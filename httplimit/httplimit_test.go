@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -50,7 +51,7 @@ type answer struct {
 
 func newFar(t *testing.T, limit headgate.Limit, cfg httplimit.Config, script ...answer) *far {
 	t.Helper()
-	f := &far{limiter: headgate.New(memory.New(nil), nil)}
+	f := &far{limiter: headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute})}
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		f.mu.Lock()
@@ -125,22 +126,55 @@ func TestWaitingEndsWithTheDeadline(t *testing.T) {
 	for _, notation := range []string{"token-bucket 1/h", "sliding-log 1/1h"} {
 		f := newFar(t, headgate.MustParse(notation), httplimit.Config{MaxWait: headgate.Never}, answer{200, ""})
 		f.client.Timeout = time.Minute // a deadline like another
-		begin := time.Now()
-		_, _, first := f.do(t.Context(), "GET", "")
-		_, _, err := f.do(t.Context(), "GET", "")
-		if first != nil || !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) ||
-			time.Since(begin) > 30*time.Second {
-			t.Errorf("%s: got %v and %v after %v", notation, first, err, time.Since(begin))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, _, first := f.do(ctx, "GET", "")
+		_, _, err := f.do(ctx, "GET", "")
+		if first != nil || ctx.Err() != nil ||
+			!errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
+			t.Errorf("%s: got %v and %v, want a refusal at once; the context says %v", notation, first, err, ctx.Err())
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		f.client.Timeout = 0
-		time.AfterFunc(20*time.Millisecond, cancel)
-		if _, _, err := f.do(ctx, "GET", ""); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: got %v, want what ended the context", notation, err)
-		}
+		cancel()
 		if n := len(f.seen()); n != 1 {
 			t.Errorf("%s: %d were sent, want 1", notation, n)
 		}
+	}
+}
+
+func TestWaitingEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	for _, notation := range []string{"token-bucket 1/h", "sliding-log 1/1h"} {
+		synctest.Test(t, func(t *testing.T) {
+			sent := 0
+			next := sender(func(*http.Request) (*http.Response, error) {
+				sent++
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+			})
+			rt, err := httplimit.New(headgate.New(memory.New(nil), nil), headgate.MustParse(notation),
+				&httplimit.Config{MaxWait: headgate.Never, Next: next})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(20*time.Minute, cancel)
+			client := &http.Client{Transport: rt}
+			for i, want := range []error{nil, context.Canceled} {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://far.test/", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := client.Do(req)
+				if err == nil {
+					resp.Body.Close()
+				}
+				if !errors.Is(err, want) {
+					t.Errorf("%s, request %d: got %v, want %v", notation, i, err, want)
+				}
+			}
+			if sent != 1 {
+				t.Errorf("%s: %d were sent, want 1", notation, sent)
+			}
+		})
 	}
 }
 

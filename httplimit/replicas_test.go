@@ -18,15 +18,16 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// replicaLimit lets those of whom all wait stand in line for more than a second.
-const replicaLimit = "token-bucket 20/s burst 1"
+// replicaLimit lets many more pass in the time of a Retry-After than there are that send.
+const replicaLimit, sending = "token-bucket 100/s burst 1", 10
 
 // child is a replica, if its task says so: number, store and server. It sends one
-// request for "one" on its input, says so, and sends as many as it may for "many",
-// until its input ends.
+// request for "one" on its input, and sends as many as it may for "many", until its
+// input ends. It says so once the store was told of a Retry-After.
 func child() bool {
 	job := strings.Fields(dbtest.Task())
 	if len(job) != 3 {
@@ -35,8 +36,10 @@ func child() bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	st, err := sqlite.Open(ctx, job[1], nil)
 	exit(err)
-	rt, err := httplimit.New(headgate.New(st, nil), headgate.MustParse(replicaLimit), &httplimit.Config{
-		MaxWait: headgate.Never, Retries: 5, Key: func(*http.Request) string { return "far" },
+	l := headgate.New(st, &headgate.Config{Timeout: time.Minute})
+	told := func(httplimit.Backoff) { fmt.Println("told") }
+	rt, err := httplimit.New(l, headgate.MustParse(replicaLimit), &httplimit.Config{
+		MaxWait: headgate.Never, Retries: 5, Key: func(*http.Request) string { return "far" }, OnBackoff: told,
 	})
 	exit(err)
 	client := &http.Client{Transport: rt}
@@ -57,14 +60,13 @@ func child() bool {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch lines.Text() {
 		case "one":
-			impatient, err := httplimit.New(headgate.New(st, nil), headgate.MustParse(replicaLimit), &httplimit.Config{
-				Key: func(*http.Request) string { return "far" },
+			impatient, err := httplimit.New(l, headgate.MustParse(replicaLimit), &httplimit.Config{
+				Key: func(*http.Request) string { return "far" }, OnBackoff: told,
 			})
 			exit(err)
 			exit(get(ctx, &http.Client{Transport: impatient}))
-			fmt.Println("done")
 		case "many":
-			for range 10 {
+			for range sending {
 				all.Go(func() {
 					for ctx.Err() == nil {
 						if err := get(ctx, client); err != nil && ctx.Err() == nil {
@@ -94,25 +96,34 @@ type arrived struct {
 	replica string
 }
 
-// refusing is a server that answers 429 with Retry-After when it is told to.
+// refusing is a server that answers 429 with Retry-After when it is told to. It answers no other request before the
+// store knows of that.
 type refusing struct {
 	asks time.Duration // in Retry-After
 
-	mu     sync.Mutex
-	got    []arrived
-	refuse bool      // the next is answered 429
-	since  time.Time // when the last was
+	mu      sync.Mutex
+	got     []arrived
+	refuse  bool          // the next is answered 429
+	since   time.Time     // when the last was
+	untold  chan struct{} // closed once the store knows of it
+	unknown bool          // it does not yet
 }
 
 func (f *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	now := time.Now()
 	f.got = append(f.got, arrived{now, r.URL.Path})
 	if f.refuse {
-		f.refuse, f.since = false, now
+		f.refuse, f.since, f.unknown, f.untold = false, now, true, make(chan struct{})
+		f.mu.Unlock()
 		w.Header().Set("Retry-After", strconv.Itoa(int(f.asks.Seconds())))
 		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
+	unknown, untold := f.unknown, f.untold
+	f.mu.Unlock()
+	if unknown {
+		<-untold
 	}
 }
 
@@ -123,101 +134,89 @@ func (f *refusing) refuseNext() {
 	f.refuse = true
 }
 
+// told has requests answered again.
+func (f *refusing) told() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unknown = false
+	close(f.untold)
+}
+
 // held waits until all three replicas have sent a request after what the last 429 asks for. It
-// returns the requests that came between that 429, plus what it takes to tell of it, and the end of
-// what it asks for. There are none.
-func (f *refusing) held(t *testing.T, name string, telling time.Duration) (early []string) {
+// returns how many requests came between that 429 and the end of what it asks for.
+func (f *refusing) held(t *testing.T, name string) (early int) {
 	t.Helper()
-	from := map[string]int{}
-	for end := time.Now().Add(time.Minute); len(from) < 3; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: after the 429 requests came from %v, want all three", name, from)
-		}
+	await.Until(t, "all three "+name+" to send requests after the 429", func() bool {
 		f.mu.Lock()
-		late := 0
-		early, from = nil, map[string]int{}
+		defer f.mu.Unlock()
+		early = 0
+		from := map[string]int{}
 		for _, a := range f.got {
 			switch d := a.at.Sub(f.since); {
-			case f.refuse: // it was not answered 429 yet
-			case d > telling && d < f.asks:
-				early = append(early, fmt.Sprintf("%s sent %v after the 429", a.replica, d))
-			case d > 0 && d <= telling:
-				late++
+			case d > 0 && d < f.asks:
+				early++
 			case d >= f.asks:
 				from[a.replica]++
 			}
 		}
-		f.mu.Unlock()
-		if len(from) == 3 {
-			t.Logf("%s: %d requests in the first %v after the 429, then %v", name, late, telling, from)
-		}
-	}
+		return len(from) == 3
+	})
+	t.Logf("%s: %d requests between the 429 and the end of what it asks for", name, early)
 	return early
 }
 
 // TestReplicasHoldBackTogether lets three processes share a store. One of them
-// is answered 429 with Retry-After 2 while the others have not begun: none sends
-// a request in those two seconds. A second 429 comes while they all send as much
-// as they may, and 27 of them stand in line.
+// is answered 429 with Retry-After 1 while the others have not begun: none sends
+// a request in that second. A second 429 comes while they all send as much
+// as they may: each sends those requests at most that were on their way.
 func TestReplicasHoldBackTogether(t *testing.T) {
-	f := &refusing{asks: 2 * time.Second, refuse: true}
+	t.Parallel()
+	f := &refusing{asks: time.Second, refuse: true}
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close) // after the replicas have ended
 	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db") + "?synchronous=normal"
-	say, hear := replicas(t, url, srv.URL)
+	say, told := replicas(t, url, srv.URL)
 
 	fmt.Fprintln(say[0], "one")
-	if line, err := hear[0].ReadString('\n'); err != nil || line != "done\n" {
-		t.Fatalf("replica 0: %q, %v", line, err)
-	}
+	await.Receive(t, "the store to be told of the first 429", told)
+	f.told()
 	for _, w := range say {
 		fmt.Fprintln(w, "many")
 	}
-	if early := f.held(t, "idle replicas", 0); early != nil {
-		t.Errorf("idle replicas: %q", early)
+	if early := f.held(t, "idle replicas"); early != 0 {
+		t.Errorf("idle replicas sent %d requests early", early)
 	}
-	// What was on its way when the answer came, and until the store was told, which takes as long as this process
-	// needs for it, more or less. The machine may pause then, so one of three tries is enough.
-	st, err := sqlite.Open(t.Context(), url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Close()
-	for try := 1; ; try++ {
-		begin := time.Now()
-		_, err := headgate.New(st, nil).Block(t.Context(), headgate.MustParse(replicaLimit), "near", time.Second, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		telling := 300*time.Millisecond + 10*time.Since(begin)
-		f.refuseNext()
-		early := f.held(t, "busy replicas", telling)
-		if early == nil {
-			break
-		}
-		t.Logf("busy replicas, try %d: %q", try, early)
-		if try == 3 {
-			t.Errorf("busy replicas: %q", early)
-			break
-		}
+	f.refuseNext()
+	await.Receive(t, "the store to be told of the second 429", told)
+	f.told()
+	if early := f.held(t, "busy replicas"); early >= len(say)*sending {
+		t.Errorf("%d senders, of which one got a 429, sent %d requests early", len(say)*sending, early)
 	}
 	for _, w := range say {
 		w.Close()
 	}
 }
 
-// replicas starts three processes, which end when what they are told does.
-func replicas(t *testing.T, store, server string) (say []io.WriteCloser, hear []*bufio.Reader) {
+// replicas starts three processes, which end when what they are told does. What they say is passed on.
+func replicas(t *testing.T, store, server string) (say []io.WriteCloser, told <-chan string) {
 	t.Helper()
+	lines := make(chan string, 100)
 	for i := range 3 {
 		c := dbtest.StartChild(t, fmt.Sprint(i, " ", store, " ", server))
+		var read sync.WaitGroup
+		read.Go(func() {
+			for said := bufio.NewScanner(c.Out); said.Scan(); {
+				lines <- said.Text()
+			}
+		})
 		t.Cleanup(func() {
 			c.In.Close()
+			read.Wait()
 			if err := c.Wait(); err != nil {
 				t.Errorf("replica %d: %v", i, err)
 			}
 		})
-		say, hear = append(say, c.In), append(hear, bufio.NewReader(c.Out))
+		say = append(say, c.In)
 	}
-	return say, hear
+	return say, lines
 }

@@ -7,10 +7,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/postgres"
@@ -22,7 +25,7 @@ import (
 // nothing behind in any store, and only a failure blocks.
 func TestOnlyFailuresInADatabase(t *testing.T) {
 	overStores(t, func(t *testing.T, s store.Store) {
-		l := headgate.New(s, nil)
+		l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
 		for _, notation := range []string{"sliding-log 5/15d block 1d", "sliding-window 5/15d block 1d"} {
 			limit := headgate.MustParse(notation)
 			succeed(t, l, limit, 4)
@@ -32,28 +35,33 @@ func TestOnlyFailuresInADatabase(t *testing.T) {
 	})
 }
 
+// servers are the stores that are not in this process, the one for make test first.
+var servers = []struct {
+	name string
+	open func(t *testing.T) (store.Store, error)
+}{
+	{"postgres", func(t *testing.T) (store.Store, error) { return postgres.Open(t.Context(), migrated.Postgres(t), nil) }},
+	{"mysql", func(t *testing.T) (store.Store, error) { return mysql.Open(t.Context(), migrated.MariaDB(t), nil) }},
+	{"redis", func(t *testing.T) (store.Store, error) { return redis.Open(t.Context(), dbtest.Redis(t), nil) }},
+	{"sqlite", func(t *testing.T) (store.Store, error) {
+		s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "failures.db"), nil)
+		if err == nil {
+			_, err = s.Migrate(t.Context())
+		}
+		return s, err
+	}},
+}
+
 // overStores runs a test over memory and over each database.
 func overStores(t *testing.T, test func(*testing.T, store.Store)) {
-	for name, open := range map[string]func(t *testing.T) (store.Store, error){
-		"memory": func(*testing.T) (store.Store, error) { return memoryStore(), nil },
-		"sqlite": func(t *testing.T) (store.Store, error) {
-			return sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "failures.db"), nil)
-		},
-		"postgres": func(t *testing.T) (store.Store, error) { return postgres.Open(t.Context(), dbtest.Postgres(t), nil) },
-		"mysql":    func(t *testing.T) (store.Store, error) { return mysql.Open(t.Context(), dbtest.MariaDB(t), nil) },
-		"redis":    func(t *testing.T) (store.Store, error) { return redis.Open(t.Context(), dbtest.Redis(t), nil) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := open(t)
+	t.Run("memory", func(t *testing.T) { test(t, memoryStore()) })
+	for _, server := range tier.Pick(servers[:1], servers, servers) {
+		t.Run(server.name, func(t *testing.T) {
+			s, err := server.open(t)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if m, ok := store.As[store.Migrator](s); ok {
-				if _, err := m.Migrate(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
 			test(t, s)
 		})
 	}
@@ -91,7 +99,8 @@ func TestAResetBeforeARefund(t *testing.T) {
 					t.Errorf("%s: %v", tt.notation, err)
 				}
 			}
-			resetBeforeRefund(t, headgate.New(s, nil), headgate.MustParse(tt.notation), tt.cfg)
+			l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
+			resetBeforeRefund(t, l, headgate.MustParse(tt.notation), tt.cfg)
 		}
 	})
 }

@@ -2,18 +2,13 @@ package law_test
 
 import (
 	"slices"
-	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )
 
-// rounds is how often a long test tries something: a tenth with -short.
-func rounds(n uint64) uint64 {
-	if testing.Short() {
-		return n / 10
-	}
-	return n
-}
+// rounds is how often a long test tries something: a tenth of n with make test.
+func rounds(n uint64) uint64 { return tier.Pick(n/10, n, 10*n) }
 
 // cell is a state with its log, as a store would keep it.
 type cell struct {

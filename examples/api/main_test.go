@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -160,21 +161,19 @@ func TestTheProgramServes(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, []string{"-http", addr}) }()
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	await.NoError(t, "an order", func() error {
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/orders", strings.NewReader("book"))
 		req.Header.Set("Authorization", "Bearer free-key")
 		resp, err := http.DefaultClient.Do(req)
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode != http.StatusCreated {
-				t.Error(resp.Status)
-			}
-			break
+		if err != nil {
+			return err
 		}
-		if time.Since(begin) > time.Minute {
-			t.Fatal(err)
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusCreated {
+			return errors.New(resp.Status)
 		}
-	}
+		return nil
+	})
 	stop()
 	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)

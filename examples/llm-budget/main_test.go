@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/await"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -23,26 +23,24 @@ func TestTheProgramServes(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- run(ctx, []string{"-http", addr, "-store", url}) }()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		await.NoError(t, "an answer with "+name, func() error {
 			body := strings.NewReader(`{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}`)
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/chat/completions", body)
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
 			r.Header.Set("Authorization", "Bearer key-of-alice")
 			resp, err := http.DefaultClient.Do(r)
-			if err == nil {
-				text, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if err != nil || !bytes.Contains(text, []byte(`"usage":{"prompt_tokens":4,"completion_tokens":4}`)) {
-					t.Errorf("%s: %s: %s, %v", name, resp.Status, text, err)
-				}
-				break
+			if err != nil {
+				return err
 			}
-			if time.Now().After(end) {
-				t.Fatal(err)
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err != nil || !bytes.Contains(text, []byte(`"usage":{"prompt_tokens":4,"completion_tokens":4}`)) {
+				return fmt.Errorf("%s: %s, %w", resp.Status, text, err)
 			}
-		}
+			return nil
+		})
 		stop()
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", name, err)

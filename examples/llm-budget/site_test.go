@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
@@ -52,15 +52,12 @@ func eachStore(t *testing.T, f func(t *testing.T, s store.Store)) {
 		f(t, s)
 	})
 	t.Run("postgres", func(t *testing.T) {
-		pg, err := postgres.Open(t.Context(), dbtest.Postgres(t), nil)
+		pg, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := front.New(pg, nil)
 		t.Cleanup(func() { s.Close() })
-		if _, err := pg.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		f(t, s)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/headgatetest"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/await"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -127,17 +128,15 @@ func TestTheProgramServes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+	await.NoError(t, "a login", func() error {
 		resp, err := http.PostForm("http://"+addr+"/", url.Values{"name": {"alice"}, "password": {secret}})
-		if err == nil {
-			defer resp.Body.Close()
-			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "Welcome!\n" {
-				t.Errorf("%s: %q, %v", resp.Status, body, err)
-			}
-			return
+		if err != nil {
+			return err
 		}
-		if time.Since(begin) > time.Minute {
-			t.Fatal(err)
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "Welcome!\n" {
+			return fmt.Errorf("%s: %q, %w", resp.Status, body, err)
 		}
-	}
+		return nil
+	})
 }

@@ -101,15 +101,22 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer s.Close()
-	client, err := newClient(headgate.New(s, nil), limit, out)
+	return call(ctx, out, headgate.New(s, nil), limit, *url, *calls)
+}
+
+// call sends requests, one after another.
+func call(ctx context.Context, out io.Writer, limiter *headgate.Limiter, limit headgate.Limit, url string,
+	calls int,
+) error {
+	client, err := newClient(limiter, limit, out)
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdleConnections()
 
 	start := time.Now()
-	for i := range *calls {
-		status, err := get(ctx, client, *url)
+	for i := range calls {
+		status, err := get(ctx, client, url)
 		if err != nil {
 			return err
 		}

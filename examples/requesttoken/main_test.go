@@ -36,23 +36,25 @@ func TestTwoOfFiveInEachSecond(t *testing.T) {
 // TestProcessesShareTheTokens runs the program twice at a time over one file.
 func TestProcessesShareTheTokens(t *testing.T) {
 	args := []string{
-		"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db") + "?synchronous=normal", // a decision has 250 ms
+		"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db") + "?synchronous=normal",
 		"-limit", "fixed-window 4/1d from-first", "-seconds", "1",
 	}
-	var outs [2]bytes.Buffer
-	var both sync.WaitGroup
-	for i := range outs {
-		both.Go(func() {
-			if err := run(t.Context(), &outs[i], args); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	both.Wait()
-	all := outs[0].String() + outs[1].String()
-	if done := strings.Count(all, "result: done"); done != 4 || strings.Count(all, "\n") != 10 {
-		t.Errorf("%d done, want 4 of 10\n%s", done, all)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var outs [2]bytes.Buffer
+		var both sync.WaitGroup
+		for i := range outs {
+			both.Go(func() {
+				if err := run(t.Context(), &outs[i], args); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		all := outs[0].String() + outs[1].String()
+		if done := strings.Count(all, "result: done"); done != 4 || strings.Count(all, "\n") != 10 {
+			t.Errorf("%d done, want 4 of 10\n%s", done, all)
+		}
+	})
 }
 
 func TestUnknownStore(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/replay"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -155,7 +156,7 @@ func agree(t *testing.T, name string, hits []hit, cfg *replay.Config) {
 
 func TestAgreesWithAnExactComputation(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
+	seed := tier.Pick(1, 1, rand.Uint64())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	var hits []hit

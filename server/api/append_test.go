@@ -9,6 +9,7 @@ import (
 	"testing/quick"
 
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/server/api"
 )
 
@@ -34,7 +35,7 @@ func writes(t *testing.T, d *api.Decision) {
 func TestDecisionsAreWrittenAsEncodingJSONWritesThem(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewSource(1))
-	for range 20_000 {
+	for range tier.Pick(1000, 20_000, 200_000) {
 		v, ok := quick.Value(reflect.TypeFor[api.Decision](), rng)
 		if !ok {
 			t.Fatal("no value")

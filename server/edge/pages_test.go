@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/server/edge"
 )
@@ -17,11 +18,25 @@ import (
 // serve serves a handler on an address, and returns the one that it listens on.
 func serve(t *testing.T, addr string, h http.Handler, c *edge.Config) (listens string, s *edge.Server) {
 	t.Helper()
+	s = edge.NewServer(h, slog.New(slog.DiscardHandler), c)
+	return listen(t, addr, s), s
+}
+
+// servePatiently serves hello, and waits an hour for a header.
+func servePatiently(t *testing.T, c *edge.Config) (listens string) {
+	t.Helper()
+	s := edge.NewServer(hello, slog.New(slog.DiscardHandler), c)
+	s.WaitForHeaders(time.Hour)
+	return listen(t, "127.0.0.1:0", s)
+}
+
+// listen has a server serve until the test is over.
+func listen(t *testing.T, addr string, s *edge.Server) (listens string) {
+	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = edge.NewServer(h, slog.New(slog.DiscardHandler), c)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -30,7 +45,7 @@ func serve(t *testing.T, addr string, h http.Handler, c *edge.Config) (listens s
 		}
 		<-ended
 	})
-	return l.Addr().String(), s
+	return l.Addr().String()
 }
 
 // hello answers all requests with 200.

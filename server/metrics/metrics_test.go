@@ -24,6 +24,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/metrics"
@@ -175,7 +176,7 @@ func TestClientsAddNoSeries(t *testing.T) {
 			r.take(fmt.Sprintf(`{"limit":"login","key":"key-%d"}`, i))
 		}
 	}
-	for i := range 20_000 {
+	for i := range tier.Pick(2000, 20_000, 20_000) {
 		ask(i)
 	}
 	text, families := r.scrape(t)

@@ -23,8 +23,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/auth/authtest"
@@ -104,7 +104,9 @@ func newServed(t *testing.T, split bool, callers ...auth.Entry) *served {
 // wire makes the limiter and the service, with what tells of live figures.
 func wire(s *served, st *memory.Store, c *config.Config) {
 	seen := traffic.New(nil)
-	s.limiter = headgate.New(st, &headgate.Config{Names: s.limits, Observer: service.Observers{seen}})
+	s.limiter = headgate.New(st, &headgate.Config{
+		Names: s.limits, Observer: service.Observers{seen}, Timeout: time.Minute,
+	})
 	s.service = service.New(s.limiter, c, s.limits)
 	s.service.UseTraffic(seen)
 }
@@ -133,21 +135,19 @@ type browser struct {
 	expect map[string]bool // texts in lines of the log that the test brings about; guarded by mu
 }
 
-// open starts Chromium with a window of a size.
+// open opens a tab of a size.
 func (s *served) open(width, height int64, dark bool) *browser {
 	s.t.Helper()
-	chromium := dbtest.Program(s.t, "chromium", "chromium") // it says what to install where it is missing
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox,
-		chromedp.UserDataDir(s.t.TempDir()), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.WSURLReadTimeout(2*time.Minute))
-	within, end := context.WithTimeout(context.Background(), 15*time.Minute)
-	alloc, stopAlloc := chromedp.NewExecAllocator(within, options...)
-	ctx, stop := chromedp.NewContext(alloc)
+	chromium.once.Do(func() { start(s.t) })
+	if chromium.err != nil || chromium.ctx == nil {
+		s.t.Fatalf("Chromium: %v", chromium.err)
+	}
+	within, end := context.WithTimeout(chromium.ctx, 15*time.Minute)
+	ctx, stop := chromedp.NewContext(within, chromedp.WithNewBrowserContext())
 	b := &browser{t: s.t, ctx: ctx, s: s, expect: map[string]bool{}}
 	s.t.Cleanup(func() {
 		_ = chromedp.Cancel(ctx)
 		stop()
-		stopAlloc()
 		end()
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -165,6 +165,7 @@ func (s *served) open(width, height int64, dark bool) *browser {
 	call(b, network.Enable, network.EnableParams{})
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
+	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
 		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 600,
 	})
@@ -252,14 +253,16 @@ func eval[T any](b *browser, script string) T {
 // until waits until a script is true.
 func (b *browser) until(what, script string) {
 	b.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if eval[bool](b, "Boolean("+script+")") {
-			return
+	so := false
+	defer func() {
+		if !so {
+			b.t.Logf("the page has:\n%s", b.text())
 		}
-		if time.Now().After(end) {
-			b.t.Fatalf("%s: not within a minute; the page has:\n%s", what, b.text())
-		}
-	}
+	}()
+	await.Until(b.t, what, func() bool {
+		so = eval[bool](b, "Boolean("+script+")")
+		return so
+	})
 }
 
 // reads waits until the page has a text.
@@ -331,16 +334,14 @@ func (b *browser) goesByKeys(letter, heading string) {
 	b.t.Helper()
 	there := fmt.Sprintf("document.querySelector('main h1')?.innerText === %q && "+
 		"document.querySelector('nav [aria-current]')?.innerText.trim() === %[1]q", heading)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+	await.Until(b.t, "g "+letter+" to lead to "+heading, func() bool {
 		b.keys("g" + letter)
-		for range 40 {
-			if eval[bool](b, there) {
-				return
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	}
-	b.t.Fatalf("g %s does not lead to %s; the page has:\n%s", letter, heading, b.text())
+		return eval[bool](b, fmt.Sprintf(`new Promise((there) => {
+			const end = Date.now() + 2000;
+			const look = () => (%s) ? there(true) : Date.now() > end ? there(false) : setTimeout(look, 20);
+			look();
+		})`, there))
+	})
 }
 
 // answer is that of a server, read.

@@ -4,11 +4,14 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // TestIncident answers the questions of an incident by the page. cmd/headgate/testdata/incident.txtar answers them
 // by commands.
 func TestIncident(t *testing.T) {
+	tier.Engines(t)
+	useChromium(t)
 	s := newServed(t, false)
 	s.take("api", "mallory", 40)
 	s.take("api", "alice", 11)

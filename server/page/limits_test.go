@@ -41,6 +41,7 @@ func (s *served) edits(others int) {
 
 // TestLimits: limits, plans and overrides are there with their bounds; versions can be compared, and rolled back.
 func TestLimits(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false)
 	s.edits(22)
 	b := s.open(1280, 900, false)
@@ -102,6 +103,7 @@ func TestLimits(t *testing.T) {
 
 // TestOneLimit: the view of a limit has its versions only, and rolls back that limit only.
 func TestOneLimit(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false)
 	s.edits(2)
 	b := s.open(390, 844, true)
@@ -130,6 +132,7 @@ func TestOneLimit(t *testing.T) {
 
 // TestReadersChangeNoLimits: a reader sees all and has no button that changes something.
 func TestReadersChangeNoLimits(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false, auth.Entry{Name: "reader", Role: "read"})
 	s.edits(1)
 	b := s.open(1280, 900, false)
@@ -145,4 +148,14 @@ func TestReadersChangeNoLimits(t *testing.T) {
 			t.Errorf("there is a button %s", text)
 		}
 	}
+}
+
+// TestActionsElsewhere: where admin actions have an address of their own the page has no buttons for them.
+func TestActionsElsewhere(t *testing.T) {
+	useChromium(t)
+	s := newServed(t, true)
+	s.take("api", "mallory", 1)
+	b := s.open(1280, 900, false)
+	b.goes("key/mallory", "mallory")
+	b.reads("read only")
 }

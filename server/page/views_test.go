@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/service"
 )
@@ -28,6 +29,7 @@ var views = [][2]string{
 // TestEveryView opens all views in a large window and on a phone, light and dark: nothing goes wrong, no other
 // host is asked, and nothing is wider than the window.
 func TestEveryView(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false)
 	s.take("api", "alice", 12)
 	s.take("login", "alice", 4)
@@ -59,7 +61,7 @@ func TestEveryView(t *testing.T) {
 // hostile are keys that try to be something else than text.
 var hostile = []string{
 	`<script>window.pwned = 1</script>`, `"><img src=x onerror="window.pwned = 1">`, `' onclick='window.pwned = 1`,
-	"control \x01\x1b[31m\r\n\ttab", "right\u202eto left\u2066", strings.Repeat("😀", 128), "", "#/key/../..?a=%00",
+	"control \x01\x1b[31m\r\n\ttab", "", "right\u202eto left\u2066", strings.Repeat("😀", 128), "#/key/../..?a=%00",
 	`javascript:window.pwned=1`, "&lt;b&gt;",
 }
 
@@ -74,6 +76,8 @@ func shown(key string) string {
 
 // TestHostileKeysAreText shows such keys, and such reasons, in each view.
 func TestHostileKeysAreText(t *testing.T) {
+	useChromium(t)
+	hostile := tier.Pick(hostile[:5], hostile, hostile)
 	s := newServed(t, false)
 	b := s.open(1280, 900, false)
 	for _, key := range hostile {
@@ -142,6 +146,7 @@ func (s *served) admin(b *browser, path string, body any) {
 
 // TestButtons presses each button of the page of a key, and looks at what the store has and the audit says.
 func TestButtons(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false, auth.Entry{Name: "oncall", Role: "admin"}, auth.Entry{Name: "reader", Role: "read"})
 	var told []service.AdminAction
 	s.service.OnAdmin(func(a service.AdminAction) { told = append(told, a) })
@@ -240,6 +245,7 @@ func (b *browser) tellsOfMallory() {
 
 // TestSignIn shows tokens of all roles, and none.
 func TestSignIn(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false, auth.Entry{Name: "oncall", Role: "admin"}, auth.Entry{Name: "reader", Role: "read"},
 		auth.Entry{Name: "shop", Role: "take"}, auth.Entry{Name: "some", Role: "admin", Limits: []string{"login"}})
 	s.take("api", "mallory", 1)
@@ -282,17 +288,9 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// TestActionsElsewhere: where admin actions have an address of their own the page has no buttons for them.
-func TestActionsElsewhere(t *testing.T) {
-	s := newServed(t, true)
-	s.take("api", "mallory", 1)
-	b := s.open(1280, 900, false)
-	b.goes("key/mallory", "mallory")
-	b.reads("read only")
-}
-
 // TestKeyboard goes through the page without a mouse.
 func TestKeyboard(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false)
 	s.take("api", "alice", 3)
 	s.take("api", "bob", 9)
@@ -329,6 +327,7 @@ func TestKeyboard(t *testing.T) {
 
 // TestTheLevelMoves draws the level of a key while it is charged.
 func TestTheLevelMoves(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false)
 	s.take("api", "alice", 2)
 	b := s.open(1280, 900, false)
@@ -351,6 +350,7 @@ func TestTheLevelMoves(t *testing.T) {
 
 // TestLive looks at the live figures while decisions are made.
 func TestLive(t *testing.T) {
+	useChromium(t)
 	s := newServed(t, false)
 	s.take("api", "alice", 13)
 	s.take("api", "bob", 10)

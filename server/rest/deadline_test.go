@@ -21,12 +21,12 @@ func TestDeadlinedIsAsContextWithTimeout(t *testing.T) {
 		"Done":    func(ctx context.Context) { _ = ctx.Done() },
 		"Value":   func(ctx context.Context) { _ = ctx.Value(valueKey{}) },
 	}
-	ended := map[string]func(parent, own context.CancelFunc){
-		"not":           func(_, _ context.CancelFunc) {},
-		"by the parent": func(parent, _ context.CancelFunc) { parent() },
-		"by itself":     func(_, own context.CancelFunc) { own() },
-		"in time":       func(_, _ context.CancelFunc) { time.Sleep(time.Minute); synctest.Wait() },
-		"too late":      func(_, own context.CancelFunc) { time.Sleep(time.Minute); synctest.Wait(); own() },
+	ended := map[string]func(parent, own, late context.CancelFunc){
+		"not":           func(_, _, _ context.CancelFunc) {},
+		"by the parent": func(parent, _, _ context.CancelFunc) { parent() },
+		"by itself":     func(_, own, _ context.CancelFunc) { own() },
+		"in time":       func(_, _, late context.CancelFunc) { late() },
+		"too late":      func(_, own, late context.CancelFunc) { late(); own() },
 	}
 	for before, ask := range asked {
 		for how, end := range ended {
@@ -38,7 +38,8 @@ func TestDeadlinedIsAsContextWithTimeout(t *testing.T) {
 					want, cancelWant := context.WithTimeout(parent, time.Minute)
 					got := withTimeout(parent, time.Minute)
 					ask(got)
-					end(cancel, func() { cancelWant(); got.stop() })
+					wait := func() { time.Sleep(time.Minute); synctest.Wait() }
+					end(cancel, func() { cancelWant(); got.stop() }, wait)
 					sameContext(t, got, want)
 					got.stop()
 					cancelWant()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
@@ -78,7 +79,7 @@ func conn(t *testing.T, addr string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
 	return c.(*net.TCPConn)
 }
 
@@ -156,11 +157,7 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 			if path == "/healthz" {
 				asked = s.probed
 			}
-			select {
-			case <-asked:
-			case <-time.After(30 * time.Second):
-				t.Fatalf("%s: the store was not asked", pattern)
-			}
+			await.Receive(t, pattern+" to ask the store", asked)
 		}
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)

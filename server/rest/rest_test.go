@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -347,28 +348,30 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 // TestCellsShowWhatIsInUseNow: also of a key that nobody has asked about since.
 func TestCellsShowWhatIsInUseNow(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "allow_notations: true\nlimits:\n  fast: token-bucket 1000/s\n  slow: token-bucket 5/1d\n")
-	for _, limit := range []string{"fast", "slow", "fixed-window 1000/1h from-first"} {
-		if code, out, _ := ask(h, "POST", "/v1/take", `{"limit":"`+limit+`","key":"k","cost":2}`); code != 200 {
-			t.Fatal(out)
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := handler(t, "allow_notations: true\nlimits:\n  fast: token-bucket 1000/s\n  slow: token-bucket 5/1d\n")
+		for _, limit := range []string{"fast", "slow", "fixed-window 1000/1h from-first"} {
+			if code, out, _ := ask(h, "POST", "/v1/take", `{"limit":"`+limit+`","key":"k","cost":2}`); code != 200 {
+				t.Fatal(out)
+			}
 		}
-	}
-	time.Sleep(50 * time.Millisecond)
-	_, out, _ := ask(h, "GET", "/v1/cells", "")
-	got := map[string][3]any{}
-	for _, c := range out["cells"].([]any) {
-		c := c.(map[string]any)
-		got[c["limit"].(string)] = [3]any{c["used"], c["capacity"], c["remaining"]}
-	}
-	slow, _ := got["slow"][0].(float64)
-	got["slow"] = [3]any{slow > 1.999 && slow <= 2, got["slow"][1], got["slow"][2]}
-	want := map[string][3]any{
-		"fast": {0.0, 1000.0, 1000.0}, "slow": {true, 5.0, 3.0},
-		"fixed-window 1000/1h from-first": {2.0, 1000.0, 998.0},
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+		time.Sleep(50 * time.Millisecond)
+		_, out, _ := ask(h, "GET", "/v1/cells", "")
+		got := map[string][3]any{}
+		for _, c := range out["cells"].([]any) {
+			c := c.(map[string]any)
+			got[c["limit"].(string)] = [3]any{c["used"], c["capacity"], c["remaining"]}
+		}
+		slow, _ := got["slow"][0].(float64)
+		got["slow"] = [3]any{slow > 1.999 && slow <= 2, got["slow"][1], got["slow"][2]}
+		want := map[string][3]any{
+			"fast": {0.0, 1000.0, 1000.0}, "slow": {true, 5.0, 3.0},
+			"fixed-window 1000/1h from-first": {2.0, 1000.0, 998.0},
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
 }
 
 // silent answers nobody until the context ends, when nobody knows what it has done, or the test is over.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	pb "github.com/headgate/headgate/server/api/headgatepb"
 	"github.com/headgate/headgate/server/config"
@@ -80,7 +81,7 @@ func newRig(t testing.TB, options ...sdk.TracerProviderOption) *rig {
 	})
 	t.Cleanup(func() { s.Close() })
 	r.front = s
-	r.limiter = headgate.New(s, &headgate.Config{Observer: service.Observers{r}})
+	r.limiter = headgate.New(s, &headgate.Config{Observer: service.Observers{r}, Timeout: time.Minute})
 	r.service = service.New(r.limiter, &config.Config{}, nil)
 	r.handler = r.Handler(rest.New(r.service, slog.New(slog.DiscardHandler), nil))
 	return r
@@ -205,11 +206,7 @@ func TestABatchIsLinkedToItsCallers(t *testing.T) {
 	for i := range 3 {
 		take(fmt.Sprint("key", i))
 	}
-	for end := time.Now().Add(time.Minute); r.front.Stats().Waiting < 3; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("three calls do not wait")
-		}
-	}
+	await.Until(t, "three calls to wait", func() bool { return r.front.Stats().Waiting == 3 })
 	close(r.below.open)
 	<-r.below.asked
 	wg.Wait()

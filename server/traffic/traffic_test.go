@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/server/traffic"
 )
 
@@ -179,8 +180,13 @@ func TestWhatIsNewTakesThePlaceOfWhatIsOld(t *testing.T) {
 func TestLimitsBeyondTheMostShareANameAndRemovedOnesMakeRoom(t *testing.T) {
 	gone := false
 	r := newRig(func(name string) bool { return !gone && name != "nobody" })
+	full := tier.Pick(40, traffic.MaxLimits+5, traffic.MaxLimits+5) // limits with as many keys as are kept, or more
 	for i := range traffic.MaxLimits + 5 {
-		for k := range traffic.Most {
+		keys := traffic.Most
+		if i >= full {
+			keys = 2 * traffic.Fewest
+		}
+		for k := range keys {
 			r.take(fmt.Sprint("limit", i), fmt.Sprint("key", k), "1", true)
 		}
 	}
