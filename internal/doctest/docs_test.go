@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,132 +18,28 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/command"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/envoy"
 )
 
-// cluster is why blocks of docs/kubernetes.md do not run.
-const cluster = "a cluster is not there: make chart renders the chart with these values"
-
-// unrunnable are the blocks that nothing runs, by page and first line, and why.
-var unrunnable = map[string]map[string]string{
-	"README.md":   {"make test": "runs this test"},
-	"docs/sql.md": {"select cron.schedule('headgate-sweep', '* * * * *', 'select headgate.sweep(10000)');": "the extension pg_cron is not installed here"},
-	"docs/kubernetes.md": {
-		"docker build --build-arg VERSION=v0.1.0 -t registry.example.com/headgate:v0.1.0 .": "Docker is not there: " +
-			"TestTheImage of deploy carries out the steps",
-		"kubectl create namespace limits": cluster,
-		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
-	},
-	"docs/forward-auth.md": {
-		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
-	},
-	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
-	"docs/yugabytedb.md": {
-		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
-			"-run TestConformanceOfRelatives": yugabyte,
-		"select yb_get_effective_transaction_isolation_level();": yugabyte,
-		`yb-admin --master_addresses m1:7100,m2:7100,m3:7100 \`:  yugabyte,
-		`create tablespace headgate_eu with (replica_placement = ` +
-			`'{"num_replicas": 3, "placement_blocks": [`: yugabyte,
-		"select relname, leader, count(*) from yb_tablet_metadata where db_name = current_database() and " +
-			"relname in ('cells', 'entries', 'admissions')": yugabyte,
-	},
-	"docs/installing.md": {
-		"go install github.com/headgate/headgate/cmd/headgate@latest":                                "asks the network for a release",
-		"sha256sum --check --ignore-missing checksums.txt":                                           "is for the files of a release, which make snapshot builds",
-		"sudo dpkg -i headgate_0.4.0_amd64.deb        # or: sudo rpm -i headgate-0.4.0-1.x86_64.rpm": system,
-		"systemd-analyze verify /etc/systemd/system/headgate.service /etc/systemd/system/headgate.socket": "is for " +
-			"installed units; TestUnits of deploy verifies these",
-		"sudo systemctl enable --now headgate.socket":                 system,
-		"make reproducible":                                           "compiles everything again, which takes minutes",
-		"sudo headgate migrate --store \"$HEADGATE_STORE\"":           system,
-		"sudo apt-get remove headgate     # or: sudo rpm -e headgate": system,
-	},
-	"docs/access.md": {
-		"callers:": "hashes of tokens that do not exist; server/auth tests the form",
-		`level=INFO msg="admin action" verb=block limit=login key=mallory by=oncall reason="password guessing" for=15m0s`: "a line " +
-			"of the log, which TestAddressesOfTheServer looks for",
-	},
-	"docs/metrics.md": {
-		`{"time":"2026-11-26T14:41:07.3Z","level":"INFO","msg":"decision","outcome":"refused","limit":"login","key":"mallory","cost":"1","why":"a cost of 1 does not fit, 0 of 5 remain","capacity":5,"remaining":0,"retry_after":12000000000,"way":"store","verb":"take","protocol":"http","took":310000}`: "a line of the log, of which server/decisionlog tests the form",
-	},
-	"docs/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
-		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
-}
-
-const (
-	system   = "changes the system that it runs on"
-	traefik  = "Traefik is built on request, and the tests of deploy start it then"
-	yugabyte = "there is no YugabyteDB here; the page says so, and which of its statements run on PostgreSQL"
-)
-
-// shapes are outputs in which every number differs from run to run.
-var shapes = map[string][]string{
-	"docs/operating.md": {"store      redis://localhost/0"}, // how fast this machine is
-	"docs/stores.md":    {"granted"},                        // what time it is
-}
-
-// given are the files that a reader has already, by page.
-var given = map[string]map[string]string{
-	"README.md": {
-		"deploy.sh": script("deployed"), "backup.sh": script("backed-up"),
-		"access.log": "../replay/testdata/apache.log.gz",
-	},
-	"docs/getting-started.md": {
-		"backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz",
-		"auth.log": "../accesslog/testdata/sshd.log",
-	},
-	"docs/choosing.md": {"access.log": "../replay/testdata/apache.log.gz"},
-	"docs/tour-log.md": {"access.log": "../replay/testdata/apache.log.gz"},
-}
-
-func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
-
-// goOfFolder is a command that compiles the files of the page.
-var goOfFolder = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
-
-// left are the files that a page leaves behind: what it says that it starts has run.
-var left = map[string][]string{
-	"README.md":               {"deployed", "backed-up", "headgate.db"},
-	"docs/getting-started.md": {"backed-up", "guessing.html"},
-	"docs/choosing.md":        {"fills.html"},
-	"docs/tour-log.md":        {"limit.html"},
-}
-
-// TestDocumentation runs all pages, each from its first block to its last.
+// TestDocumentation runs the pages that need nothing but the command, each from its first block to its last, and
+// compiles the Go blocks of all pages.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	all := pages(t)
 	programs := t.TempDir()
-	ports := map[string]string{}
-	for i, p := range all {
-		ports[p.name] = strconv.Itoa(dbtest.FreePort(t))
-		for j := range p.blocks {
-			if b := &all[i].blocks[j]; b.language == "go" {
-				b.text = strings.ReplaceAll(b.text, "8080", ports[p.name])
-			}
-		}
+	link(t, programs, "headgate", command.Path(t))
+	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
+	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
+	all := onFreePorts(t)
+	alone := slices.DeleteFunc(slices.Clone(all), func(p page) bool { return len(p.blocks) == 0 || p.needs() != "" })
+	compiled := buildSnippets(t, all, alone, programs, command.Flags()...)
+	for _, p := range alone {
+		runPage(t, &p, programs, compiled)
 	}
-	buildHeadgate(t, programs)
-	compiled := buildSnippets(t, all, programs)
-	links(t, programs)
-	for _, p := range all {
-		if len(p.blocks) == 0 {
-			continue
-		}
-		t.Run(p.name, func(t *testing.T) {
-			t.Parallel()
-			r := newRun(t, &p, ports[p.name], programs, compiled)
-			begin := time.Now()
-			for i := range p.blocks {
-				if b := &p.blocks[i]; !r.block(t, b) {
-					t.Fatalf("%s:%d: the page does not run any further", p.name, b.line)
-				}
-			}
-			t.Logf("%s: %d blocks in %.1f s", p.name, len(p.blocks), time.Since(begin).Seconds())
-			r.finish(t)
-		})
+	if len(alone) < 10 {
+		t.Errorf("%d pages need no more than the command", len(alone))
 	}
 	for _, listed := range []map[string]map[string]string{unrunnable, given} {
 		for name := range listed {
@@ -153,6 +48,53 @@ func TestDocumentation(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestDocumentationWithServers runs the other pages, by the program of a release.
+func TestDocumentationWithServers(t *testing.T) {
+	tier.Engines(t)
+	t.Parallel()
+	programs := t.TempDir()
+	buildHeadgate(t, programs)
+	links(t, programs)
+	all := onFreePorts(t)
+	others := slices.DeleteFunc(slices.Clone(all), func(p page) bool { return p.needs() == "" })
+	compiled := buildSnippets(t, all, others, programs, "-trimpath")
+	for _, p := range others {
+		t.Logf("%s needs %s", p.name, p.needs())
+		runPage(t, &p, programs, compiled)
+	}
+}
+
+// onFreePorts returns all pages. In Go blocks a server of theirs has a port that is free, in place of 8080.
+func onFreePorts(t *testing.T) []page {
+	t.Helper()
+	all := pages(t)
+	for i := range all {
+		p := &all[i]
+		p.port = strconv.Itoa(dbtest.FreePort(t))
+		for j := range p.blocks {
+			if b := &p.blocks[j]; b.language == "go" {
+				b.text = strings.ReplaceAll(b.text, "8080", p.port)
+			}
+		}
+	}
+	return all
+}
+
+func runPage(t *testing.T, p *page, programs string, compiled *snippets) {
+	t.Run(p.name, func(t *testing.T) {
+		t.Parallel()
+		r := newRun(t, p, programs, compiled)
+		begin := time.Now()
+		for i := range p.blocks {
+			if b := &p.blocks[i]; !r.block(t, b) {
+				t.Fatalf("%s:%d: the page does not run any further", p.name, b.line)
+			}
+		}
+		t.Logf("%s: %d blocks in %.1f s", p.name, len(p.blocks), time.Since(begin).Seconds())
+		r.finish(t)
+	})
 }
 
 // run is a page that is being run.
@@ -169,7 +111,7 @@ type run struct {
 }
 
 // newRun prepares a folder, and the servers that a page names.
-func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *run {
+func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
 	t.Helper()
 	r := &run{page: p, compiled: compiled, passed: map[string]bool{}, files: map[string]int{}}
 	says := func(what string) bool {
@@ -214,11 +156,11 @@ func newRun(t *testing.T, p *page, port, programs string, compiled *snippets) *r
 			r.replace = append(r.replace, [2]string{"headgate:" + kind, u.Query().Get("prefix") + kind})
 		}
 	}
-	r.replace = append(r.replace, [2]string{"8080", port})
+	r.replace = append(r.replace, [2]string{"8080", p.port})
 	if web := "127.0.0.1:8000"; says(web) { // where a proxy of the page listens
 		r.replace = append(r.replace, [2]string{web, "127.0.0.1:" + strconv.Itoa(dbtest.FreePort(t))})
 	}
-	env := []string{"HEADGATE_HTTP=127.0.0.1:" + port, postgresURL + "=" + r.postgres}
+	env := []string{"HEADGATE_HTTP=127.0.0.1:" + p.port, postgresURL + "=" + r.postgres}
 	r.session = newSession(t, programs, env...)
 	for name, text := range given[p.name] {
 		if strings.HasPrefix(text, "../") {

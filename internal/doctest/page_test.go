@@ -30,6 +30,40 @@ func (b *block) first() string {
 type page struct {
 	name   string // from the project's folder
 	blocks []block
+	port   string // of the page's server, in place of 8080
+}
+
+// servers are the URLs of servers that a page uses, and programs are those that a page calls beside headgate, curl
+// and jq.
+var (
+	servers  = regexp.MustCompile(`(postgres|mysql|redis)://localhost`)
+	programs = regexp.MustCompile(`(?m)^ *(make|go (run [^.]|run \.$|run \.[^/]|get|mod|build|test|install)|nginx|caddy|haproxy|envoy|` +
+		`python3|node|java|javac|psql|mysql|redis-cli|docker|git)\b`)
+)
+
+var testOfGo = regexp.MustCompile(`(?m)^func Test`)
+
+// needs returns what a page needs beside the command, curl and jq, or nothing.
+func (p *page) needs() string {
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		switch b.language {
+		case "sql", "js", "python", "java":
+			return b.language
+		case "go":
+			if testOfGo.MatchString(b.text) {
+				return "a program of its tests"
+			}
+		case "sh":
+			if what := programs.FindString(b.text); what != "" {
+				return strings.TrimSpace(what)
+			}
+		}
+		if what := servers.FindString(b.text); what != "" {
+			return what
+		}
+	}
+	return ""
 }
 
 // pageFiles returns the paths of all pages of docs and of the folders in it.
@@ -61,7 +95,7 @@ func pages(t *testing.T) []page {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		all = append(all, page{name, blocks})
+		all = append(all, page{name: name, blocks: blocks})
 	}
 	return all
 }

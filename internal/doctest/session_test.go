@@ -2,6 +2,7 @@ package doctest
 
 import (
 	"bufio"
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -170,7 +171,8 @@ func (s *session) run(script string) (out string, err error) {
 		s.dead = true
 		return "", err
 	}
-	late := time.After(patience)
+	late, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	for {
 		select {
 		case line, ok := <-s.lines:
@@ -182,7 +184,7 @@ func (s *session) run(script string) (out string, err error) {
 				return strings.TrimSuffix(out, "\n"), nil
 			}
 			out += line
-		case <-late:
+		case <-late.Done():
 			s.dead = true
 			return out, fmt.Errorf("it takes longer than %s", patience)
 		}

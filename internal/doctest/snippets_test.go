@@ -70,15 +70,16 @@ type snippets struct {
 	overlay map[string]string // by their paths in the project
 	runs    map[string]string // the commands that run them
 	tests   map[string]string // packages of those that are test files
+	options []string          // of go build
 }
 
-// build compiles all Go blocks, and makes the program "snippets" in a folder, which
-// runs the fragment that it is given the name of.
-func buildSnippets(t *testing.T, pages []page, programs string) *snippets {
+// buildSnippets compiles all Go blocks, with options of go build, and makes the program "snippets" in a folder, which runs
+// the fragment that it is given the name of, and a program of each test of the pages that will run.
+func buildSnippets(t *testing.T, pages, running []page, programs string, options ...string) *snippets {
 	t.Helper()
 	s := &snippets{
 		dir: t.TempDir(), overlay: map[string]string{}, runs: map[string]string{},
-		tests: map[string]string{},
+		tests: map[string]string{}, options: options,
 	}
 	s.add(t, "main.go", surroundings)
 	for _, p := range pages {
@@ -102,8 +103,12 @@ func buildSnippets(t *testing.T, pages []page, programs string) *snippets {
 	}
 	write(t, filepath.Join(s.dir, "overlay.json"), string(list))
 	s.goTool(t, "build", "-o", filepath.Join(programs, "snippets"), "./internal/doctest/snippets")
-	s.goTool(t, "build", s.packages()...)
+	// All are compiled, tests too, and none is linked: that takes most of the time.
+	s.goTool(t, "list", append([]string{"-export", "-test"}, s.packages()...)...)
 	for name, pkg := range s.tests {
+		if !slices.ContainsFunc(running, func(p page) bool { return strings.HasPrefix(name, p.name+":") }) {
+			continue
+		}
 		s.runs[name] = filepath.Join(programs, filepath.Base(pkg))
 		s.goTool(t, "test", "-vet=off", "-c", "-o", s.runs[name], pkg) // vet does not read overlays
 	}
@@ -113,8 +118,11 @@ func buildSnippets(t *testing.T, pages []page, programs string) *snippets {
 func (s *snippets) goTool(t *testing.T, verb string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go",
-		append([]string{verb, "-trimpath", "-overlay", filepath.Join(s.dir, "overlay.json")}, args...)...)
-	cmd.Dir, cmd.Env = root, released()
+		slices.Concat([]string{verb}, s.options, []string{"-overlay", filepath.Join(s.dir, "overlay.json")}, args)...)
+	cmd.Dir = root
+	if slices.Contains(s.options, "-trimpath") {
+		cmd.Env = released()
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", verb, err, out)
 	}
