@@ -15,6 +15,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+
+	"github.com/headgate/headgate/internal/testing/command"
 )
 
 // Source is the source of a package without its tests, and what its expressions mean.
@@ -61,8 +64,9 @@ type listed struct {
 
 // list asks the go command for a package and for what it imports.
 func list(ctx context.Context, dir string) (*listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly",
-		".")
+	// What the tests consist of is compiled already.
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"list"}, command.Flags(),
+		[]string{"-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly", "."})...)
 	cmd.Dir = dir
 	var failed bytes.Buffer
 	cmd.Stderr = &failed
