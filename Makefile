@@ -24,22 +24,46 @@ help: ## list the targets
 # find there, and their tests take ten times as long with it.
 SEQUENTIAL = law internal/accesslog internal/replay
 
+# Packages whose tests wait for servers come first, and run beside those that compute: -p 4 on two cores.
+# make lint runs vet, and nobody debugs these binaries: both save half a minute of the CPU of two cores.
+WAITING  = ./store/mysql ./store/postgres ./store/redis ./cmd/headgate ./catalog ./store/front
+RACED    = $(WAITING) $$($(GO) list ./... | grep -v $(SEQUENTIAL:%=-e /%$$))
+SERVERS  = $(GO) run -race ./internal/testing/servers
+# A process with the race detector sleeps for a second at its end otherwise: each test binary, and each program of a test.
+export GORACE = atexit_sleep_ms=0
+
 .PHONY: test
-test: ## run all tests, against one real server of each kind, with the race detector
-	$(GO) test $(SEQUENTIAL:%=./%)
-	$(GO) test -race -timeout 40m $$($(GO) list ./... | grep -v $(SEQUENTIAL:%=-e /%$$))
+test: ## before each commit: all packages, one real server of each kind, the race detector; TESTFLAGS=-count=1 for no cached results
+	@$(GO) test $(TESTFLAGS) $(SEQUENTIAL:%=./%) & sequential=$$!; \
+	  $(SERVERS) $(GO) test -race -p 4 -vet=off -ldflags="-s -w" $(TESTFLAGS) $(RACED); raced=$$?; \
+	  wait $$sequential && exit $$raced
+
+.PHONY: steady
+steady: ## run make test N (20) times without cached results: alone, beside eight busy loops, with GOMAXPROCS=1
+	$(GO) run ./internal/testing/steady -n $(or $(N),20)
+
+.PHONY: engines
+engines: ## before a change of law, store or catalog: all other servers, topologies, deploy, documentation; ENGINES="mysql valkey" for some
+	$(GO) run ./internal/dbtest/engines $(ENGINES)
+
+.PHONY: nightly
+nightly: ## each night, for hours: all of the above with more histories, chaos, simulations, fuzzing, packaging; STEPS="sim fuzz" for some
+	$(GO) run ./internal/testing/nightly $(STEPS)
+
+.PHONY: race
+race: ## run all tests of TIER (nightly), with the race detector everywhere
+	HEADGATE_TEST_TIER=$(or $(TIER),nightly) $(SERVERS) $(GO) test -race -timeout 3h $(TESTFLAGS) ./...
+
+.PHONY: packaging
+packaging: chart compose alerts image reproducible sbom ## check what a release consists of
 
 .PHONY: tours
 tours: ## run the commands of the five-minute tours (docs/tour-*.md), one tour after another, and print the seconds of each
-	$(GO) test -count=1 -v -parallel 1 -run '^TestDocumentation$$/^docs$$/^tour-' ./internal/doctest
-
-.PHONY: engines
-engines: ## run the tests of the stores on all other servers; ENGINES="mysql valkey" for some
-	$(GO) run ./internal/dbtest/engines $(ENGINES)
+	HEADGATE_TEST_TIER=engines $(GO) test -count=1 -v -parallel 1 -run '^TestDocumentation(WithServers)?$$/^docs$$/^tour-' ./internal/doctest
 
 .PHONY: traefik
 traefik: $(BIN)/traefik-$(TRAEFIK) ## build Traefik once, which takes some minutes, and test its configuration
-	$(GO) test -race -run /traefik ./deploy
+	HEADGATE_TEST_TIER=engines $(GO) test -race -run /traefik ./deploy
 
 $(BIN)/traefik-$(TRAEFIK): # not by go install: its go.mod replaces modules
 	$(GO) mod download github.com/traefik/traefik/v3@$(TRAEFIK)
@@ -75,11 +99,11 @@ $(BIN)/compose-spec: Makefile
 
 .PHONY: alerts
 alerts: ## check and test the alert rules, and the configuration of Prometheus, by promtool
-	$(GO) test -count=1 -v -run AlertRules ./deploy
+	HEADGATE_TEST_TIER=engines $(GO) test -count=1 -v -run AlertRules ./deploy
 
 .PHONY: image
 image: ## carry out the Dockerfile without Docker, and start what it makes
-	$(GO) test -count=1 -v -run Image ./deploy
+	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -v -run Image ./deploy
 
 .PHONY: histories
 histories: ## compare HISTORIES (20000) random histories with the laws on every server, FEW (2000) on clusters
@@ -96,7 +120,7 @@ planted: ## count the seeds until the simulator finds each of 53 planted faults;
 
 .PHONY: chaos
 chaos: ## break real servers for FOR (10m) each and check the bounds; ENGINE="postgres redis" for some, all for all
-	$(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" -table $(BIN)/chaos.md
+	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" $(if $(SEED),-seed $(SEED)) -table $(BIN)/chaos.md
 
 .PHONY: mutants
 mutants: ## change PKG (./store/guard) in many ways, count what its tests find; MUTANTS="-max 300" for a sample
@@ -149,11 +173,11 @@ tidy: ## check that go.mod and go.sum are complete
 
 .PHONY: licenses
 licenses: ## rewrite cmd/headgate/licenses.txt after a change of go.mod
-	UPDATE_LICENSES=1 $(GO) test ./cmd/headgate -run TestLicenses
+	HEADGATE_TEST_TIER=nightly UPDATE_LICENSES=1 $(GO) test ./cmd/headgate -run TestLicenses
 
 .PHONY: sbom
 sbom: $(BIN)/cyclonedx-gomod ## write bin/headgate.cdx.json: the modules that the command is built of, with their licences
-	$(BIN)/cyclonedx-gomod app -licenses -json -main cmd/headgate -output $(BIN)/headgate.cdx.json .
+	GOFLAGS='-tags=$(TAGS)' $(BIN)/cyclonedx-gomod app -licenses -json -main cmd/headgate -output $(BIN)/headgate.cdx.json .
 
 $(BIN)/cyclonedx-gomod: Makefile
 	GOBIN=$(BIN) $(GO) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(CYCLONEDX)
@@ -180,10 +204,12 @@ DATE    ?= $(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --f
 # Without cgo the binary is static; with -trimpath, and without what git says of the folder, it is the same from each
 # folder. Without its symbols it has a third fewer bytes, and a panic still names functions and lines.
 LDFLAGS  = -s -w -X main.release=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
+# What the command has beyond the packages that each program needs: docs/installing.md.
+TAGS    ?= headgate_otel
 GO_BUILD = CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '$(LDFLAGS)'
 
 .PHONY: build
-build: ## build ./bin/headgate, static and stamped; TAGS=headgate_noredis leaves a store out: docs/installing.md
+build: ## build ./bin/headgate, static and stamped; TAGS=headgate_otel,headgate_noredis leaves a store out: docs/installing.md
 	$(GO_BUILD) -o $(BIN)/headgate ./cmd/headgate
 
 .PHONY: man
