@@ -7,7 +7,7 @@
 # here one that is up already, so that the time of its question does not depend on how long a start takes. Some 5 s
 # after the kill the others remove the member from the group, in two steps: the layer below (XCom) forgets the address,
 # and one to two seconds later the others install a view without the member. If START GROUP_REPLICATION asks between the
-# two, the address is added anew. The others still have it in their view, and find it silent, since it is about to
+# two, the address is added again. The others still have it in their view, and find it silent, since it is about to
 # start. So they take it for a member under suspicion and not for one that joins, and with an expel timeout of 0 they
 # remove it in the same second. The new member takes itself for added and waits for a view that never comes. After 30 s
 # it asks again, which may succeed; or after 60 s it gives up, waits 30 s more to leave, and START GROUP_REPLICATION

@@ -83,7 +83,7 @@ func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err err
 	return s.databaseFrom(ctx, "template1")
 }
 
-// databaseFrom is Database for a copy of another database.
+// databaseFrom creates a copy of another database.
 func (s *Server) databaseFrom(ctx context.Context, template string) (dsn string, drop func(), err error) {
 	name := databaseName()
 	if err := execPostgres(ctx, s.DSN, "create database "+name+" template "+template); err != nil {

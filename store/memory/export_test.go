@@ -9,5 +9,5 @@ func (s *Store) Limits() int {
 	return len(s.byName)
 }
 
-// SameTable reports whether two cells lie in one table, so that who asks for one may wait for who asks for the other.
+// SameTable reports whether two cells lie in one table, whose lock requests for either of them take.
 func (s *Store) SameTable(a, b law.Cell) bool { return s.tableOf(s.hash(&a)) == s.tableOf(s.hash(&b)) }

@@ -97,7 +97,7 @@ func findsWhatIsWrong(t *testing.T, server string) {
 	storetest.Finds(t, s, store.Fine, "transactions", "")
 	mysql.OldTransactions(s, -time.Hour)
 	last := serverClock(t, db)
-	await.Until(t, "the server to list transactions anew, which it does when nobody has asked for 100 ms", func() bool {
+	await.Until(t, "the server to refresh its list of transactions, which it does when nobody has asked for 100 ms", func() bool {
 		return serverClock(t, db) > last+200_000
 	})
 	storetest.Finds(t, s, store.Wrong, "transactions", "KILL")

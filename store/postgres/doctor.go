@@ -132,7 +132,7 @@ func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 	return s.examineSessionsIdle(ctx, f, time.Minute)
 }
 
-// examineSessionsIdle is examineSessions with the age from which a transaction that is idle is too old.
+// examineSessionsIdle looks for transactions that have been idle for longer than an age. Tests pass a short one.
 func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle time.Duration) error {
 	v, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout", "max_connections")
 	if err != nil {
