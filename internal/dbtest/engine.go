@@ -35,12 +35,13 @@ type engine struct {
 	programs map[string]string // paths below the tree, by the names that the harness knows
 }
 
-// What takes longer than the tests of one server may: clusters, of MySQL's and of
-// MariaDB's, and the suite behind a pooler.
+// What takes longer than the tests of one server may: clusters of MySQL, MariaDB and Redis, and the suite behind a
+// pooler.
 const (
 	GroupReplication = "group-replication"
 	GaleraEngine     = "galera"
 	PgBouncerEngine  = "pgbouncer"
+	ClusterEngine    = "redis-cluster"
 )
 
 var engines = map[string]engine{
@@ -58,6 +59,7 @@ var engines = map[string]engine{
 	GroupReplication: mysqlEngine,
 	GaleraEngine:     {kind: anyKind},
 	PgBouncerEngine:  {kind: anyKind},
+	ClusterEngine:    {kind: anyKind},
 	"valkey":         redisEngine("Valkey ", "valkey-server", "valkey-tools", "usr/bin/valkey-"),
 	"redis-8":        redisEngine("Redis 8.", "redis-server", "redis-tools", "usr/bin/redis-"),
 }

@@ -61,13 +61,13 @@ func TestConformanceWithTags(t *testing.T) {
 }
 
 func TestConformanceOfACluster(t *testing.T) {
-	tier.Engines(t)
+	dbtest.NeedEngine(t, dbtest.ClusterEngine)
 	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, dbtest.RedisCluster(tb)) },
 		&storetest.Options{SelfExpiring: true, GroupsOnTrial: true})
 }
 
 func TestConformanceOfAClusterInOneSlot(t *testing.T) {
-	tier.Engines(t)
+	dbtest.NeedEngine(t, dbtest.ClusterEngine)
 	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, dbtest.RedisCluster(tb), tagged) },
 		&storetest.Options{SelfExpiring: true})
 }

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // constants are the engines that tests name by a constant of package dbtest.
 var constants = map[string]string{
 	"GroupReplication": dbtest.GroupReplication, "GaleraEngine": dbtest.GaleraEngine,
-	"PgBouncerEngine": dbtest.PgBouncerEngine,
+	"PgBouncerEngine": dbtest.PgBouncerEngine, "ClusterEngine": dbtest.ClusterEngine,
 }
 
 // TestEveryTestIsRun: a test that make test skips is one of make nightly, which runs all tests, of a package that make
