@@ -2,7 +2,6 @@ package dbtest
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -95,8 +94,6 @@ func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
 		}
 	}
 }
-
-func databaseOf(dsn string) string { return dsn[strings.LastIndex(dsn, "/")+1:] }
 
 func TestGroupReplicationNodeIsKilledAndRejoins(t *testing.T) {
 	for _, single := range []bool{false, true} {

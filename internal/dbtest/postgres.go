@@ -121,6 +121,15 @@ func StartPostgres(ctx context.Context) (*Server, error) {
 	return NewPostgres(ctx)
 }
 
+// StartSharedPostgres returns a running server for many tests, which does not sync its files. The server dies with this
+// process.
+func StartSharedPostgres(ctx context.Context) (*Server, error) {
+	if os.Getenv(PostgresDSN) != "" {
+		return StartPostgres(ctx)
+	}
+	return (&Config{Args: []string{"-c", "fsync=off"}}).Postgres(ctx)
+}
+
 // NewPostgres is StartPostgres for tests that let the server crash: it is never one of
 // the environment.
 func NewPostgres(ctx context.Context) (*Server, error) {

@@ -145,7 +145,7 @@ func keepsPace(t *testing.T, inner store.Store, pause func()) {
 	})
 	defer s.Close()
 	l := headgate.New(s, nil)
-	live, enough := tier.Pick(5_000, 20_000, 20_000), tier.Pick(10_000, 20_000, 20_000)
+	live, enough := tier.Pick(1_500, 20_000, 20_000), tier.Pick(3_000, 20_000, 20_000)
 	const batch = 500
 	charge := func(limit headgate.Limit, from, to int) {
 		requests := make([]headgate.Request, to-from)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -36,6 +37,7 @@ func roomOf(t *testing.T, s *memory.Store, limit string) store.Room {
 // TestAFloodOfKeysIsAnswered invents as many keys of a slow limit as a store holds, and
 // more. New keys are answered, no memory is taken for them, and other limits go on.
 func TestAFloodOfKeysIsAnswered(t *testing.T) {
+	tier.Engines(t)
 	const most, more = 10_000, 60_000
 	heap := func() uint64 {
 		runtime.GC()

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store { return memory.New(&memory.Config{Names: true}) },
-		&storetest.Options{Histories: tier.Pick(300, 6000, 6000), Full: full, FullAt: fullAt})
+		&storetest.Options{Histories: tier.Pick(150, 6000, 6000), Full: full, FullAt: fullAt})
 }
 
 // full makes stores for the tests of full limits. What is in this process cannot be
@@ -35,7 +35,7 @@ func TestConformanceWithoutNames(t *testing.T) {
 		s := memory.New(nil)
 		return blind{s, s}
 	},
-		&storetest.Options{Histories: tier.Pick(300, 6000, 6000)})
+		&storetest.Options{Histories: tier.Pick(150, 6000, 6000)})
 }
 
 // blind is a store that cannot be looked into.

@@ -132,7 +132,7 @@ func TestExtremesOfCorrections(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	now := in2100
-	for round := range tier.Pick(300, 1500, 5000) {
+	for round := range tier.Pick(120, 1500, 5000) {
 		var ops []law.Op
 		entries := map[int]int64{}
 		for group := range uint32(1 + rng.IntN(3)) {

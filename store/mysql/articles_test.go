@@ -241,6 +241,7 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 
 // TestOtherPeoplesProceduresSurviveMigrate: twice by Migrate, and by the printed schema.
 func TestOtherPeoplesProceduresSurviveMigrate(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	t.Run("Migrate", func(t *testing.T) {
 		survives(t, func(url string) string {

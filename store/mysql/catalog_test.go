@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
@@ -234,6 +235,7 @@ func TestAFailedEditLeavesNothingBehind(t *testing.T) {
 
 // TestLargeEdits has more items than one statement holds.
 func TestLargeEdits(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s := open(t)
 	e := store.Edit{Author: "alice"}

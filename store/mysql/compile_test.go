@@ -141,7 +141,7 @@ func TestCompileAgreesWithParse(t *testing.T) {
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	refused := 0
-	rounds := tier.Pick(600, 2500, 10_000)
+	rounds := tier.Pick(250, 2500, 10_000)
 	for range rounds {
 		rule := randomRule(rng)
 		canonical, params, calendar, zone, err := compile(conn, rule)
@@ -318,7 +318,7 @@ func TestCalendarsAgree(t *testing.T) {
 		time.Date(2037, 9, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for i := range tier.Pick(300, 1200, 5000) {
+	for i := range tier.Pick(150, 1200, 5000) {
 		zone, unit := zones[rng.IntN(len(zones))], []string{"hour", "day", "week", "month"}[rng.IntN(4)]
 		now := first + rng.Int64N(last-first)
 		if i%2 == 0 {

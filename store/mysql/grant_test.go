@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
@@ -267,6 +268,7 @@ func TestGrantRefuses(t *testing.T) {
 
 // TestRolesOutliveAMigration replaces all procedures: on MySQL that takes the rights to them away.
 func TestRolesOutliveAMigration(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	s := openAt(t, url)
@@ -301,6 +303,7 @@ func TestRolesOutliveAMigration(t *testing.T) {
 // TestTheUserWhoHasMigratedIsGone drops that user: another one who drops a procedure and migrates makes all
 // again, as docs/sql.md says.
 func TestTheUserWhoHasMigratedIsGone(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	root := session(t, url)

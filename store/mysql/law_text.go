@@ -113,15 +113,36 @@ func sequenceOf(s shape) sequence {
 	return cut
 }
 
-var (
-	spaces      = regexp.MustCompile(`\s+`)
-	placeholder = regexp.MustCompile(`\[(\w+)\]|\{(\w+)\}`)
-)
+var placeholder = regexp.MustCompile(`\[(\w+)\]|\{(\w+)\}`)
+
+// oneSpace returns a text with one space wherever there is white space. The expression \s+ took a tenth of the time of
+// this package's tests.
+func oneSpace(text string) string {
+	var b strings.Builder
+	b.Grow(len(text))
+	space := false
+	for i := range len(text) {
+		switch c := text[i]; c {
+		case ' ', '\n', '\t', '\r', '\f':
+			space = true
+		default:
+			if space {
+				b.WriteByte(' ')
+				space = false
+			}
+			b.WriteByte(c)
+		}
+	}
+	if space {
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
 
 // cut cuts a text at its placeholders. Variables get a prefix that keeps them
 // apart from the caller's own.
 func cut(text string) sequence {
-	text = spaces.ReplaceAllString(strings.ReplaceAll(text, "@", "@hg_"), " ")
+	text = oneSpace(strings.ReplaceAll(text, "@", "@hg_"))
 	var s sequence
 	from := 0
 	for _, m := range placeholder.FindAllStringSubmatchIndex(text, -1) {

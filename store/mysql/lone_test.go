@@ -51,7 +51,7 @@ func TestLoneChargesDecideAsOthers(t *testing.T) {
 		},
 	}
 	now := int64(1_800_000_000_000_000)
-	for round := range tier.Pick(800, 3000, 20_000) {
+	for round := range tier.Pick(300, 3000, 20_000) {
 		now += rng.Int64N(1 << (1 + rng.IntN(24)))
 		limit := rng.IntN(len(limits))
 		op := law.Op{

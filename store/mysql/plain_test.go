@@ -34,7 +34,7 @@ func TestPlainBatchesDecideAsOthers(t *testing.T) {
 		},
 	}
 	now := int64(1_800_000_000_000_000)
-	for round := range tier.Pick(120, 400, 2000) {
+	for round := range tier.Pick(60, 400, 2000) {
 		now += rng.Int64N(1 << (1 + rng.IntN(24)))
 		n, first, several := 1+rng.IntN(40), rng.IntN(60), rng.IntN(2) == 0
 		limit, varied := rng.IntN(len(limits)), rng.IntN(5)

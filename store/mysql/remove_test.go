@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
@@ -121,6 +122,7 @@ func usable(t *testing.T, s *mysql.Store, db *sql.DB) {
 // TestARemovalThatIsCutOff has a removal end on the way, at a lock that it does not get: the schema can be made again,
 // or it can be done to its end.
 func TestARemovalThatIsCutOff(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	openAt(t, url)

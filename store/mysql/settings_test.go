@@ -29,6 +29,7 @@ func ownServer(tb testing.TB) string {
 
 // TestSettingsOfTheServer has one server, whose settings one test changes after the other.
 func TestSettingsOfTheServer(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	server := serverOfSettings(t)
 	for _, tt := range []struct {

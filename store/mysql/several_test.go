@@ -253,7 +253,7 @@ func TestSeveralChargesByCallAreThoseOfGo(t *testing.T) {
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	passed := 0
-	rounds := tier.Pick(80, 150, 1000)
+	rounds := tier.Pick(40, 150, 1000)
 	for round := range rounds {
 		n := 1 + rng.IntN(5)
 		asked, words := make([]headgate.Charge, n), []string{}

@@ -85,7 +85,7 @@ var oneTexts = sync.OnceValue(func() (texts [4]string) {
 		if err := t.ExecuteTemplate(&b, "one", struct{ Epoch, Fresh bool }{i%2 == 1, i >= 2}); err != nil {
 			panic(err) // it is embedded
 		}
-		texts[i] = oneNames.Replace(spaces.ReplaceAllString(b.String(), " "))
+		texts[i] = oneNames.Replace(oneSpace(b.String()))
 	}
 	return texts
 })

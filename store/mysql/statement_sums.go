@@ -103,7 +103,7 @@ func sumsPart(name string) string {
 	if err := t.ExecuteTemplate(&b, name, sumsShape{}); err != nil {
 		panic(err) // it is embedded
 	}
-	return strings.ReplaceAll(spaces.ReplaceAllString(b.String(), " "), "@", "@hg_one_")
+	return strings.ReplaceAll(oneSpace(b.String()), "@", "@hg_one_")
 }
 
 // text returns the statement, which assigns its turn with its last row.

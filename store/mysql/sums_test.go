@@ -111,7 +111,7 @@ func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	now := int64(1_800_000_000_000_000)
-	rounds := tier.Pick(250, 1000, 5000)
+	rounds := tier.Pick(120, 1000, 5000)
 	failed := 0
 	for round := range rounds {
 		now += rng.Int64N(1 << (1 + rng.IntN(24)))

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
 
 func TestTLS(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	ours, other := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
 	host := dbtest.Certificate{Name: "mariadb", Hosts: []string{"127.0.0.1"}}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/storetest"
 )
@@ -25,6 +26,7 @@ var triggerNames = []string{
 // TestUpgradeToTheCatalogue migrates databases that have no catalogue, or a part of it, since
 // the migration was cut off. Limits stay, and are in the catalogue.
 func TestUpgradeToTheCatalogue(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	const columns = "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_not_below_0, " +
 		"DROP COLUMN max_keys, DROP COLUMN origin, DROP COLUMN retired; "
@@ -74,6 +76,7 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 
 // TestTriggersAreRepaired has triggers dropped, and changed, by hand.
 func TestTriggersAreRepaired(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	s, conn := bare(t, url), session(t, url)

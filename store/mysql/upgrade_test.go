@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/revisiontest"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 )
@@ -54,6 +55,7 @@ func proceduresOf(t *testing.T, url string) map[string]string {
 // other binary is charged once. MySQL cannot replace a procedure in one step: there a
 // call may find none (1305) while the newer binary migrates.
 func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	old := openAt(t, url)
@@ -168,6 +170,7 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 
 // TestProceduresAreRepaired has procedures changed by hand.
 func TestProceduresAreRepaired(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	want := proceduresOf(t, url)

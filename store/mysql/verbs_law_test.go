@@ -188,7 +188,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	}
 	enough := func() bool { return direct[law.Bucket] >= 20 && direct[law.Log] >= 20 }
 	// An extension of a log is rare.
-	rounds := tier.Pick(600, 3500, 10_000)
+	rounds := tier.Pick(300, 3500, 10_000)
 	for round := 0; round < rounds || round < 10_000 && (!all(corrected) || !all(extended) || !enough()); round++ {
 		n := rng.IntN(len(laws))
 		p := laws[n]

@@ -147,7 +147,7 @@ func TestTheLimitOfAKeyIsThatOfGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
-	steps := tier.Pick(200, 600, 600)
+	steps := tier.Pick(120, 600, 600)
 	for n := range steps {
 		ends := pick("", "", "", "1 h", "-1 s", "-30 s", "-1 h")
 		switch limit, key := pick("l1", "l2"), pick(keys...); rng.IntN(12) {

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -118,6 +119,7 @@ func TestMigrateKnowsYugabyte(t *testing.T) {
 // TestRoutinesOfOthersAreLeftAlone has something of somebody else's in the place of
 // each of the articles' functions: neither Migrate nor the printed schema replaces it.
 func TestRoutinesOfOthersAreLeftAlone(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	for _, tt := range []struct{ names, sql string }{
 		{

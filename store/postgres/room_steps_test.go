@@ -37,6 +37,7 @@ func takeIn(tb testing.TB, db interface {
 // TestAMaximumAndACountInOneTransaction do not let a limit share beside a transaction
 // that began before they were committed.
 func TestAMaximumAndACountInOneTransaction(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
@@ -155,6 +156,7 @@ func TestAFloodHoldsUpNoCount(t *testing.T) {
 // TestACellThatIsMadeMeanwhileIsTheKeysOwn lets a limit begin to share, and a key get a
 // cell, between the look of a take for its cell and its look whether the limit shares.
 func TestACellThatIsMadeMeanwhileIsTheKeysOwn(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 2)
 	fillKeys(t, s, onlyOne, "own", 1)
@@ -233,6 +235,7 @@ func waitsFor(t *testing.T, watcher, holder *pgx.Conn) {
 // TestASlowCountOfFewKeysIsRepeated because it was the machine that was slow: in the pause
 // after it a flood would make several times as many keys as the limit may have.
 func TestASlowCountOfFewKeysIsRepeated(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 20)
 	fillKeys(t, s, onlyOne, "own", 9)

@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
@@ -63,6 +64,7 @@ func inOpenTx(t *testing.T, s *postgres.Store, dsn string, limit headgate.Limit,
 // TestTheFirstKeyOfALimitBlocksNoOther leaves a transaction open that has made the first
 // key of a limit.
 func TestTheFirstKeyOfALimitBlocksNoOther(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 1000)
 	limit := headgate.MustParse("fixed-window 10/365d")
@@ -75,6 +77,7 @@ func TestTheFirstKeyOfALimitBlocksNoOther(t *testing.T) {
 // has made the room of a limit, and one that has made a key without seeing that. While the
 // second lasts nobody can see its key, so the limit must not begin to share.
 func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 1)
 	sweep(t, s)
@@ -104,6 +107,7 @@ func TestAKeyThatFoundNoRoomKeepsItsLimitFromSharing(t *testing.T) {
 // TestAKeyMadeWhileItsRoomClosesBlocksNoOther leaves a transaction open that has stood in
 // line for the room of its limit.
 func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 1000)
 	limit := headgate.MustParse("fixed-window 10/365d")
@@ -118,6 +122,7 @@ func TestAKeyMadeWhileItsRoomClosesBlocksNoOther(t *testing.T) {
 // TestASweepWaitsForNoTransaction leaves a transaction open that has stood in line for the
 // room of a limit, which is to begin to share.
 func TestASweepWaitsForNoTransaction(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 2)
 	limit := headgate.MustParse("fixed-window 10/365d")
@@ -138,6 +143,7 @@ func TestASweepWaitsForNoTransaction(t *testing.T) {
 // TestASweepWaitsForNoRoom leaves a transaction open that has made the room of a limit with
 // a maximum of its own, which the sweep is to write there.
 func TestASweepWaitsForNoRoom(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 100)
 	sweep(t, s)
@@ -166,6 +172,7 @@ func TestASweepWaitsForNoRoom(t *testing.T) {
 // TestACountThatForgetsALimitBlocksNoKey lets a count that has found a limit without keys
 // wait for another count.
 func TestACountThatForgetsALimitBlocksNoKey(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 1000)
 	sweep(t, s)
@@ -237,6 +244,7 @@ func TestASharedCellThatSomebodyDeletes(t *testing.T) {
 // while its limit becomes full: nobody can see that key, so the limit must not share yet.
 // One whose snapshot is from before it shared must make no key.
 func TestALimitSharesOnlyWhenAllKeysAreSeen(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
@@ -317,6 +325,7 @@ func waitUntilShared(t *testing.T, s *postgres.Store, limit headgate.Limit) {
 // counted some time ago, while its cell counts, and while a transaction is about to charge
 // it.
 func TestAPeriodDoesNotEndWhileItsCellCounts(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	s, dsn := bounded(t, 1)
 	conn := connect(t, dsn)

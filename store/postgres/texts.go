@@ -51,11 +51,18 @@ var blocks = sync.OnceValue(func() *template.Template {
 })
 
 // wholeLine is a block on a line of its own.
-var wholeLine = regexp.MustCompile(`(?m)^( +)\{\{template ("[^"]+") ?(.*)\}\}$`)
+var wholeLine = regexp.MustCompile(`^( +)\{\{template ("[^"]+") ?(.*)\}\}$`)
 
-// indented lets the lines of such a block begin where the first one does.
+// indented lets the lines of such a block begin where the first one does. It looks at lines with a block alone: the
+// expression takes long for the others.
 func indented(text string) string {
-	return wholeLine.ReplaceAllString(text, `{{lines "$1" $2 $3}}`)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.Contains(line, "{{template") {
+			lines[i] = wholeLine.ReplaceAllString(line, `{{lines "$1" $2 $3}}`)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // assemble puts the blocks in, and numbers for names. It panics at what it does not know.

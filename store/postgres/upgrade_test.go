@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/revisiontest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -97,6 +98,7 @@ func adapter(t *testing.T, dsn string) string {
 // sees an error, what is admitted is exact, and a request that is repeated at the other
 // binary is charged once.
 func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	old := openAt(t, dsn)
@@ -234,6 +236,7 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 // TestFunctionsAreRepaired has functions changed by hand, and by a developer who did not
 // raise the revision.
 func TestFunctionsAreRepaired(t *testing.T) {
+	tier.Engines(t)
 	t.Parallel()
 	fresh := dbtest.Postgres(t)
 	openAt(t, fresh)

@@ -50,7 +50,7 @@ var tagged = &redis.Config{Slot: func(string) string { return "}{k:" }}
 func TestConformance(t *testing.T) {
 	t.Run("single", func(t *testing.T) {
 		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, redis.OwnDatabase(tb)) },
-			&storetest.Options{SelfExpiring: true, Full: boundedWith(nil)})
+			&storetest.Options{SelfExpiring: true, Full: tier.Pick(nil, boundedWith(nil), boundedWith(nil))})
 	})
 }
 

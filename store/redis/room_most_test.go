@@ -126,6 +126,7 @@ func TestAClusterRefusesAMaximum(t *testing.T) {
 // TestAFloodOfNewKeysIsBounded: the limit is full, and many more keys come at once.
 // Nobody sweeps.
 func TestAFloodOfNewKeysIsBounded(t *testing.T) {
+	tier.Engines(t)
 	const most = 10_000
 	url := own(t).DSN
 	s, other := openTest(t, url, &Config{MaxKeys: most}), openTest(t, url, nil)

@@ -64,7 +64,9 @@ func conformance(t *testing.T, options string) {
 	t.Helper()
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
-	}, &storetest.Options{Histories: tier.Pick(300, 3000, 3000), Full: full, FullAt: tier.Pick(nil, fullAt, fullAt)})
+	}, &storetest.Options{
+		Histories: tier.Pick(150, 3000, 3000), Full: tier.Pick(nil, full, full), FullAt: tier.Pick(nil, fullAt, fullAt),
+	})
 }
 
 // full makes a file for the tests of full limits. Only the first store says how many

@@ -156,7 +156,7 @@ func merged(t *testing.T, s store.Store, opt *Options) {
 func batches(t *testing.T, s store.Store, opt *Options) {
 	seed := tier.Seed()
 	g := newGenerator(seed, opt)
-	for round := range 100 {
+	for round := range min(opt.Histories/4, 100) {
 		ops := g.batch()
 		together := apply(t, s, ops...)
 		for i := range ops {

@@ -70,10 +70,10 @@ func (o *Options) withDefaults() *Options {
 	mine := *o
 	o = &mine
 	if o.Histories == 0 {
-		o.Histories = tier.Pick(300, 2000, 2000)
+		o.Histories = tier.Pick(150, 2000, 2000)
 	}
 	if o.Reservations == 0 {
-		o.Reservations = tier.Pick(50, 200, 200)
+		o.Reservations = tier.Pick(30, 200, 200)
 	}
 	return o
 }

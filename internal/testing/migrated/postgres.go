@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/store/postgres"
@@ -20,18 +23,136 @@ var template = sync.OnceValues(func() (*dbtest.Template, error) {
 			return err
 		}
 		defer s.Close()
-		_, err = s.Migrate(ctx)
-		return err
+		if _, err = s.Migrate(ctx); err != nil {
+			return err
+		}
+		return withConn(dsn, func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, postgresStructure).Scan(&asMigrated)
+		})
 	})
 })
 
-// Postgres returns the DSN of a new database with the schema and the articles' functions. The test may do with it as it
-// likes. It is dropped with the test.
+var asMigrated string // what the template has in postgresStructure
+
+// sparePostgres are copies of the template that no test uses now.
+var sparePostgres struct {
+	sync.Mutex
+	dsns []string
+}
+
+// Postgres returns the DSN of a database with the schema and the articles' functions, and without rows. The test may do
+// with it as it likes: it is emptied for another test afterwards, or dropped where its schema has changed. A copy and
+// its removal take 265 ms, emptying 30.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
 	t, err := template()
 	if err != nil {
 		tb.Fatal(fmt.Errorf("migrated: %w", err))
 	}
-	return t.Copy(tb)
+	sparePostgres.Lock()
+	var dsn string
+	if n := len(sparePostgres.dsns); n > 0 {
+		dsn, sparePostgres.dsns = sparePostgres.dsns[n-1], sparePostgres.dsns[:n-1]
+	}
+	sparePostgres.Unlock()
+	if dsn == "" {
+		if dsn, err = t.Copy(tb); err != nil {
+			tb.Fatal(fmt.Errorf("migrated: %w", err))
+		}
+	}
+	tb.Cleanup(func() {
+		if !tb.Failed() {
+			reusable, err := emptyPostgres(dsn)
+			if err != nil {
+				tb.Error(fmt.Errorf("migrated: empty the database after the test: %w", err))
+			}
+			if reusable {
+				sparePostgres.Lock()
+				sparePostgres.dsns = append(sparePostgres.dsns, dsn)
+				sparePostgres.Unlock()
+				return
+			}
+		}
+		if err := t.Drop(dsn); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dsn
+}
+
+func withConn(dsn string, do func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(context.Background(), dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.Background())
+	return do(conn)
+}
+
+// postgresStructure is a print of what a database has beside the rows that tests make. A copy's objects have the OIDs
+// of the template's, and a row of the system's catalogs that a statement has changed has another xmin. pg_class is
+// compared by columns, since emptying and vacuum change its rows.
+const postgresStructure = `select md5(string_agg(x, ';' order by x)) from (
+select 'proc'||oid||' '||xmin from pg_proc where oid >= 16384
+union all select 'namespace'||oid||' '||xmin from pg_namespace where nspname not like 'pg\_%'
+union all select 'attribute'||attrelid||' '||attnum||' '||xmin from pg_attribute where attrelid >= 16384
+union all select 'trigger'||oid||' '||xmin from pg_trigger
+union all select 'constraint'||oid||' '||xmin from pg_constraint where oid >= 16384
+union all select 'default'||oid||' '||xmin from pg_attrdef
+union all select 'type'||oid||' '||xmin from pg_type where oid >= 16384
+union all select 'operator'||oid from pg_operator where oid >= 16384
+union all select 'extension'||oid||' '||xmin from pg_extension
+union all select 'acl'||oid||' '||xmin from pg_default_acl
+union all select concat_ws(' ', 'class', oid, relname, relowner, relnamespace, relacl, reloptions, relhastriggers,
+  relpersistence) from pg_class where oid >= 16384 and relnamespace <> 'pg_toast'::regnamespace
+  and relpersistence <> 't'
+union all select concat_ws(' ', 'database', datacl, datdba) from pg_database where datname = current_database()
+union all select concat_ws(' ', 'setting', setrole, setconfig) from pg_db_role_setting
+  where setdatabase = (select oid from pg_database where datname = current_database())
+union all select 'version '||v::text from headgate.schema_version v
+union all select 'installed '||i::text from headgate.installed i) s(x)`
+
+// emptyingPostgres removes all rows that tests make, and what was counted about them.
+const emptyingPostgres = `do $$ declare used text; begin
+  set local session_replication_role = replica;
+  select string_agg(oid::regclass::text, ', ') into used from pg_class
+    where relnamespace = 'headgate'::regnamespace and relkind = 'r' and pg_relation_size(oid) > 0
+    and relname not in ('schema_version', 'installed', 'catalog_version');
+  if used is not null then
+    execute 'truncate ' || used;
+  end if;
+  update headgate.catalog_version set version = 0 where version <> 0;
+  perform setval(seqrelid::regclass, seqstart, false) from pg_sequence where seqrelid >= 16384;
+  delete from pg_statistic where starelid >= 16384;
+  perform pg_stat_reset();
+end $$`
+
+// emptyPostgres removes all rows of a database that a test has used. It is not reusable while others are connected to
+// it, or when the test has changed more than rows.
+func emptyPostgres(dsn string) (reusable bool, err error) {
+	ctx := context.Background()
+	err = withConn(dsn, func(conn *pgx.Conn) error {
+		// A connection that the test has closed ends a little later.
+		for tries := 0; ; tries++ {
+			var others int
+			err := conn.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() "+
+				"and pid <> pg_backend_pid()").Scan(&others)
+			if err != nil || others > 0 && tries == 50 {
+				return err
+			}
+			if others == 0 {
+				break
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		var structure string
+		err := conn.QueryRow(ctx, postgresStructure).Scan(&structure)
+		if err != nil || structure != asMigrated {
+			return err
+		}
+		_, err = conn.Exec(ctx, emptyingPostgres)
+		reusable = err == nil
+		return err
+	})
+	return reusable, err
 }

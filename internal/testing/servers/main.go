@@ -45,7 +45,7 @@ func run(command []string) (code int, err error) {
 		s     *dbtest.Server
 		err   error
 	}{
-		{env: dbtest.PostgresDSN, start: dbtest.StartPostgres},
+		{env: dbtest.PostgresDSN, start: dbtest.StartSharedPostgres},
 		{env: dbtest.MySQLDSN, start: dbtest.StartSharedMariaDB},
 		{env: dbtest.RedisDSN, start: startRedis},
 	}
