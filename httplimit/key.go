@@ -64,12 +64,15 @@ func ByHeader(name string) KeyFunc {
 	return func(r *http.Request) (string, error) { return httpkey.Single("header "+name, r.Header.Values(name)) }
 }
 
-// ByCookie charges the value of a cookie. What is said of [ByHeader] holds for it too.
+// ByCookie charges the value of a cookie. What is said of [ByHeader] holds for it too, except that a browser sends a
+// cookie of one name for each path and domain that it was set for: the same value several times counts once.
 func ByCookie(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		var values []string
 		for _, c := range r.CookiesNamed(name) {
-			values = append(values, c.Value)
+			if !slices.Contains(values, c.Value) {
+				values = append(values, c.Value)
+			}
 		}
 		return httpkey.Single("cookie "+name, values)
 	}

@@ -50,6 +50,7 @@ func TestKeys(t *testing.T) {
 		{cookie, "", "Cookie: a=b; user=eve", "eve"},
 		{cookie, "", "Cookie: a=b", "400"},
 		{cookie, "", "Cookie: user=eve; user=bob", "400"},
+		{cookie, "", "Cookie: user=eve; user=eve\nCookie: user=eve", "eve"},
 		{httplimit.Optional(header), "", "", "1|"},
 		{httplimit.Optional(header), "", "Api-Key: a", "0|a"},
 		{first, "192.0.2.7:1", "Api-Key: 192.0.2.8", "0|192.0.2.8"},

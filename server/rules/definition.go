@@ -90,6 +90,9 @@ func New(d *Definitions) (*Rules, error) {
 		}
 		r.crossing(one)
 		r.list = append(r.list, one)
+		if len(one.headers) > 0 {
+			r.compares = append(r.compares, i)
+		}
 		if one.anyPath {
 			r.anyPath = append(r.anyPath, i)
 		} else {

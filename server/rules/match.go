@@ -91,6 +91,15 @@ func oneHolds(c *comparison, h http.Header) bool {
 	return false
 }
 
+func allHold(c *comparison, lines []string) bool {
+	for _, line := range lines {
+		if !c.holds(line) {
+			return false
+		}
+	}
+	return true
+}
+
 // method reports whether a rule is for a method. GET is for HEAD too.
 func (r *rule) method(method string) bool {
 	if len(r.methods) == 0 {

@@ -62,61 +62,107 @@ func (r *rule) apply(a *asked) (Match, error) {
 	m.Charges = make([]headgate.Charge, 0, len(r.charges))
 	for i := range r.charges {
 		c := &r.charges[i]
-		made, ok, err := c.of(r, a)
+		keys, made, err := c.of(r, a)
 		if err != nil {
-			if r.mode != Enforce {
-				return Match{Rule: r.name, Mode: r.mode, Problem: err}, nil
+			return r.wrong(err)
+		}
+		for _, key := range keys {
+			made.Key = key
+			if s := c.settle; s != (Settle{}) {
+				s.Charge = len(m.Charges)
+				m.Settle = append(m.Settle, s)
 			}
-			return Match{Rule: r.name}, err
+			m.Charges = append(m.Charges, made)
 		}
-		if !ok {
-			continue
-		}
-		if s := c.settle; s != (Settle{}) {
-			s.Charge = len(m.Charges)
-			m.Settle = append(m.Settle, s)
-		}
-		m.Charges = append(m.Charges, made)
+	}
+	if len(m.Charges) > MaxCharges {
+		return r.wrong(headgate.Invalid("Cookie", "makes %d charges in rule %s; %d are the most", len(m.Charges), r.name,
+			MaxCharges))
 	}
 	if r.id != nil && len(m.Charges) > 0 {
-		if said := r.id.of(a, r.path); said != "" {
+		said, err := r.id.single(a, r.path)
+		if err != nil {
+			return r.wrong(err)
+		}
+		if said != "" {
 			m.ID, m.Life, m.Replays = r.identity(said, m.Charges), r.life, r.replays
 		}
 	}
 	return m, nil
 }
 
-// of returns a charge; ok is false if nothing is charged.
-func (c *charge) of(r *rule, a *asked) (made headgate.Charge, ok bool, err error) {
+// wrong is what a rule says of a request that has not what it needs.
+func (r *rule) wrong(err error) (Match, error) {
+	if r.mode != Enforce {
+		return Match{Rule: r.name, Mode: r.mode, Problem: err}, nil
+	}
+	return Match{Rule: r.name}, err
+}
+
+// of returns a charge without its key, and the keys to charge: none if nothing is charged, several for a cookie that
+// has several values.
+func (c *charge) of(r *rule, a *asked) (keys []string, made headgate.Charge, err error) {
 	var room [4]string
-	parts := room[:0]
+	lists := [][]string{room[:0]} // the parts of each key
 	for _, s := range c.key {
-		part := s.of(a, r.path)
-		if part == "" && s.from != fromPath {
+		values, err := s.all(a, r.path)
+		if err != nil {
+			return nil, made, err
+		}
+		if len(values) == 0 && s.from != fromPath {
 			switch {
 			case s.from == fromIP: // no choice: without a client all would share a key
-				return made, false, headgate.Invalid("client",
+				return nil, made, headgate.Invalid("client",
 					"rule %s needs the address of the client, which is not known", r.name)
 			case r.missing == refuse:
-				return made, false, headgate.Invalid(s.String(), "is missing; rule %s makes a key of it", r.name)
+				return nil, made, headgate.Invalid(s.String(), "is missing; rule %s makes a key of it", r.name)
 			case r.missing == skip:
-				return made, false, nil
+				return nil, made, nil
 			}
 		}
-		parts = append(parts, part)
+		if len(values) == 0 {
+			values = []string{""}
+		}
+		if len(lists)*len(values) > mostCookies {
+			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges %d at most",
+				len(lists)*len(values), r.name, mostCookies)
+		}
+		lists = extended(lists, values)
 	}
-	made = headgate.Charge{Limit: c.limit, Key: httpkey.Join(parts...), Cost: c.cost, Keep: c.keep}
-	if c.costFrom == nil {
-		return made, true, nil
+	made = headgate.Charge{Limit: c.limit, Cost: c.cost, Keep: c.keep}
+	if c.costFrom != nil {
+		var ok bool
+		if made.Cost, ok, err = c.costOf(r, a); err != nil || !ok {
+			return nil, made, err
+		}
 	}
-	made.Cost, ok, err = c.costOf(r, a)
-	return made, ok, err
+	for _, parts := range lists {
+		keys = append(keys, httpkey.Join(parts...))
+	}
+	return keys, made, nil
+}
+
+// extended returns each list with each value behind it.
+func extended(lists [][]string, values []string) [][]string {
+	if len(lists) == 1 && len(values) == 1 { // nearly always
+		lists[0] = append(lists[0], values[0])
+		return lists
+	}
+	var all [][]string
+	for _, parts := range lists {
+		for _, v := range values {
+			all = append(all, append(slices.Clip(parts), v))
+		}
+	}
+	return all
 }
 
 // costOf returns a cost that a request says; ok is false if nothing is charged.
 func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err error) {
-	text := c.costFrom.of(a, r.path)
+	text, err := c.costFrom.single(a, r.path)
 	switch {
+	case err != nil:
+		return cost, false, err
 	case text == "" && c.size && slices.Contains(bodiless, a.Method):
 		return cost, false, nil
 	case text == "" && !c.cost.IsZero():

@@ -99,6 +99,7 @@ type Rules struct {
 	lists    lists   // for all requests
 	root     node    // of the paths
 	anyPath  []int   // rules without a path, ascending
+	compares []int   // rules that compare headers, ascending
 	warnings []string
 }
 
@@ -129,10 +130,36 @@ func (r *Rules) Match(q *Request) (Match, error) {
 		return Match{Listed: l}, nil
 	}
 	i := r.first(&a)
+	if torn, name := r.torn(&a, i); torn >= 0 {
+		return r.list[torn].wrong(headgate.Invalid("header:"+name, "is there several times, with values that differ for "+
+			"rule %s; send it once", r.list[torn].name))
+	}
 	if i < 0 {
 		return Match{}, nil
 	}
 	return r.list[i].apply(&a)
+}
+
+// torn returns the first rule, up to the one that decides, that one line of a header fulfils and another line of the
+// same header does not, and the name of the header: an application may go by the other line. -1: there is none.
+func (r *Rules) torn(a *asked, decides int) (int, string) {
+	for _, i := range r.compares {
+		if decides >= 0 && i > decides {
+			break
+		}
+		one := r.list[i]
+		for j := range one.headers {
+			c := &one.headers[j]
+			lines := a.Header[c.name]
+			if len(lines) < 2 || !oneHolds(c, a.Header) || allHold(c, lines) {
+				continue
+			}
+			if one.method(a.Method) && one.host(a.host) && (one.anyPath || a.isPath && one.path.matches(a.path)) {
+				return i, c.name
+			}
+		}
+	}
+	return -1, ""
 }
 
 // Holder holds the rules that are in force. They are replaced as a whole: each request is decided by

@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/server/auth"
 )
@@ -107,8 +109,70 @@ func (s source) String() string {
 	return ""
 }
 
-// of returns what a request has; empty: it has none. A header that stands there more than once has its
-// values in one line, as RFC 9110 section 5.3 has it.
+// mostCookies is how many different values a cookie may have in one request.
+const mostCookies = 4
+
+// all returns the values that a request has; none: it has none, or an empty one. An application may use the first or
+// the last of several, so that a key of either would be walked around. A header or parameter that is there twice is an
+// error, also with the same value: who sends it has nothing to gain. A browser sends a cookie of one name for each path
+// and domain that it was set for, and HTTP/2 sends them in lines of their own: the different values are all returned,
+// up to four.
+func (s source) all(a *asked, p pattern) (values []string, err error) {
+	switch s.from {
+	case fromHeader:
+		if n := len(a.Header[s.name]); n > 1 {
+			return nil, headgate.Invalid(s.String(), "is there %d times; send it once", n)
+		}
+	case fromQuery:
+		n := 0
+		for pair := range strings.SplitSeq(a.Query, "&") {
+			if name, _, _ := strings.Cut(pair, "="); unescaped(name) == s.name && pair != "" {
+				n++
+			}
+		}
+		if n > 1 {
+			return nil, headgate.Invalid(s.String(), "is there %d times; send it once", n)
+		}
+	case fromCookie:
+		for _, c := range (&http.Request{Header: a.Header}).CookiesNamed(s.name) {
+			if c.Value != "" && !slices.Contains(values, c.Value) {
+				values = append(values, c.Value)
+			}
+		}
+		if len(values) > mostCookies {
+			return nil, headgate.Invalid(s.String(), "is there with %d different values; %d are the most", len(values),
+				mostCookies)
+		}
+		return values, nil
+	default:
+	}
+	if value := s.of(a, p); value != "" {
+		values = append(values, value)
+	}
+	return values, nil
+}
+
+// single is all where several values make no sense: of a cost or an id. Empty: there is none.
+func (s source) single(a *asked, p pattern) (string, error) {
+	values, err := s.all(a, p)
+	switch {
+	case err != nil || len(values) == 0:
+		return "", err
+	case len(values) > 1:
+		return "", headgate.Invalid(s.String(), "is there with %d different values; send one", len(values))
+	}
+	return values[0], nil
+}
+
+// unescaped decodes the name of a parameter. One that cannot be decoded is what it is.
+func unescaped(name string) string {
+	if n, err := url.QueryUnescape(name); err == nil {
+		return n
+	}
+	return name
+}
+
+// of returns what a request has, of what it has once; empty: it has none.
 func (s source) of(a *asked, p pattern) string {
 	switch s.from {
 	case fromIP:
@@ -120,15 +184,11 @@ func (s source) of(a *asked, p pattern) string {
 	case fromPath:
 		return p.value(s.name, a.path)
 	case fromHeader:
-		return strings.Join(a.Header[s.name], ", ")
-	case fromCookie:
-		if c, err := (&http.Request{Header: a.Header}).Cookie(s.name); err == nil {
-			return c.Value
-		}
+		return a.Header.Get(s.name)
 	case fromQuery:
 		for pair := range strings.SplitSeq(a.Query, "&") {
 			name, value, _ := strings.Cut(pair, "=")
-			if n, err := url.QueryUnescape(name); err != nil || n != s.name {
+			if unescaped(name) != s.name {
 				continue
 			}
 			if v, err := url.QueryUnescape(value); err == nil {
@@ -139,6 +199,7 @@ func (s source) of(a *asked, p pattern) string {
 		return a.Descriptors[s.name]
 	case fromText:
 		return s.name
+	case fromCookie: // see all
 	}
 	return ""
 }
