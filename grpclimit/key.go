@@ -25,24 +25,33 @@ type KeyFunc func(*Call) (string, error)
 // IPv6 address by its /64 network, which is the least that a provider gives to a client. The metadata
 // x-forwarded-for never counts: behind a proxy, use [ByProxiedPeer], else all clients share one key. It is an error
 // of the server's if the connection has no such address, as that of a Unix socket.
-func ByPeer(c *Call) (string, error) { return address(nil, c) }
+func ByPeer(c *Call) (string, error) { return network(nil, httpkey.SharedBits, c) }
 
 // ByProxiedPeer is [ByPeer] behind proxies. The metadata x-forwarded-for counts only if the connection comes from one
 // of the networks, and only as far as addresses of these have added to it: the client is the last address in it that
 // is none of theirs. It is an error of the client's if that cannot be read. It panics if a prefix is the zero Prefix.
 func ByProxiedPeer(proxies ...netip.Prefix) KeyFunc {
-	list := make(httpkey.Proxies, 0, len(proxies))
-	for _, p := range proxies {
-		network, err := httpkey.ParseNetwork(p.String())
-		if err != nil {
-			panic("grpclimit: ByProxiedPeer: " + err.Error())
-		}
-		list = append(list, network)
-	}
-	return func(c *Call) (string, error) { return address(list, c) }
+	return ByNetwork(httpkey.SharedBits, proxies...)
 }
 
-func address(proxies httpkey.Proxies, c *Call) (string, error) {
+// ByNetwork is [ByProxiedPeer] with another length for the networks of IPv6, such as 56 or 48 where a provider gives those to
+// its customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
+func ByNetwork(bits int, proxies ...netip.Prefix) KeyFunc {
+	if !httpkey.ValidBits(bits) {
+		panic("grpclimit: ByNetwork: the length of a network is from 33 to 128")
+	}
+	list := make(httpkey.Proxies, 0, len(proxies))
+	for _, p := range proxies {
+		one, err := httpkey.ParseNetwork(p.String())
+		if err != nil {
+			panic("grpclimit: a proxy: " + err.Error())
+		}
+		list = append(list, one)
+	}
+	return func(c *Call) (string, error) { return network(list, bits, c) }
+}
+
+func network(proxies httpkey.Proxies, bits int, c *Call) (string, error) {
 	from, ok := peer.FromContext(c.Context)
 	if !ok || from.Addr == nil {
 		return "", errors.New("grpclimit: the call has no peer: it is not an incoming call")
@@ -52,13 +61,13 @@ func address(proxies httpkey.Proxies, c *Call) (string, error) {
 		return "", fmt.Errorf("grpclimit: %w", err)
 	}
 	if !proxies.Contain(addr) {
-		return httpkey.Network(addr), nil
+		return httpkey.NetworkOf(addr, bits), nil
 	}
 	client, err := proxies.Before(addr, http.Header{httpkey.Forwarded: c.Metadata.Get(httpkey.Forwarded)})
 	if err != nil {
 		return "", headgate.Invalid("address", "%v", err)
 	}
-	return httpkey.Network(client), nil
+	return httpkey.NetworkOf(client, bits), nil
 }
 
 // ByMetadata charges a value of the metadata that the client sends, such as an API key. The name is that of the field

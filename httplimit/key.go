@@ -22,39 +22,46 @@ type KeyFunc func(*http.Request) (string, error)
 // address by its /64 network, which is the least that a provider gives to a client. X-Forwarded-For
 // never counts: behind a proxy, use [ByProxiedIP], else all clients share one key. It is an error of
 // the server's if the connection has no address, as that of a Unix socket.
-func ByIP(r *http.Request) (string, error) {
-	return address(nil, r)
-}
+func ByIP(r *http.Request) (string, error) { return network(nil, httpkey.SharedBits, r) }
 
 // ByProxiedIP is [ByIP] behind proxies. X-Forwarded-For counts only if the connection comes from one
 // of the networks, and only as far as addresses of these have added to it: the client is the last
 // address in it that is none of theirs. It is an error of the client's if that cannot be read. It
 // panics if a prefix is the zero Prefix.
 func ByProxiedIP(proxies ...netip.Prefix) KeyFunc {
-	list := make(httpkey.Proxies, 0, len(proxies))
-	for _, p := range proxies {
-		network, err := httpkey.ParseNetwork(p.String())
-		if err != nil {
-			panic("httplimit: ByProxiedIP: " + err.Error())
-		}
-		list = append(list, network)
-	}
-	return func(r *http.Request) (string, error) { return address(list, r) }
+	return ByNetwork(httpkey.SharedBits, proxies...)
 }
 
-func address(proxies httpkey.Proxies, r *http.Request) (string, error) {
+// ByNetwork is [ByProxiedIP] with another length for the networks of IPv6, such as 56 or 48 where a provider gives those to
+// its customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
+func ByNetwork(bits int, proxies ...netip.Prefix) KeyFunc {
+	if !httpkey.ValidBits(bits) {
+		panic("httplimit: ByNetwork: the length of a network is from 33 to 128")
+	}
+	list := make(httpkey.Proxies, 0, len(proxies))
+	for _, p := range proxies {
+		one, err := httpkey.ParseNetwork(p.String())
+		if err != nil {
+			panic("httplimit: a proxy: " + err.Error())
+		}
+		list = append(list, one)
+	}
+	return func(r *http.Request) (string, error) { return network(list, bits, r) }
+}
+
+func network(proxies httpkey.Proxies, bits int, r *http.Request) (string, error) {
 	peer, err := httpkey.Proxies(nil).Client(r.RemoteAddr, nil)
 	if err != nil {
 		return "", fmt.Errorf("httplimit: %w", err)
 	}
 	if !proxies.Contain(peer) {
-		return httpkey.Network(peer), nil
+		return httpkey.NetworkOf(peer, bits), nil
 	}
 	client, err := proxies.Before(peer, r.Header)
 	if err != nil {
 		return "", headgate.Invalid("address", "%v", err)
 	}
-	return httpkey.Network(client), nil
+	return httpkey.NetworkOf(client, bits), nil
 }
 
 // ByHeader charges the value of a header, such as an API key. It is an error of the client's if it is

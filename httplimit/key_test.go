@@ -30,6 +30,13 @@ func TestKeys(t *testing.T) {
 		{httplimit.ByIP, "192.0.2.7:1", "X-Forwarded-For: 203.0.113.9", "192.0.2.7"},
 		{httplimit.ByIP, "[2001:db8:1:2:3::4]:1", "", "2001:db8:1:2::/64"},
 		{httplimit.ByIP, "[::ffff:192.0.2.7]:1", "", "192.0.2.7"},
+		{httplimit.ByIP, "[64:ff9b::c000:207]:1", "", "192.0.2.7"},
+		{httplimit.ByNetwork(56), "[2001:db8:1:2ff:3::4]:1", "", "2001:db8:1:200::/56"},
+		{httplimit.ByNetwork(56), "192.0.2.7:1", "", "192.0.2.7"},
+		{
+			httplimit.ByNetwork(128, netip.MustParsePrefix("10.0.0.0/8")), "10.0.0.1:1", "X-Forwarded-For: 2001:db8:1:2:3::4",
+			"2001:db8:1:2:3::4",
+		},
 		{httplimit.ByIP, "@", "", "500"},
 		{httplimit.ByIP, "", "X-Forwarded-For: 203.0.113.9", "500"},
 		{behind, "192.0.2.7:1", "X-Forwarded-For: 203.0.113.9", "192.0.2.7"}, // it is no proxy

@@ -5,23 +5,81 @@ package httpkey
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/law"
 )
 
-// sharedBits is how much of an IPv6 address belongs to one client: a provider gives at least a
+// SharedBits is how much of an IPv6 address belongs to one client: a provider gives at least a
 // whole /64 network to each, so a client has 2^64 addresses.
-const sharedBits = 64
+const SharedBits = 64
 
-// Network returns the text by which an address is a key: an IPv4 address as it is, also one that is
-// mapped into IPv6, and of an IPv6 address its /64 network. The zone is left out. The zero Addr is "".
-func Network(a netip.Addr) string { return NetworkOf(a, sharedBits) }
+// ParseIP reads how a rule or a query says that the address of the client is a key: ip, or ip/BITS for another length
+// of the networks of IPv6, from 33 to 128, such as ip/56. ok is false for a text that says another thing.
+func ParseIP(text string) (bits int, ok bool, err error) {
+	word, length, found := strings.Cut(text, "/")
+	if word != "ip" {
+		return 0, false, nil
+	}
+	if !found {
+		return SharedBits, true, nil
+	}
+	bits, err = ParseBits(length)
+	return bits, true, err
+}
+
+// ParseBits reads the length of a network of IPv6 that is a key.
+func ParseBits(text string) (int, error) {
+	if n, err := strconv.Atoi(text); err == nil && ValidBits(n) {
+		return n, nil
+	}
+	return 0, fmt.Errorf("%.20q: the length of a network is from 33 to 128, as in ip/64; an IPv4 address is always a key "+
+		"of its own", text)
+}
+
+// ValidBits reports whether networks of a length can be keys. Up to /32 is given to providers.
+func ValidBits(bits int) bool { return 33 <= bits && bits <= 128 }
+
+// Embedded returns the IPv4 address of a host that was reached through IPv6, or a itself. The host is known by
+// the address that a translator or a tunnel has put in: of the well-known prefix 64:ff9b::/96 (RFC 6052), of
+// ::ffff:0:0:0/96 (RFC 2765, section 2.1), and of Teredo's 2001::/32 (RFC 4380, section 4), which has it inverted.
+// Otherwise all hosts behind one translator would share a /64 network. A mapped address (::ffff:0:0/96) is the IPv4
+// address itself. Lists of addresses that are trusted must not go by it: what is embedded can be forged.
+func Embedded(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if !a.Is6() {
+		return a
+	}
+	b := a.As16()
+	last := [4]byte(b[12:])
+	switch {
+	case translated.Contains(a), siit.Contains(a):
+	case teredo.Contains(a):
+		for i := range last {
+			last[i] = ^last[i]
+		}
+	default:
+		return a
+	}
+	return netip.AddrFrom4(last)
+}
+
+var (
+	translated = netip.MustParsePrefix("64:ff9b::/96")
+	siit       = netip.MustParsePrefix("::ffff:0:0:0/96")
+	teredo     = netip.MustParsePrefix("2001::/32")
+)
+
+// Network returns the text by which an address is a key: an IPv4 address as it is, also one that is [Embedded] in
+// IPv6, and of another IPv6 address its /64 network. The zone is left out. The zero Addr is "".
+func Network(a netip.Addr) string { return NetworkOf(a, SharedBits) }
 
 // NetworkOf is Network with another length for the networks of IPv6: up to 128, which is the address itself.
 func NetworkOf(a netip.Addr, bits int) string {
-	a = a.Unmap().WithZone("")
+	a = Embedded(a)
 	switch {
 	case !a.IsValid():
 		return ""

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -18,9 +17,6 @@ type keyPart struct {
 	bits  int // of the network that an IPv6 address stands for; 0: the text as it is
 }
 
-// sharedBits is the network that ip stands for without a length: that of httplimit.ByIP.
-const sharedBits = 64
-
 // parseKey reads a list of fields such as "ip,path" or "ip/48".
 func parseKey(spec string) ([]keyPart, error) {
 	if spec == "" {
@@ -33,13 +29,12 @@ func parseKey(spec string) ([]keyPart, error) {
 			return nil, headgate.Invalid("key", "%q has an empty part", spec)
 		}
 		if word == "ip" {
-			p.bits = sharedBits
+			p.bits = httpkey.SharedBits
 		}
 		if i := strings.LastIndexByte(word, '/'); i > 0 {
-			n, err := strconv.Atoi(word[i+1:])
-			if err != nil || n < 33 || n > 128 {
-				return nil, headgate.Invalid("key", "%q: the length of a network is from 33 to 128, as in ip/64; an IPv4 "+
-					"address is always a key of its own", word)
+			n, err := httpkey.ParseBits(word[i+1:])
+			if err != nil {
+				return nil, headgate.Invalid("key", "%q: %v", word, err)
 			}
 			p = keyPart{word[:i], n}
 		}

@@ -11,10 +11,7 @@ import (
 func (h *Handler) Original(r *http.Request) (*rules.Request, error) { return h.original(r) }
 
 // ParseQuery is parseQuery for tests.
-func ParseQuery(raw string) (charges []api.Charge, byIP []bool, refused int, err error) {
+func ParseQuery(raw string) (charges []api.Charge, byIP []int, refused int, err error) {
 	q, err := parseQuery(raw)
-	for i := range q.charges {
-		byIP = append(byIP, q.keyByIP(i))
-	}
-	return q.charges, byIP, q.refused, err
+	return q.charges, q.byIP, q.refused, err
 }

@@ -118,14 +118,14 @@ var errPage = &api.Problem{
 // byQuery charges what the query says.
 func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	for i := range q.charges {
-		if !q.keyByIP(i) {
+		if q.byIP[i] == 0 {
 			continue
 		}
 		client, err := h.client(r)
 		if err != nil {
 			return err
 		}
-		q.charges[i].Key, q.charges[i].NoKey = httpkey.Network(client), false
+		q.charges[i].Key, q.charges[i].NoKey = httpkey.NetworkOf(client, q.byIP[i]), false
 	}
 	charges, err := h.service.Charges(ctx, &api.Request{Charges: q.charges})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // FuzzQuery writes what was read of a query, and reads that again.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{
-		"limit=api&key=alice", "limit=api&by=ip&cost=2.5&keep=10%25&deny=403", "deny=401&limit=a&key=&limit=b&key=%20+%2B",
+		"limit=api&key=alice", "limit=a&by=ip/56", "limit=a&by=ip/32", "limit=api&by=ip&cost=2.5&keep=10%25&deny=403", "deny=401&limit=a&key=&limit=b&key=%20+%2B",
 		"limit=token-bucket+5%2F1m&key=%26limit%3D", "&&limit=a&key=k&", "key=k", "limit=a&key=%zz", "limit", "=&=", "limit=a;key=k",
 	} {
 		f.Add(seed)
@@ -34,8 +34,8 @@ func FuzzQuery(f *testing.F) {
 		parts := []string{"deny=" + strconv.Itoa(refused)}
 		for i, c := range charges {
 			parts = append(parts, "limit="+url.QueryEscape(c.Limit))
-			if byIP[i] {
-				parts = append(parts, "by=ip")
+			if byIP[i] != 0 {
+				parts = append(parts, "by=ip/"+strconv.Itoa(byIP[i]))
 			} else {
 				parts = append(parts, "key="+url.QueryEscape(c.Key))
 			}

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/server/api"
 )
 
 // maxCharges is how many charges a query may ask for. A proxy's configuration has a few; what one
 // request holds must stay small, since proxies ask for each request of their users.
-const maxCharges = 64 // the bits of query.byIP
+const maxCharges = 64
 
 // Charges returns how many charges a query asks for, or a little more: of one that asks for more than may
 // be, as many as may be.
@@ -21,12 +22,9 @@ func Charges(raw string) int { return min(strings.Count(raw, "limit="), maxCharg
 // query is what the query of a URL asks for.
 type query struct {
 	charges []api.Charge
-	byIP    uint64 // a bit of each charge: its key is the client's address
-	refused int    // the status of a refusal
+	byIP    []int // of each charge: the key is the client's network of that length; 0: it is not
+	refused int   // the status of a refusal
 }
-
-// keyByIP reports whether the key of a charge is the client's address.
-func (q *query) keyByIP(i int) bool { return q.byIP>>i&1 != 0 }
 
 // parseQuery reads the query of a URL, such as limit=api&key=alice&cost=2. The order counts: each
 // limit starts a charge, and what follows is said of that. A parameter that is not known is an
@@ -49,7 +47,7 @@ func parseQuery(raw string) (query, error) {
 		}
 	}
 	for i := range q.charges {
-		if c := &q.charges[i]; c.NoKey && !q.keyByIP(i) {
+		if c := &q.charges[i]; c.NoKey && q.byIP[i] == 0 {
 			return q, headgate.Invalid("key", "of limit %.100q is missing: say key=, which may be empty, or by=ip",
 				c.Limit)
 		}
@@ -85,7 +83,7 @@ func (q *query) set(name, value string) error {
 		if value == "" {
 			return headgate.Invalid("limit", "is empty")
 		}
-		q.charges = append(q.charges, api.Charge{Limit: value, NoKey: true})
+		q.charges, q.byIP = append(q.charges, api.Charge{Limit: value, NoKey: true}), append(q.byIP, 0)
 		return nil
 	}
 	return q.describe(name, value)
@@ -106,18 +104,22 @@ func (q *query) describe(name, value string) error {
 	twice := func() error { return headgate.Invalid(name, "is said twice of limit %.100q", c.Limit) }
 	switch name {
 	case "key":
-		if !c.NoKey || q.keyByIP(last) {
+		if !c.NoKey || q.byIP[last] != 0 {
 			return twice()
 		}
 		c.Key, c.NoKey = value, false
 	case "by":
-		if !c.NoKey || q.keyByIP(last) {
+		if !c.NoKey || q.byIP[last] != 0 {
 			return twice()
 		}
-		if value != "ip" {
-			return headgate.Invalid("by", "%.20q is not ip", value)
+		bits, ok, err := httpkey.ParseIP(value)
+		if err != nil {
+			return headgate.Invalid("by", "%v", err)
 		}
-		q.byIP |= 1 << last
+		if !ok {
+			return headgate.Invalid("by", "%.20q is neither ip nor ip/BITS, such as ip/56", value)
+		}
+		q.byIP[last] = bits
 	case "cost":
 		if c.Cost != "" {
 			return twice()

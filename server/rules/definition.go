@@ -299,7 +299,7 @@ func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
 	switch {
 	case text.Value == "":
 	case text.Value == "size":
-		c.costFrom = &source{fromHeader, sizeHeader}
+		c.costFrom = &source{from: fromHeader, name: sizeHeader}
 		c.size = true
 	case strings.Contains(text.Value, ":"):
 		s, err := r.readSource(text, field+"cost")

@@ -157,11 +157,20 @@ func (l *lists) add(p netip.Prefix, as Listed) {
 	l.bits = append(l.bits, bits)
 }
 
-// find returns what the lists say of an address.
+// find returns what the lists say of an address. One is blocked also by the IPv4 address that is embedded in it, and
+// allowed by itself alone.
 func (l *lists) find(a netip.Addr) Listed {
 	if len(l.by) == 0 || !a.IsValid() {
 		return NotListed
 	}
+	if v4 := httpkey.Embedded(a); v4 != a && l.longest(v4) == Blocked {
+		return Blocked
+	}
+	return l.longest(a)
+}
+
+// longest returns what the longest prefix that contains an address is listed as.
+func (l *lists) longest(a netip.Addr) Listed {
 	for _, bits := range l.bits {
 		if (bits >= ofIPv6) != a.Is6() {
 			continue

@@ -165,6 +165,10 @@ func TestKeysAndCosts(t *testing.T) {
 	}{
 		{key: "ip", want: "192.0.2.1"},
 		{key: "ip", change: func(q *Request) { q.Client = netip.MustParseAddr("2001:db8::1:2:3:4") }, want: "2001:db8::/64"},
+		{key: "ip/48 text:a", change: func(q *Request) { q.Client = netip.MustParseAddr("2001:db8:1:2::9") }, want: "2001:db8:1::/48|a"},
+		{key: "ip/128", change: func(q *Request) { q.Client = netip.MustParseAddr("2001:db8:1:2::9") }, want: "2001:db8:1:2::9"},
+		{key: "ip/48", want: "192.0.2.1"},
+		{key: "ip/48", missing: "empty", change: func(q *Request) { q.Client = netip.Addr{} }, want: "!client"},
 		{key: "ip", change: func(q *Request) { q.Header.Set("X-Forwarded-For", "198.51.100.7") }, want: "192.0.2.1"},
 		{key: "ip", missing: "empty", change: func(q *Request) { q.Client = netip.Addr{} }, want: "!client"},
 		{key: "method host", want: "GET|example.org"},
@@ -285,6 +289,29 @@ func TestWhatIsThereTwiceGetsRoundNoKey(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s?%s %v: %q, want %q: %v", c.path, c.query, c.header, got, c.want, err)
+		}
+	}
+}
+
+// TestAnEmbeddedAddressIsBlockedAndNeverAllowed has IPv4 clients that come by NAT64 and Teredo.
+func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
+	t.Parallel()
+	r, err := New(&Definitions{
+		Rules: []Definition{named("r", "/", nil)},
+		Block: texts("203.0.113.0/24", "198.51.100.0/24"), Allow: texts("192.0.2.0/24", "198.51.100.9", "64:ff9b::c000:208"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for client, want := range map[string]Listed{
+		"203.0.113.7": Blocked, "64:ff9b::203.0.113.7": Blocked, "2001:0:4136:e378:8000:63bf:34ff:8ef8": Blocked,
+		"192.0.2.7": Allowed, "64:ff9b::192.0.2.7": NotListed, "64:ff9b::192.0.2.8": Allowed,
+		"198.51.100.9": Allowed, "64:ff9b::198.51.100.9": NotListed,
+	} {
+		q := get("/")
+		q.Client = netip.MustParseAddr(client)
+		if m, err := r.Match(q); err != nil || m.Listed != want {
+			t.Errorf("%s: %q, want %q, %v", client, m.Listed, want, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -17,6 +18,7 @@ import (
 type source struct {
 	from from
 	name string // of a header, a wildcard and their like; a constant itself
+	bits int    // of the network of an IPv6 address
 }
 
 type from uint8
@@ -40,10 +42,13 @@ var froms = map[string]from{
 
 // parseSource reads a source such as ip or header:X-Api-Key.
 func parseSource(text string) (source, error) {
+	if bits, ok, err := httpkey.ParseIP(text); ok {
+		return source{from: fromIP, bits: bits}, err
+	}
 	word, name, named := strings.Cut(text, ":")
 	f, ok := froms[word]
 	if !ok {
-		return source{}, fmt.Errorf("%.100q is not known; there are ip, method, host, path:NAME, header:NAME, "+
+		return source{}, fmt.Errorf("%.100q is not known; there are ip, ip/BITS, method, host, path:NAME, header:NAME, "+
 			"cookie:NAME, query:NAME, descriptor:NAME and text:CONSTANT", text)
 	}
 	if alone := f == fromIP || f == fromMethod || f == fromHost; alone == named {
@@ -69,7 +74,7 @@ func parseSource(text string) (source, error) {
 		}
 	default:
 	}
-	return source{f, name}, err
+	return source{from: f, name: name}, err
 }
 
 // headerName returns the canonical form of the name of a header.
@@ -99,6 +104,9 @@ func isToken(text string) bool {
 
 // String writes a source as the file has it.
 func (s source) String() string {
+	if s.from == fromIP && s.bits != httpkey.SharedBits {
+		return "ip/" + strconv.Itoa(s.bits)
+	}
 	for word, f := range froms {
 		if f == s.from && s.name != "" {
 			return word + ":" + s.name
@@ -176,7 +184,7 @@ func unescaped(name string) string {
 func (s source) of(a *asked, p pattern) string {
 	switch s.from {
 	case fromIP:
-		return httpkey.Network(a.client)
+		return httpkey.NetworkOf(a.client, s.bits)
 	case fromMethod:
 		return strings.ToUpper(a.Method)
 	case fromHost:

@@ -48,6 +48,7 @@ func TestWhatIsWrongIsNamedWithItsPlace(t *testing.T) {
 		"limits.api.key: is missing":                limit(func(c *Charge) { c.Key = nil }),
 		"key: has more than 64 parts":               limit(func(c *Charge) { c.Key = make([]Text, 65) }),
 		"key: \"ipv4\" is not known":                limit(func(c *Charge) { c.Key = texts("ipv4") }),
+		"key: \"32\": the length of a network is from 33": limit(func(c *Charge) { c.Key = texts("ip/32") }),
 		"key: \"ip:x\" has a name":                  limit(func(c *Charge) { c.Key = texts("ip:x") }),
 		"key: the header Headgate-Token has the":    limit(func(c *Charge) { c.Key = texts("header:headgate-token") }),
 		"key: \"header\" has no name":               limit(func(c *Charge) { c.Key = texts("header") }),
