@@ -22,7 +22,7 @@ help: ## list the targets
 
 # Packages that start no goroutine, which a test of internal/housetest checks: the race detector has nothing to
 # find there, and their tests take ten times as long with it.
-SEQUENTIAL = law internal/accesslog internal/replay internal/housetest
+SEQUENTIAL = law internal/accesslog internal/replay
 
 # Packages whose tests wait for servers come first, and run beside those that compute: -p 4 on two cores.
 # make lint runs vet, and nobody debugs these binaries: both save half a minute of the CPU of two cores.
