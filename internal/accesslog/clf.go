@@ -49,6 +49,7 @@ var (
 	errHost    = errors.New("does not begin with a host, an identity and a user")
 	errServer  = errors.New("begins with the name of a virtual host: the format is vhost_combined")
 	errClient  = errors.New("does not begin with the name of a virtual host and a client")
+	errTwo     = errors.New("begins with two addresses, and either may be the client's")
 	errTime    = errors.New("has no time such as [17/May/2015:10:05:03 +0000] in its place")
 	errRequest = errors.New("has no request in quotes after its time")
 	errStatus  = errors.New("has no status of three digits after its request")
@@ -65,7 +66,7 @@ func (a *clf) Read(line []byte) (Record, error) { //nolint:gocyclo // one check 
 	if i <= 0 {
 		return none, errHost
 	}
-	client, rest := line[:i], line[i+1:]
+	client, rest := clientAndRest(line, i)
 	if i = bytes.IndexByte(rest, ' '); i <= 0 {
 		return none, errHost
 	}
@@ -76,10 +77,13 @@ func (a *clf) Read(line []byte) (Record, error) { //nolint:gocyclo // one check 
 		return none, errClient
 	} else if virtual {
 		r[host] = client
-		client, rest = rest[:i], rest[i+1:]
+		client, rest = clientAndRest(rest, i)
 		if i = bytes.IndexByte(rest, ' '); i <= 0 {
 			return none, errHost
 		}
+	}
+	if rest[0] == '(' { // as in "192.168.1.2 (203.0.113.214) -"
+		return none, errTwo
 	}
 	r[ip], rest = client, rest[i+1:]
 	if i = bytes.Index(rest, []byte(" [")); i <= 0 { // a user may contain spaces
@@ -117,6 +121,18 @@ func (a *clf) Read(line []byte) (Record, error) { //nolint:gocyclo // one check 
 		return none, errTraefik
 	}
 	return Record{At: at, Count: 1, Values: a.of(&r)}, nil
+}
+
+// clientAndRest cuts the first i bytes off, or more if they begin a list of addresses, "198.51.100.7, 10.0.0.1".
+func clientAndRest(line []byte, i int) (client, rest []byte) {
+	for i > 0 && line[i-1] == ',' {
+		n := bytes.IndexByte(line[i+1:], ' ')
+		if n < 0 {
+			break
+		}
+		i += n + 1
+	}
+	return line[:i], line[i+1:]
 }
 
 // isStatus reports whether three bytes are a status.

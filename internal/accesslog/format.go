@@ -132,7 +132,7 @@ func Names() string {
 // Value is what a line says of a field.
 type Value struct {
 	Text []byte // good until the next line is read
-	Err  error  // ErrNoField, or that the value cannot be a text
+	Err  error  // ErrNoField, or that the value cannot be a text, or an ip no address
 }
 
 // Spent is what a line of [Usage] says of the cost of a call: what was reserved for it when it began,
@@ -173,7 +173,11 @@ type Config struct {
 // New returns a reader of the fields, or says why the format does not have them.
 func New(f Format, fields []string, cfg Config) (Reader, error) {
 	if row := formatNamed(f); row != nil {
-		return row.open(row, fields, cfg)
+		r, err := row.open(row, fields, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return withClients(r, fields), nil
 	}
 	return nil, law.Invalid("format", "%q is not one of %s", string(f), Names())
 }

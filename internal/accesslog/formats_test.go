@@ -170,9 +170,9 @@ func TestHeaders(t *testing.T) {
 		want   string // of the last
 	}{
 		"no such column": {CSV, "colour", []string{"time,ip"}, `field: a log of the format csv has no "colour", but time and ip`},
-		"semicolons":     {CSV, "ip", []string{"ts;ip", "1;a"}, "1970-01-01T00:00:01Z a"},
-		"tabs":           {CSV, "ip", []string{"ts\tip", "1\ta,b"}, "1970-01-01T00:00:01Z a,b"},
-		"alias":          {CSV, "ip", []string{"ts,remote_addr", "1,a"}, "1970-01-01T00:00:01Z a"},
+		"semicolons":     {CSV, "ip", []string{"ts;ip", "1;10.0.0.1"}, "1970-01-01T00:00:01Z 10.0.0.1"},
+		"tabs":           {CSV, "user", []string{"ts\tuser", "1\ta,b"}, "1970-01-01T00:00:01Z a,b"},
+		"alias":          {CSV, "ip", []string{"ts,remote_addr", "1,::1"}, "1970-01-01T00:00:01Z ::1"},
 		"no time":        {CSV, "ip", []string{"when,ip"}, errHeader.Error()},
 		"twice":          {CSV, "ip", []string{"ts,ip,ip"}, errTwice.Error()},
 		"too few":        {CSV, "ip", []string{"ts,ip", "1"}, errCells.Error()},
@@ -186,6 +186,19 @@ func TestHeaders(t *testing.T) {
 		"W3C without a date":      {W3C, "ip", []string{"#Fields: time c-ip"}, errW3CFields.Error()},
 		"W3C without the field":   {W3C, "user", []string{"#Fields: date time c-ip"}, `field: a log of the format iis has no "user", but date, time and c-ip`},
 		"W3C by its own name":     {W3C, "s-port", []string{"#Fields: date time s-port", "1970-01-01 00:00:01 80"}, "1970-01-01T00:00:01Z 80"},
+		"W3C of CloudFront": {W3C, "ip", []string{
+			"#Version: 1.0", "#Fields: date time x-edge-location c-ip cs(User-Agent)",
+			"1970-01-01\t00:00:01\tFRA2\t10.0.0.1\tMozilla/5.0 (X11)",
+		}, "1970-01-01T00:00:01Z 10.0.0.1"},
+		"W3C with a date above": {W3C, "path", []string{
+			"#Version: 1.0", "#Date: 02-Jan-1970 00:00:00", "#Fields: time cs-method cs-uri", "00:34:23 GET /foo/bar.html?a=b",
+		}, "1970-01-02T00:34:23Z /foo/bar.html"},
+		"W3C past midnight": {W3C, "cs-uri", []string{
+			"#Date: 1970-01-01 23:00:00", "#Fields: time cs-uri", "23:59:59 /a", "00:00:01 /b",
+		}, errW3CDay.Error()},
+		"W3C after midnight": {W3C, "cs-uri", []string{
+			"#Date: 1970-01-01 23:00:00", "#Fields: time cs-uri", "23:59:59 /a", "#Date: 1970-01-02 00:00:00", "00:00:01 /b",
+		}, "1970-01-02T00:00:01Z /b"},
 		"W3C with a bad time":     {W3C, "s-port", []string{"#Fields: date time s-port", "1970-01-01 00:00:61 80"}, errW3CTime.Error()},
 	} {
 		rd, err := New(c.format, []string{c.field}, Config{})

@@ -69,7 +69,7 @@ func has(list []string, name string) bool {
 // of returns the values of a row.
 func (c *choice) of(r *row) []Value {
 	for i, n := range c.chosen {
-		c.values[i].Text = r[n]
+		c.values[i] = Value{Text: r[n]}
 	}
 	return c.values
 }

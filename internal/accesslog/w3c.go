@@ -3,16 +3,22 @@ package accesslog
 import (
 	"bytes"
 	"errors"
+	"time"
 )
 
-// w3c reads the W3C extended log file format, as IIS writes it:
+// w3c reads the W3C extended log file format (www.w3.org/TR/WD-logfile.html), as IIS writes it:
 //
 //	#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) sc-status
 //	2002-05-24 20:18:01 172.30.255.255 GET /images/picture.jpg - 80 - 172.22.255.255 Mozilla/4.0+(...) 200
+//
+// CloudFront has tabs between the values. The draft's own example has no column of a date: then it is that of the
+// latest #Date, and a time that goes back is of an unknown day.
 type w3c struct {
 	header
 	ready      bool // there was a #Fields
-	date, time int
+	date, time int  // columns; date is -1 where #Date has it
+	day        []byte
+	last       []byte // the time of the line before, of that day
 	cells      [][]byte
 	stamp      [19]byte
 }
@@ -31,7 +37,8 @@ func openW3C(f *format, fields []string, _ Config) (Reader, error) {
 var (
 	errNoFields  = errors.New("comes before a line #Fields that names the columns")
 	errFewFields = errors.New("has not as many columns as #Fields names")
-	errW3CFields = errors.New("names no columns date and time")
+	errW3CFields = errors.New("names no column time, or no column date where no #Date came before")
+	errW3CDay    = errors.New("its time is before that of the line before, and no #Date says of which day it is")
 	errW3CTime   = errors.New("its date and time are not such as 2002-05-24 20:18:01")
 )
 
@@ -43,10 +50,20 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	if !w.ready {
 		return Record{}, errNoFields
 	}
-	if w.cells = words(line, w.cells); len(w.cells) != len(w.names) {
+	if bytes.IndexByte(line, '\t') >= 0 {
+		w.cells = append(w.cells[:0], bytes.Split(line, []byte{'\t'})...)
+	} else {
+		w.cells = words(line, w.cells)
+	}
+	if len(w.cells) != len(w.names) {
 		return Record{}, errFewFields
 	}
-	date, clock := w.cells[w.date], w.cells[w.time]
+	date, clock := w.day, w.cells[w.time]
+	if w.date >= 0 {
+		date = w.cells[w.date]
+	} else if bytes.Compare(clock, w.last) < 0 {
+		return Record{}, errW3CDay
+	}
 	if len(date) != 10 || len(clock) < 8 || len(clock) > 16 {
 		return Record{}, errW3CTime
 	}
@@ -55,12 +72,17 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	if !ok {
 		return Record{}, errW3CTime
 	}
+	w.last = append(w.last[:0], clock...)
 	return Record{At: at, Count: 1, Values: w.of(w.cells)}, nil
 }
 
 // directive reads a line that begins with #.
 func (w *w3c) directive(line []byte) (Record, error) {
 	rec := Record{Foreign: true, Skip: "is a directive"}
+	if at, ok := bytes.CutPrefix(line, []byte("#Date:")); ok {
+		w.day, w.last = dayOf(bytes.TrimSpace(at)), nil
+		return rec, nil
+	}
 	list, ok := bytes.CutPrefix(line, []byte("#Fields:"))
 	if !ok {
 		return rec, nil
@@ -74,11 +96,23 @@ func (w *w3c) directive(line []byte) (Record, error) {
 		return Record{}, err
 	}
 	w.date, w.time = w.find("date"), w.find("time")
-	if w.date < 0 || w.time < 0 {
+	if w.time < 0 || w.date < 0 && w.day == nil {
 		return Record{}, errW3CFields
 	}
 	w.ready = true
 	return rec, nil
+}
+
+// dayOf returns the date of a #Date, "2026-05-03 10:00:00" or as in the draft "12-Jan-1996 00:00:00", in the form of a
+// column; nil: it is none.
+func dayOf(text []byte) []byte {
+	date, _, _ := bytes.Cut(text, []byte{' '})
+	for _, layout := range []string{time.DateOnly, "02-Jan-2006"} {
+		if t, err := time.Parse(layout, string(date)); err == nil {
+			return t.AppendFormat(nil, time.DateOnly)
+		}
+	}
+	return nil
 }
 
 // Notes implements Reader.

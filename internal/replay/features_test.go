@@ -63,10 +63,10 @@ func asJSON(t *testing.T, r *replay.Report) string {
 
 func TestWhereAndWhen(t *testing.T) {
 	t.Parallel()
-	log := `{"ts":1,"ip":"a","method":"GET","path":"/x","tag":["1"]}
-{"ts":2,"ip":"a","method":"POST","path":"/api/1"}
-{"ts":3,"ip":"b","method":"POST","path":"/api/2","user":"bot/1"}
-{"ts":4,"ip":"b","path":"/api/3"}
+	log := `{"ts":1,"ip":"192.0.2.1","method":"GET","path":"/x","tag":["1"]}
+{"ts":2,"ip":"192.0.2.1","method":"POST","path":"/api/1"}
+{"ts":3,"ip":"192.0.2.2","method":"POST","path":"/api/2","user":"bot/1"}
+{"ts":4,"ip":"192.0.2.2","path":"/api/3"}
 `
 	name := write(t, "a.json", []byte(log))
 	for _, c := range []struct {
@@ -115,13 +115,12 @@ func TestKeys(t *testing.T) {
 		"6,::ffff:10.0.0.2,ann,/a\n7,host.example.com,ann,/a\n8,a:b,ann,/a\n"
 	name := write(t, "a.csv", []byte(log))
 	for key, want := range map[string][]string{
-		"ip":     {"10.0.0.1", "10.0.0.2", "2001:db8:0:1::/64", "2001:db8:0:2::/64", "a:b", "host.example.com"},
-		"ip/48":  {"10.0.0.1", "10.0.0.2", "2001:db8::/48", "a:b", "host.example.com"},
-		"ip/128": {"10.0.0.1", "10.0.0.2", "2001:db8:0:1::7", "2001:db8:0:1::8", "2001:db8:0:2::9", "a:b", "host.example.com"},
+		"ip":     {"10.0.0.1", "10.0.0.2", "2001:db8:0:1::/64", "2001:db8:0:2::/64"},
+		"ip/48":  {"10.0.0.1", "10.0.0.2", "2001:db8::/48"},
+		"ip/128": {"10.0.0.1", "10.0.0.2", "2001:db8:0:1::7", "2001:db8:0:1::8", "2001:db8:0:2::9"},
 		"user":   {"ann", "ann|x"},
 		"user,ip": {
-			`ann\|x|10.0.0.1`, "ann|10.0.0.2", "ann|2001:db8:0:1::/64", "ann|2001:db8:0:2::/64", "ann|a:b",
-			"ann|host.example.com",
+			`ann\|x|10.0.0.1`, "ann|10.0.0.2", "ann|2001:db8:0:1::/64", "ann|2001:db8:0:2::/64",
 		},
 	} {
 		r, err := replay.Run(t.Context(), headgate.MustParse("token-bucket 100/1m"), key, []string{name},
@@ -248,7 +247,7 @@ func TestSettled(t *testing.T) {
 
 func TestReasonsOfLines(t *testing.T) {
 	t.Parallel()
-	log := strings.Repeat(line(1, "a"), 9) + "one\ntwo\n" + `a - - [17/May/2015:10:05:61 +0000] "GET / HTTP/1.1" 200 1 "-" "-"` + "\n\n"
+	log := strings.Repeat(line(1, alice), 9) + "one\ntwo\n" + `192.0.2.1 - - [17/May/2015:10:05:61 +0000] "GET / HTTP/1.1" 200 1 "-" "-"` + "\n\n"
 	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func TestPagesOfEveryLaw(t *testing.T) {
 
 func TestPageOfAlmostNothing(t *testing.T) {
 	t.Parallel()
-	got := page(t, "token-bucket 10/1m burst 5", "ip", `{"ts":1,"ip":""}`)
+	got := page(t, "token-bucket 10/1m burst 5", "ip", `{"ts":1,"ip":"192.0.2.1"}`)
 	if !strings.Contains(got, "<svg") || strings.Contains(got, "NaN") {
 		t.Errorf("got %s", got)
 	}
@@ -160,7 +160,7 @@ func TestPictureIsNotCovered(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	for i := range 144 {
-		fmt.Fprintf(&log, "{\"ts\":%d.%d,\"ip\":\"a\"}\n", 1431857103+i/10, i%10)
+		fmt.Fprintf(&log, "{\"ts\":%d.%d,\"ip\":\"192.0.2.1\"}\n", 1431857103+i/10, i%10)
 	}
 	got := page(t, "token-bucket 10/1m burst 5", "ip", log.String())
 	const n = `="([0-9.]+)"`
@@ -205,7 +205,7 @@ func TestNoComb(t *testing.T) {
 		var log strings.Builder
 		for i := range c.hours {
 			if c.some(i) {
-				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"a\"}\n", 1431856800+c.step*i+303)
+				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"192.0.2.1\"}\n", 1431856800+c.step*i+303)
 			}
 		}
 		r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.json", []byte(log.String()))}, nil)

@@ -42,6 +42,13 @@ func pack(t *testing.T, data string) []byte {
 	return b.Bytes()
 }
 
+// alice, bob and carol are clients.
+const (
+	alice = "192.0.2.1"
+	bob   = "192.0.2.2"
+	carol = "192.0.2.3"
+)
+
 func line(second int, ip string) string {
 	return fmt.Sprintf("%s - - [17/May/2015:10:05:%02d +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", ip, second)
 }
@@ -49,10 +56,10 @@ func line(second int, ip string) string {
 func TestCountsAndDisorder(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20+5)
-	log := "\xef\xbb\xbf" + line(10, "a") + "broken\x1b[31m\n\n" + line(3, "b") + strings.TrimSuffix(line(40, "a"),
+	log := "\xef\xbb\xbf" + line(10, alice) + "broken\x1b[31m\n\n" + line(3, bob) + strings.TrimSuffix(line(40, alice),
 		"\n") + "\r\n" +
-		long + "\n" + line(39, "b") + strings.Replace(line(9, "c"), "c ", "\xff ", 1) +
-		strings.Replace(line(9, "c"), "c ", strings.Repeat("k", 513)+" ", 1) + strings.TrimSuffix(line(41, "a"), "\n")
+		long + "\n" + line(39, bob) + strings.Replace(line(9, carol), carol, "\xff", 1) +
+		strings.Replace(line(9, carol), carol, strings.Repeat("k", 513), 1) + strings.TrimSuffix(line(41, alice), "\n")
 	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +75,7 @@ func TestCountsAndDisorder(t *testing.T) {
 	if b := r.FirstUnparsed; b == nil || b.Line != 2 || b.Text != "broken\x1b[31m" {
 		t.Errorf("first unparsed: got %+v", b)
 	}
-	if len(r.Top) != 2 || r.Top[0].Key != "a" || r.Top[0].Denied != 2 || r.Top[0].FirstDenied.Second() != 40 {
+	if len(r.Top) != 2 || r.Top[0].Key != alice || r.Top[0].Denied != 2 || r.Top[0].FirstDenied.Second() != 40 {
 		t.Errorf("top: got %+v", r.Top)
 	}
 	var text bytes.Buffer
@@ -90,8 +97,8 @@ func TestCountsAndDisorder(t *testing.T) {
 
 func TestReasonOfBadKey(t *testing.T) {
 	t.Parallel()
-	log := line(1, "a") + line(2, strings.Repeat("k", 513))
-	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
+	log := line(1, alice) + strings.Replace(line(2, alice), "- -", "- "+strings.Repeat("k", 513), 1)
+	r, err := replay.Run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil || r.Unparsed != 1 || !strings.Contains(r.FirstUnparsed.Reason, "513 bytes") {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -99,9 +106,9 @@ func TestReasonOfBadKey(t *testing.T) {
 
 func TestGzipStdinAndSeveral(t *testing.T) {
 	t.Parallel()
-	packed := write(t, "a.log.gz", pack(t, line(1, "a")+line(2, "a")))
+	packed := write(t, "a.log.gz", pack(t, line(1, alice)+line(2, alice)))
 	empty := write(t, "empty.log", nil)
-	cfg := &replay.Config{Stdin: strings.NewReader(`{"ts":1431857103,"ip":"a"}`)}
+	cfg := &replay.Config{Stdin: strings.NewReader(`{"ts":1431857103,"ip":"192.0.2.1"}`)}
 	r, err := replay.Run(t.Context(), bucket, "ip", []string{packed, "-", empty}, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -115,10 +122,10 @@ func TestGzipStdinAndSeveral(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	good := write(t, "good.log", []byte(line(1, "a")))
+	good := write(t, "good.log", []byte(line(1, alice)))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	cut := pack(t, strings.Repeat(line(1, "a"), 5000))
+	cut := pack(t, strings.Repeat(line(1, alice), 5000))
 	for name, c := range map[string]struct {
 		ctx   context.Context
 		limit headgate.Limit
@@ -157,10 +164,10 @@ func TestErrors(t *testing.T) {
 			logs: []string{good, write(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
 			want: "mail.log",
 		},
-		"mostly not": {logs: []string{write(t, "x.log", []byte(line(1, "a")+"b\nc\n"))}, is: replay.ErrFormat},
+		"mostly not": {logs: []string{write(t, "x.log", []byte(line(1, alice)+"b\nc\n"))}, is: replay.ErrFormat},
 		"mostly not, later": {
 			logs: []string{write(t, "x.log",
-				[]byte(strings.Repeat(line(1, "a"), 2000)+strings.Repeat("b\n", 2001)))}, is: replay.ErrFormat,
+				[]byte(strings.Repeat(line(1, alice), 2000)+strings.Repeat("b\n", 2001)))}, is: replay.ErrFormat,
 			want: `begins as combined, but of 4,001 lines only 2,000`,
 		},
 		"unknown format": {
@@ -183,7 +190,7 @@ func TestErrors(t *testing.T) {
 		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
 		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
 		"no room to sort": {
-			logs: []string{write(t, "2.log", []byte(line(2, "a")+line(1, "b")))},
+			logs: []string{write(t, "2.log", []byte(line(2, alice)+line(1, bob)))},
 			cfg:  replay.Config{Events: 1, TempDir: "/does/not/exist"}, is: os.ErrNotExist,
 		},
 		"sshd of a website": {
@@ -232,9 +239,9 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 		format                      accesslog.Format
 		requests, unparsed, skipped int64
 	}{
-		"half": {log: line(1, "a") + "b\n", requests: 1, unparsed: 1},
+		"half": {log: line(1, alice) + "b\n", requests: 1, unparsed: 1},
 		"less, the format is named": {
-			log: line(1, "a") + "b\nc\n", format: accesslog.Combined, requests: 1,
+			log: line(1, alice) + "b\nc\n", format: accesslog.Combined, requests: 1,
 			unparsed: 2,
 		},
 		"one line of sshd among many": {log: strings.Repeat(cron, 200) + failed, requests: 1, skipped: 200},
@@ -260,7 +267,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	dir := t.TempDir()
 	var log strings.Builder
 	for i := range 50 {
-		log.WriteString(line(59-i, "a"))
+		log.WriteString(line(59-i, alice))
 	}
 	for _, end := range []string{"", "cancel"} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -282,8 +289,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 
 func TestJSONBeginsAsPromised(t *testing.T) {
 	t.Parallel()
-	r, err := replay.Run(t.Context(), bucket, "ip",
-		[]string{write(t, "a.log", []byte(line(1, "<a>")+line(2, "<a>")+"x\n"))}, nil)
+	log := strings.ReplaceAll(line(1, alice)+line(2, alice), "- -", "- <a>") + "x\n"
+	r, err := replay.Run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +307,7 @@ func TestJSONBeginsAsPromised(t *testing.T) {
 func TestCalendarLimitFollowsTheLog(t *testing.T) {
 	t.Parallel()
 	// 23:30 and 00:30 in Berlin are two days there, and one in UTC.
-	log := `{"ts":"2024-06-01T21:30:00Z","ip":"a"}` + "\n" + `{"ts":"2024-06-01T22:30:00Z","ip":"a"}` + "\n"
+	log := `{"ts":"2024-06-01T21:30:00Z","ip":"192.0.2.1"}` + "\n" + `{"ts":"2024-06-01T22:30:00Z","ip":"192.0.2.1"}` + "\n"
 	for notation, denied := range map[string]int64{"fixed-window 1/day Europe/Berlin": 0, "fixed-window 1/day": 1} {
 		r, err := replay.Run(t.Context(), headgate.MustParse(notation), "ip", []string{write(t, "a.json", []byte(log))},
 			nil)
