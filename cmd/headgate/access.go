@@ -76,7 +76,7 @@ type credential struct {
 
 // add adds files that have just been read.
 func (c *credentials) add(name string, reload func() error, files ...string) {
-	text := textOf(files)
+	text, _ := textOf(files)
 	c.list = append(c.list, &credential{name: name, files: files, reload: reload, text: text, seen: text})
 }
 
@@ -106,19 +106,32 @@ func (c *credentials) look(log *slog.Logger, all bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range c.list {
-		text := textOf(one.files)
+		text, read := textOf(one.files)
 		settled := text == one.seen
 		one.seen = text
 		if !all && (text == one.text || !settled) {
 			continue
 		}
 		one.text = text
-		if one.err = one.reload(); one.err != nil {
+		if one.err = readable(one.files, read); one.err == nil {
+			one.err = one.reload()
+		}
+		if one.err != nil {
 			log.Error("what was read before stays in force", "files", one.name, "error", one.err)
 		} else {
 			log.Info("read again", "files", one.name)
 		}
 	}
+}
+
+// readable returns why one of the files cannot be read, as textOf has found.
+func readable(files []string, read func(string) ([]byte, error)) error {
+	for _, file := range files {
+		if _, err := read(file); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Problem says why files cannot be used; empty: they can.

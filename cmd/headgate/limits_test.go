@@ -106,6 +106,21 @@ func TestServeFollowsItsFile(t *testing.T) {
 	if got := s.limits(t); got["api"] != "gcra 3/s burst 3" || got["login"] != "gcra 2/s burst 2" {
 		t.Errorf("after a file with a mistake: %v", got)
 	}
+	// Nor does a file that was cut off, or that is none: it would remove all rules, or be waited for.
+	write(t, file, "")
+	s.until(t, "that it is empty is told", func() bool { return strings.Contains(s.health(t).Config, "is empty") })
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "that it is a pipe is told", func() bool {
+		return strings.Contains(s.health(t).Config, "is not a regular file")
+	})
+	if got := s.limits(t); got["api"] != "gcra 3/s burst 3" || got["login"] != "gcra 2/s burst 2" {
+		t.Errorf("after an empty file and a pipe: %v", got)
+	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,8 +109,8 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	if len(a.files) == 0 {
 		return nil
 	}
-	text := textOf(a.files)
-	c, err := config.Read(a.files...)
+	text, texts := textOf(a.files)
+	c, err := config.ReadWith(texts, a.files...) // what was read once: the file may change again meanwhile
 	var file *catalog.File
 	if err == nil && (c.Limits != nil || c.Plans != nil) {
 		defines := c.Defines()
@@ -171,8 +172,8 @@ func (a *applied) write(ctx context.Context, s store.Store, f catalog.File) erro
 }
 
 // follow applies the files each time that they are changed, or that SIGHUP comes, until ctx is
-// done. A change is applied when two looks have found the same text: the first may have come
-// while the file was being written.
+// done. They are applied when two looks have found the same text: the first may have come
+// while a file was being written.
 func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}) {
 	select {
 	case <-opened:
@@ -181,8 +182,9 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 	}
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
+	asked := false
 	for seen := ""; ; {
-		asked := false
+		look := false
 		select {
 		case <-ctx.Done():
 			return
@@ -195,24 +197,30 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 			if len(a.files) == 0 {
 				a.log.Info("SIGHUP: there is no config file to read again")
 				tell(a.log, daemon.SdNotifyReady)
+				asked = false
 			}
 		case <-ticker.C:
+			look = true
 		}
 		if len(a.files) == 0 {
 			continue
 		}
-		text := textOf(a.files)
+		text, _ := textOf(a.files)
 		a.mu.Lock()
 		changed := text != a.text
 		a.mu.Unlock()
-		if asked || changed && text == seen || !changed && a.tryAgain() {
+		still := text == seen
+		if asked && still || changed && still || !changed && a.tryAgain() {
 			_ = a.apply(ctx, s) // it says what is wrong
 		}
-		if asked {
+		if asked && still {
 			a.refresh(ctx)
 			tell(a.log, daemon.SdNotifyReady)
+			asked = false
 		}
-		seen = text
+		if look {
+			seen = text
+		}
 	}
 }
 
@@ -229,12 +237,36 @@ func (a *applied) refresh(ctx context.Context) {
 	_ = limits.Refresh(ctx) // it is read within a second anyway
 }
 
-// textOf is what is in files, to see a change. Of one that cannot be read it is why.
-func textOf(files []string) string {
+// textOf returns what is in files, to see a change, and a function that returns the text of each. Of one that cannot be
+// read it is why.
+func textOf(files []string) (all string, read func(path string) ([]byte, error)) {
+	type found struct {
+		text []byte
+		err  error
+	}
+	texts := map[string]found{}
 	var b strings.Builder
 	for _, file := range files {
-		text, err := os.ReadFile(file)
+		text, err := readRegular(file)
+		texts[file] = found{text, err}
 		fmt.Fprintf(&b, "%d %s %v\n", len(text), text, err)
 	}
-	return b.String()
+	return b.String(), func(path string) ([]byte, error) { return texts[path].text, texts[path].err }
+}
+
+// readRegular reads a file. An empty one is being written, or was cut off: it is not taken for one that has nothing any
+// more. Another kind, such as a named pipe, would be waited for, and has its text once.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file: it cannot be read again", path)
+	}
+	text, err := os.ReadFile(path)
+	if err == nil && len(bytes.TrimSpace(text)) == 0 {
+		err = fmt.Errorf("%s is empty; write {} into it for a file that says nothing", path)
+	}
+	return text, err
 }

@@ -197,9 +197,10 @@ func TestHeaders(t *testing.T) {
 			"#Date: 1970-01-01 23:00:00", "#Fields: time cs-uri", "23:59:59 /a", "00:00:01 /b",
 		}, errW3CDay.Error()},
 		"W3C after midnight": {W3C, "cs-uri", []string{
-			"#Date: 1970-01-01 23:00:00", "#Fields: time cs-uri", "23:59:59 /a", "#Date: 1970-01-02 00:00:00", "00:00:01 /b",
+			"#Date: 1970-01-01 23:00:00", "#Fields: time cs-uri", "23:59:59 /a",
+			"#Date: 1970-01-02 00:00:00", "00:00:01 /b",
 		}, "1970-01-02T00:00:01Z /b"},
-		"W3C with a bad time":     {W3C, "s-port", []string{"#Fields: date time s-port", "1970-01-01 00:00:61 80"}, errW3CTime.Error()},
+		"W3C with a bad time": {W3C, "s-port", []string{"#Fields: date time s-port", "1970-01-01 00:00:61 80"}, errW3CTime.Error()},
 	} {
 		rd, err := New(c.format, []string{c.field}, Config{})
 		if err != nil {

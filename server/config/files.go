@@ -28,10 +28,13 @@ func Load(flags Flags) (*Config, error) {
 }
 
 // Read reads files as one. A setting or a limit may be in one of them only.
-func Read(paths ...string) (*Config, error) {
+func Read(paths ...string) (*Config, error) { return ReadWith(os.ReadFile, paths...) }
+
+// ReadWith is [Read] of what a function returns for each path.
+func ReadWith(read func(path string) ([]byte, error), paths ...string) (*Config, error) {
 	var all Config
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
+		text, err := read(path)
 		if err != nil {
 			return nil, fmt.Errorf("config: %w", err)
 		}

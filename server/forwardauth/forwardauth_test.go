@@ -214,7 +214,7 @@ func TestWrongParametersChargeNothing(t *testing.T) {
 		"limit=api&key=k&key=l":             `key: is said twice of limit "api"`,
 		"limit=api&key=k&by=ip":             "by: is said twice",
 		"limit=api&by=ip&key=k":             "key: is said twice",
-		"limit=api&by=name":                 `by: "name" is not ip`,
+		"limit=api&by=name":                 `by: "name" is neither ip nor ip/BITS, such as ip/56`,
 		"limit=api&key=k&cost=x":            "cost",
 		"limit=api&key=k&cost=-1":           "cost",
 		"limit=api&key=k&cost=":             "cost: is empty",

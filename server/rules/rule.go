@@ -76,8 +76,8 @@ func (r *rule) apply(a *asked) (Match, error) {
 		}
 	}
 	if len(m.Charges) > MaxCharges {
-		return r.wrong(headgate.Invalid("Cookie", "makes %d charges in rule %s; %d are the most", len(m.Charges), r.name,
-			MaxCharges))
+		return r.wrong(headgate.Invalid("Cookie", "makes %d charges in rule %s; %d are the most", len(m.Charges),
+			r.name, MaxCharges))
 	}
 	if r.id != nil && len(m.Charges) > 0 {
 		said, err := r.id.single(a, r.path)
@@ -124,8 +124,8 @@ func (c *charge) of(r *rule, a *asked) (keys []string, made headgate.Charge, err
 			values = []string{""}
 		}
 		if len(lists)*len(values) > mostCookies {
-			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges %d at most",
-				len(lists)*len(values), r.name, mostCookies)
+			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges %d at "+
+				"most", len(lists)*len(values), r.name, mostCookies)
 		}
 		lists = extended(lists, values)
 	}

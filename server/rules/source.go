@@ -48,8 +48,8 @@ func parseSource(text string) (source, error) {
 	word, name, named := strings.Cut(text, ":")
 	f, ok := froms[word]
 	if !ok {
-		return source{}, fmt.Errorf("%.100q is not known; there are ip, ip/BITS, method, host, path:NAME, header:NAME, "+
-			"cookie:NAME, query:NAME, descriptor:NAME and text:CONSTANT", text)
+		return source{}, fmt.Errorf("%.100q is not known; there are ip, ip/BITS, method, host, path:NAME, "+
+			"header:NAME, cookie:NAME, query:NAME, descriptor:NAME and text:CONSTANT", text)
 	}
 	if alone := f == fromIP || f == fromMethod || f == fromHost; alone == named {
 		if alone {

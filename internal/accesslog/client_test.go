@@ -1,0 +1,50 @@
+package accesslog
+
+import "testing"
+
+// TestTheClientIsAnAddress has what logs write before, around and in the place of one.
+func TestTheClientIsAnAddress(t *testing.T) {
+	t.Parallel()
+	const rest = ` - - [03/May/2026:10:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "a"`
+	for _, c := range []struct {
+		format Format
+		line   string
+		want   string // empty: there is no client
+	}{
+		{Combined, "198.51.100.7" + rest, "198.51.100.7"},
+		{Combined, "198.51.100.7, 10.0.0.1" + rest, "198.51.100.7"},
+		{Combined, "198.51.100.7, 10.0.0.1, 10.0.0.2" + rest, "198.51.100.7"},
+		{Combined, "198.51.100.7,10.0.0.1" + rest, "198.51.100.7"},
+		{Combined, "198.51.100.7:5555" + rest, "198.51.100.7"},
+		{Combined, "[2001:db8::1]:443" + rest, "2001:db8::1"},
+		{Combined, "2001:DB8::1" + rest, "2001:DB8::1"}, // a key of ip is its network
+		{Combined, "192.168.1.2 (203.0.113.214)" + rest[2:], ""},
+		{Combined, "-" + rest, ""},
+		{Combined, "crawler.example.com" + rest, ""},
+		{VHost, "2026-05-03T10:00:01.1+02:00 stdout F 198.51.100.7" + rest, ""},
+		{VHost, "example.com:80 198.51.100.7, 10.0.0.1" + rest, "198.51.100.7"},
+		{JSON, `{"ts":1,"ip":"198.51.100.7:5555"}`, "198.51.100.7"},
+		{JSON, `{"ts":1,"ip":"[2001:db8::1]:443"}`, "2001:db8::1"},
+		{JSON, `{"ts":1,"ip":"[2001:db8::1]"}`, "2001:db8::1"},
+		{JSON, `{"ts":1,"ip":"fe80::1%eth0"}`, "fe80::1"},
+		{JSON, `{"ts":1,"ip":" 198.51.100.7"}`, "198.51.100.7"},
+		{JSON, `{"ts":1,"ip":"198.51.100.7, 10.0.0.1"}`, "198.51.100.7"},
+		{JSON, `{"ts":1,"ip":["198.51.100.7"]}`, ""},
+		{JSON, `{"ts":1,"ip":""}`, ""},
+		{JSON, `{"ts":1,"ip":"unknown"}`, ""},
+		{JSON, `{"ts":1,"ip":3325256711}`, ""},
+	} {
+		rd, err := New(c.format, []string{"ip"}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := rd.Read([]byte(c.line))
+		wrong := err
+		if err == nil {
+			wrong = rec.Values[0].Err
+		}
+		if got := key(rec); c.want == "" && wrong == nil || got != c.want {
+			t.Errorf("%s: %q, want %q, %v", c.line, got, c.want, wrong)
+		}
+	}
+}
