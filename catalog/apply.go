@@ -87,6 +87,20 @@ const (
 	Older
 )
 
+// Applying says what becomes of a file that was applied before. One that was not is always applied.
+type Applying int
+
+const (
+	// Once leaves the catalogue as it is, so that a server that starts with an old file does not undo what a newer one
+	// of another server says.
+	Once Applying = iota
+	// Again applies a file also if another one was applied since: somebody has changed it back. The newest file stays
+	// as it is, with the changes that were made by hand since.
+	Again
+	// Anyway undoes also such changes.
+	Anyway
+)
+
 // Change is what becomes of one limit. Before is zero of one that is not there yet. One that
 // is in the catalogue and not in the file any more is retired. After is zero of one that is removed.
 type Change struct{ Before, After Definition }
@@ -102,7 +116,11 @@ func (c Change) String() string {
 		return fmt.Sprintf("- %s = %s   (retired: it decides until it is removed)", c.Before.Name(),
 			describe(&c.Before))
 	}
-	return fmt.Sprintf("~ %s = %s   (was %s)", c.After.Name(), describe(&c.After), describe(&c.Before))
+	was := describe(&c.Before)
+	if c.After.Origin == fromFile && c.Before.Origin == "" {
+		was += "; set by hand"
+	}
+	return fmt.Sprintf("~ %s = %s   (was %s)", c.After.Name(), describe(&c.After), was)
 }
 
 func describe(d *Definition) string {
@@ -258,22 +276,29 @@ func (c *Catalog) Status(f File) (Difference, error) {
 // stays. A limit that the store cannot use is headgate.ErrInvalid, and nothing is changed then; so
 // is one that would be acquired where a plan or an override in its place is taken, or the other way round.
 //
-// Without force, what was applied before is not applied again, so that an old file of
-// one server does not undo what a newer one of another server says: Difference.Known tells, and
-// nothing is changed.
-func (c *Catalog) Apply(ctx context.Context, by By, f File, force bool) (done Difference, version int64, err error) {
+// how says what becomes of a file that was applied before: Difference.Known tells whether it was.
+func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done Difference, version int64, err error) {
 	version, err = c.write(ctx, by, func(now *snapshot) ([]store.Item, error) {
 		if done, err = now.compare(&f); err != nil {
 			return nil, err
 		}
-		if done.Known != New && !force {
-			return nil, nil
-		}
-		if done.Known == Newest && done.Empty() {
-			return nil, nil
+		switch done.Known {
+		case New:
+		case Older:
+			if how == Once {
+				return nil, nil
+			}
+		case Newest:
+			if how != Anyway || done.Empty() {
+				return nil, nil
+			}
 		}
 		return done.items(), nil
 	})
-	c.tell.applied(Application{Path: f.Path, Known: done.Known, Version: version, Err: err})
+	known := done.Known
+	if known == Older && how != Once {
+		known = New // it is in force again
+	}
+	c.tell.applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
 	return done, version, err
 }

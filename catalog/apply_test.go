@@ -12,7 +12,7 @@ import (
 // applied applies limits as a file.
 func applied(c *catalog.Catalog, list ...catalog.Definition) (int64, error) {
 	_, v, err := c.Apply(context.Background(), catalog.By{Author: "ci"},
-		catalog.File{Path: "limits.yaml", Limits: list}, false)
+		catalog.File{Path: "limits.yaml", Limits: list}, catalog.Once)
 	return v, err
 }
 
@@ -32,21 +32,22 @@ func TestFilesAreAppliedOnce(t *testing.T) {
 	slices.Reverse(shuffled.Limits)
 	for i, step := range []struct {
 		file  catalog.File
-		force bool
+		how   catalog.Applying
 		known catalog.Known
 		v     int64
 		want  string
 	}{
-		{old, false, catalog.New, 2, afterOld},
-		{old, false, catalog.Newest, 2, afterOld},
-		{shuffled, false, catalog.Newest, 2, afterOld},
-		{newer, false, catalog.New, 3, afterNew},
-		{old, false, catalog.Older, 3, afterNew}, // an old file undoes nothing
-		{newer, false, catalog.Newest, 3, afterNew},
-		{old, true, catalog.Older, 4, afterOld},
-		{newer, false, catalog.Older, 4, afterOld},
+		{old, catalog.Once, catalog.New, 2, afterOld},
+		{old, catalog.Once, catalog.Newest, 2, afterOld},
+		{shuffled, catalog.Once, catalog.Newest, 2, afterOld},
+		{newer, catalog.Once, catalog.New, 3, afterNew},
+		{old, catalog.Once, catalog.Older, 3, afterNew}, // an old file undoes nothing
+		{newer, catalog.Once, catalog.Newest, 3, afterNew},
+		{old, catalog.Again, catalog.Older, 4, afterOld},
+		{old, catalog.Again, catalog.Newest, 4, afterOld},
+		{newer, catalog.Once, catalog.Older, 4, afterOld},
 	} {
-		d, v, err := c.Apply(t.Context(), catalog.By{Author: "ci"}, step.file, step.force)
+		d, v, err := c.Apply(t.Context(), catalog.By{Author: "ci"}, step.file, step.how)
 		if err != nil || d.Known != step.known || v != step.v || said(c) != step.want {
 			t.Errorf("step %d: known %v, version %d, %s, %v; want %v, %d, %s", i, d.Known, v, said(c), err, step.known,
 				step.v, step.want)
@@ -57,27 +58,27 @@ func TestFilesAreAppliedOnce(t *testing.T) {
 func TestWhatIsChangedByHandStays(t *testing.T) {
 	c := open(t, memory.New(nil))
 	file := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 5/1m")}}
-	apply := func(force bool) catalog.Difference {
+	apply := func(how catalog.Applying) catalog.Difference {
 		t.Helper()
-		d, _, err := c.Apply(t.Context(), catalog.By{}, file, force)
+		d, _, err := c.Apply(t.Context(), catalog.By{}, file, how)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d
 	}
-	apply(false)
+	apply(catalog.Once)
 	changed := limit(t, "login", "token-bucket 50/1m")
 	changed.Origin = "file"
 	set(t, c, changed)
-	d := apply(false)
+	d := apply(catalog.Again) // another server that has seen the same change
 	if d.Known != catalog.Newest || len(d.Changes) != 1 || said(c) != "login = token-bucket 50/1m burst 50" {
 		t.Errorf("the same file: known %v, %v, then %s", d.Known, d.Changes, said(c))
 	}
 	if got := d.Changes[0].String(); got != "~ login = token-bucket 5/1m burst 5   (was token-bucket 50/1m burst 50)" {
 		t.Errorf("the difference reads %q", got)
 	}
-	apply(true)
+	apply(catalog.Anyway)
 	if said(c) != "login = token-bucket 5/1m burst 5" {
-		t.Errorf("by force: %s", said(c))
+		t.Errorf("anyway: %s", said(c))
 	}
 }

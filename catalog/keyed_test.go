@@ -353,15 +353,17 @@ func TestAFileDefinesPlans(t *testing.T) {
 	c := open(t, s)
 	pro := catalog.Plan{Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 10/1m")}}
 	file := catalog.File{Path: "a.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 5/1m")}, Plans: []catalog.Plan{pro}}
-	d, version, err := c.Apply(t.Context(), admin, file, false)
+	d, version, err := c.Apply(t.Context(), admin, file, catalog.Once)
 	if err != nil || len(d.Plans) != 1 || catalog.Describe(d.Plans[0]) != "+ plan pro: login = token-bucket 10/1m burst 10" {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	if d, _, err := c.Apply(t.Context(), admin, file, false); err != nil || !d.Empty() || d.Known != catalog.Newest {
+	d, _, err = c.Apply(t.Context(), admin, file, catalog.Once)
+	if err != nil || !d.Empty() || d.Known != catalog.Newest {
 		t.Errorf("again: %+v, %v", d, err)
 	}
 	file.Plans = nil
-	if d, _, err = c.Apply(t.Context(), admin, file, false); err != nil || len(d.Plans) != 1 || !c.Plans()[0].Retired {
+	d, _, err = c.Apply(t.Context(), admin, file, catalog.Once)
+	if err != nil || len(d.Plans) != 1 || !c.Plans()[0].Retired {
 		t.Errorf("a file without the plan: %+v, %v, %+v", d, err, c.Plans())
 	}
 	done(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))
@@ -374,7 +376,7 @@ func TestAFileDefinesPlans(t *testing.T) {
 		t.Errorf("after the rollback bob has %v, %v, %v; plans %+v", plan, overrides, err, c.Plans())
 	}
 	file.Plans = []catalog.Plan{{Name: "pro", Limits: []headgate.Limit{named(t, "nix", "0")}}}
-	if _, _, err := c.Apply(t.Context(), admin, file, false); !errors.Is(err, headgate.ErrUnknownLimit) {
+	if _, _, err := c.Apply(t.Context(), admin, file, catalog.Once); !errors.Is(err, headgate.ErrUnknownLimit) {
 		t.Errorf("a plan for a limit that is not there: %v", err)
 	}
 }

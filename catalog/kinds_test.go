@@ -42,7 +42,7 @@ func TestALimitIsAcquiredAsWhatStandsInItsPlace(t *testing.T) {
 			return err
 		},
 		"apply": func(t *testing.T, c *catalog.Catalog) error {
-			_, _, err := c.Apply(t.Context(), admin, file(t), true)
+			_, _, err := c.Apply(t.Context(), admin, file(t), catalog.Anyway)
 			if _, said := c.Compare(t.Context(), file(t)); (said == nil) != (err == nil) {
 				t.Errorf("compare says %v, apply %v", said, err)
 			}
@@ -103,12 +103,12 @@ func TestAFileChangesALimitWithItsPlans(t *testing.T) {
 			Path: notation, Limits: []catalog.Definition{limit(t, "jobs", notation)},
 			Plans: []catalog.Plan{{Name: "pro", Limits: []headgate.Limit{named(t, "jobs", notation)}}},
 		}
-		if _, _, err := c.Apply(t.Context(), admin, f, false); err != nil {
+		if _, _, err := c.Apply(t.Context(), admin, f, catalog.Once); err != nil {
 			t.Errorf("%s: %v", notation, err)
 		}
 	}
 	f := catalog.File{Path: "without plans", Limits: []catalog.Definition{limit(t, "jobs", "token-bucket 10/s")}}
-	if _, _, err := c.Apply(t.Context(), admin, f, false); !errors.Is(err, headgate.ErrInvalid) ||
+	if _, _, err := c.Apply(t.Context(), admin, f, catalog.Once); !errors.Is(err, headgate.ErrInvalid) ||
 		!strings.Contains(err.Error(), `plan "pro"`) {
 		t.Errorf("a plan that is retired is in force: %v", err)
 	}

@@ -34,13 +34,13 @@ func TestAnObserverHearsOfLooksAndFiles(t *testing.T) {
 	}
 	f := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{{Limit: login}}}
 	for range 2 {
-		if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, false); err != nil {
+		if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, catalog.Once); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var bare headgate.Limit
 	f.Limits = []catalog.Definition{{Limit: bare}}
-	if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, false); err == nil {
+	if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, catalog.Once); err == nil {
 		t.Fatal("a limit without a name was applied")
 	}
 	if len(h.files) != 3 || h.files[0].Known != catalog.New || h.files[0].Version != 1 ||

@@ -102,7 +102,7 @@ func grant(cmd *cobra.Command, s store.Store, p place, role, user string) ([]str
 // applyOnce applies a file as a server does: one that was applied before changes nothing.
 func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
 	before, _ := limits.Version()
-	d, version, err := limits.Apply(cmd.Context(), by("headgate migrate, "+f.Path), f, false)
+	d, version, err := limits.Apply(cmd.Context(), by("headgate migrate, "+f.Path), f, catalog.Once)
 	switch {
 	case err != nil:
 		return err

@@ -164,15 +164,12 @@ func (c *changing) set(cmd *cobra.Command, limits *catalog.Catalog, d catalog.De
 func newLimitsApplyCommand() *cobra.Command {
 	var c changing
 	var files []string
-	var force bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Make the catalogue's limits those of a file",
 		Long: "Make the catalogue's limits those of a file: print the difference, ask, and make one version.\n\n" +
 			"Limits that a file has defined and this one does not have are retired: they are marked, and\n" +
-			"still decide until they are removed. Limits that were defined otherwise stay. A file that was\n" +
-			"applied before a newer one is not applied again without --force, so that no old file undoes\n" +
-			"a newer one.",
+			"still decide until they are removed. Limits that were defined otherwise stay.",
 		Example: "  headgate limits apply -f headgate.yaml --store postgres://headgate@db/app",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -182,7 +179,7 @@ func newLimitsApplyCommand() *cobra.Command {
 			}
 			// The store is that of the file, unless a flag or the variable names another.
 			return cataloguedBy(cmd, cfg, func(limits *catalog.Catalog) error {
-				return c.apply(cmd, limits, cfg.Defines(), force)
+				return c.apply(cmd, limits, cfg.Defines())
 			})
 		},
 	}
@@ -190,20 +187,18 @@ func newLimitsApplyCommand() *cobra.Command {
 	c.using.flags(cmd)
 	addSettings(cmd, config.Store)
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` with limits; may be repeated")
-	cmd.Flags().BoolVar(&force, "force", false, "apply it though it was applied before a newer one")
 	_ = cmd.MarkFlagRequired("file")
 	return cmd
 }
 
-func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File, force bool) error {
+func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
 	d, err := limits.Compare(cmd.Context(), f)
 	if err != nil {
 		return err
 	}
 	before, _ := limits.Version()
-	if d.Known == catalog.Older && !force {
-		return fmt.Errorf("%s was applied before, and another file since then: it is applied again with --force",
-			f.Path)
+	if d.Known == catalog.Older {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s was applied before, and another file since then\n", f.Path)
 	}
 	for _, line := range d.Lines() {
 		fmt.Fprintln(cmd.OutOrStdout(), line)
@@ -224,7 +219,7 @@ func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.
 	if err != nil {
 		return err
 	}
-	_, version, err := limits.Apply(cmd.Context(), by, f, true)
+	_, version, err := limits.Apply(cmd.Context(), by, f, catalog.Anyway)
 	if err == nil && d.Empty() {
 		return nil
 	}

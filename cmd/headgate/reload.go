@@ -43,7 +43,8 @@ type applied struct {
 	observer catalog.Observer // hears of each try; nil: nobody does
 
 	mu      sync.Mutex
-	text    string        // of the files, as they were tried last
+	text    string        // of the files, as they were tried last; empty: they were not
+	changed bool          // the files have changed under this server, and that was not applied yet
 	file    *catalog.File // that was read last; nil: none
 	problem error         // why that is not in force; nil: nothing is known to be wrong
 }
@@ -92,8 +93,7 @@ func (a *applied) Problem() string {
 }
 
 func older(name string) string {
-	return name + ": it was applied before a newer one, which stays in force; headgate limits apply --force applies " +
-		"it again"
+	return name + ": it was applied before a newer one, which stays in force; headgate limits apply -f applies it again"
 }
 
 // tryAgain reports whether the store was in the way of the last try.
@@ -110,12 +110,19 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 		return nil
 	}
 	text, texts := textOf(a.files)
+	a.mu.Lock()
+	a.changed = a.changed || a.text != "" && text != a.text
+	how := catalog.Once
+	if a.changed { // whatever was applied in between, somebody wants this now
+		how = catalog.Again
+	}
+	a.mu.Unlock()
 	c, err := config.ReadWith(texts, a.files...) // what was read once: the file may change again meanwhile
 	var file *catalog.File
 	if err == nil && (c.Limits != nil || c.Plans != nil) {
 		defines := c.Defines()
 		file = &defines
-		err = a.write(ctx, s, *file)
+		err = a.write(ctx, s, *file, how)
 	} else if err != nil && a.observer != nil {
 		a.observer.Applied(catalog.Application{Path: a.name(), Err: err})
 	}
@@ -130,7 +137,7 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	if err != nil && (a.problem == nil || a.problem.Error() != err.Error()) {
 		a.log.Error("the config file is not applied; the limits stay what they were", "file", a.name(), "error", err)
 	}
-	a.text, a.file, a.problem = text, file, err
+	a.text, a.file, a.problem, a.changed = text, file, err, a.changed && err != nil
 	return err
 }
 
@@ -147,23 +154,23 @@ func (a *applied) useRules(r *rules.Rules) {
 }
 
 // write applies a file, and says what became of that.
-func (a *applied) write(ctx context.Context, s store.Store, f catalog.File) error {
+func (a *applied) write(ctx context.Context, s store.Store, f catalog.File, how catalog.Applying) error {
 	ctx, cancel := context.WithTimeout(ctx, applyWithin)
 	defer cancel()
 	limits, err := catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler), Observer: a.observer})
 	if err != nil {
 		return err
 	}
-	d, version, err := limits.Apply(ctx, by("headgate serve, "+f.Path), f, false)
+	d, version, err := limits.Apply(ctx, by("headgate serve, "+f.Path), f, how)
 	switch {
 	case err != nil:
 		return err
-	case d.Known == catalog.Older:
+	case d.Known == catalog.Older && how == catalog.Once:
 		a.log.Warn("the config file is not applied: " + older(f.Path))
 	case d.Known == catalog.Newest && !d.Empty():
 		a.log.Warn("limits were changed since the config file was applied; they stay as they are", "file", f.Path,
 			"changes", len(d.Lines()), "first", d.Lines()[0])
-	case d.Known == catalog.New:
+	case d.Known != catalog.Newest:
 		lines := d.Lines()
 		a.log.Info("the config file was applied", "file", f.Path, "changes", len(lines), "version", version,
 			"what", lines[:min(len(lines), mostTold)])

@@ -75,7 +75,7 @@ func newServed(t *testing.T, split bool, callers ...auth.Entry) *served {
 	}
 	t.Cleanup(names.Close)
 	by := catalog.By{Author: "tester", Reason: "the beginning"}
-	if _, _, err := names.Apply(t.Context(), by, c.Defines(), false); err != nil {
+	if _, _, err := names.Apply(t.Context(), by, c.Defines(), catalog.Once); err != nil {
 		t.Fatal(err)
 	}
 	s := &served{t: t, limits: names}

@@ -39,7 +39,7 @@ func newAudited(t *testing.T) *audited {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), false); err != nil {
+	if _, _, err := limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), catalog.Once); err != nil {
 		t.Fatal(err)
 	}
 	file, tokens := authtest.Open(t, auth.Entry{Name: "oncall", Role: "admin"},

@@ -47,7 +47,7 @@ func edited(t *testing.T) (http.Handler, *catalog.Catalog) {
 			t.Fatal(err)
 		}
 	}
-	_, _, err = limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), false)
+	_, _, err = limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), catalog.Once)
 	must(nil, err)
 	by := catalog.By{Author: "ann", Reason: "<b>more</b>"}
 	must(limits.Set(t.Context(), by, catalog.Definition{Limit: limit("api", "token-bucket 20/1m")}))

@@ -217,7 +217,7 @@ func catalogued(t *testing.T, c *config.Config) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := limits.Apply(t.Context(), catalog.By{}, c.Defines(), false); err != nil {
+	if _, _, err := limits.Apply(t.Context(), catalog.By{}, c.Defines(), catalog.Once); err != nil {
 		t.Fatal(err)
 	}
 	// What was decided is told when its second is over.

@@ -124,8 +124,8 @@ func (c *charge) of(r *rule, a *asked) (keys []string, made headgate.Charge, err
 			values = []string{""}
 		}
 		if len(lists)*len(values) > mostCookies {
-			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges %d at "+
-				"most", len(lists)*len(values), r.name, mostCookies)
+			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges at "+
+				"most %d", len(lists)*len(values), r.name, mostCookies)
 		}
 		lists = extended(lists, values)
 	}
