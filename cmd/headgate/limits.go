@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -173,10 +174,16 @@ func printVersion(w io.Writer, v *store.Version, name string) {
 func newValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE ...",
-		Short: "Check config files: the first mistake is named with its line and column",
-		Args:  cobra.MinimumNArgs(1),
+		Short: "Check config files: mistakes are named with their lines and columns",
+		Long: "Check config files: mistakes are named with their lines and columns. So is what can never work, such as a\n" +
+			"rule whose cost is more than its limit, or the limit of a plan, lets pass at once. A server starts\n" +
+			"with the latter, and says so in its log and in GET /readyz.",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := config.Read(args...)
+			if err == nil {
+				err = errors.Join(impossible(f)...)
+			}
 			if err == nil {
 				about := fmt.Sprintf("%d limits and %d plans", len(f.Limits), len(f.Plans))
 				if n := f.Rules.Len(); n > 0 {

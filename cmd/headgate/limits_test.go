@@ -150,36 +150,6 @@ func TestServeFollowsItsFile(t *testing.T) {
 }
 
 // TestRulesAreReplacedWithTheFile changes the rules of a server: all of them, or none if one is wrong.
-// TestAFileThatIsChangedBackIsInForce: whoever undoes a change wants what was there before, also where two servers read
-// files of their own.
-func TestAFileThatIsChangedBackIsInForce(t *testing.T) {
-	t.Parallel()
-	url := migrated.Postgres(t)
-	for _, urls := range [][]string{{"memory:"}, {url, url}} {
-		files, servers := make([]string, len(urls)), make([]*server, len(urls))
-		for i, url := range urls {
-			dir := t.TempDir()
-			files[i] = filepath.Join(dir, "c.yaml")
-			write(t, files[i], "store: \""+url+"\"\nlimits: {api: fixed-window 5/1h}\n")
-			servers[i] = startReady(t, dir, "--config", files[i])
-		}
-		for n, most := range []int{2, 6, 5, 2, 6} {
-			i := n % len(files)
-			text := fmt.Sprintf("fixed-window %d/1h", most)
-			write(t, files[i], "store: \""+urls[i]+"\"\nlimits: {api: "+text+"}\n")
-			for _, s := range servers {
-				s.until(t, text, func() bool { return strings.HasPrefix(s.limits(t)["api"], text) })
-			}
-			if s := servers[i]; s.health(t).Config != "" {
-				t.Errorf("%s: %s", text, s.health(t).Config)
-			}
-		}
-		for _, s := range servers {
-			s.stop(t)
-		}
-	}
-}
-
 func TestRulesAreReplacedWithTheFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -216,6 +186,15 @@ func TestRulesAreReplacedWithTheFile(t *testing.T) {
 	})
 	if a, b := decides("/a"), decides("/x"); a != "a" || b != "b" {
 		t.Errorf("after a file with a mistake rules %q and %q decide", a, b)
+	}
+	// What can never work is told, and the rest is in force: an upgrade stops no site for one rule.
+	write(t, file, limits+"  few: fixed-window 3/1h\nrules:\n  - {name: e, path: /e, limits: [{limit: few, key: ip, cost: 4}]}\n"+
+		"  - {name: f, path: /, limits: []}\n")
+	s.until(t, "what can never pass is told", func() bool {
+		return strings.Contains(s.health(t).Config, "rules.e.few: no request can ever pass")
+	})
+	if got := decides("/x"); got != "f" {
+		t.Errorf("beside what can never pass rule %q decides", got)
 	}
 	s.stop(t)
 }

@@ -16,10 +16,12 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rules"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
 )
 
 // reloadEvery is how often a server looks whether its config file was changed. Tests do not wait as long for this,
@@ -47,11 +49,13 @@ type applied struct {
 	changed bool          // the files have changed under this server, and that was not applied yet
 	file    *catalog.File // that was read last; nil: none
 	problem error         // why that is not in force; nil: nothing is known to be wrong
+
+	impossible []string // what the files that are in force say and can never work
 }
 
 func newApplied(c *config.Config, log *slog.Logger) *applied {
 	a := &applied{log: log, files: c.Files, hangup: make(chan os.Signal, 1)}
-	a.useRules(c.Rules)
+	a.useRules(c)
 	if signals := heeded(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
 		signal.Notify(a.hangup, signals...)
 	}
@@ -78,16 +82,18 @@ func (a *applied) Problem() string {
 	if a.problem != nil {
 		return a.problem.Error()
 	}
-	if a.limits == nil {
-		return ""
+	if a.limits != nil {
+		if err := a.limits.Err(); err != nil {
+			return err.Error()
+		}
 	}
-	if err := a.limits.Err(); err != nil {
-		return err.Error()
-	}
-	if a.file != nil {
+	if a.limits != nil && a.file != nil {
 		if d, err := a.limits.Status(*a.file); err == nil && d.Known == catalog.Older {
 			return older(a.name())
 		}
+	}
+	if len(a.impossible) > 0 {
+		return a.impossible[0]
 	}
 	return ""
 }
@@ -130,7 +136,7 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 		return err
 	}
 	if err == nil { // the limits that the rules name are there
-		a.useRules(c.Rules)
+		a.useRules(c)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,16 +147,34 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	return err
 }
 
-// useRules replaces all rules. What may be a mistake in them is said once.
-func (a *applied) useRules(r *rules.Rules) {
+// useRules replaces all rules. What may be a mistake in them, or can never work, is said once.
+func (a *applied) useRules(c *config.Config) {
 	before := a.rules.Rules().Warnings()
-	a.rules.Set(r)
-	if slices.Equal(before, r.Warnings()) {
+	a.rules.Set(c.Rules)
+	if !slices.Equal(before, c.Rules.Warnings()) {
+		for _, warning := range c.Rules.Warnings() {
+			a.log.Warn("rules: " + warning)
+		}
+	}
+	var list []string
+	for _, err := range impossible(c) {
+		list = append(list, err.Error())
+	}
+	a.mu.Lock()
+	told := slices.Equal(a.impossible, list)
+	a.impossible = list
+	a.mu.Unlock()
+	if told {
 		return
 	}
-	for _, warning := range r.Warnings() {
-		a.log.Warn("rules: " + warning)
+	for _, what := range list {
+		a.log.Error("the config file has what can never work; the rest of it decides", "what", what)
 	}
+}
+
+// impossible returns what a file says and can never work.
+func impossible(c *config.Config) []error {
+	return c.Impossible(headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute}))
 }
 
 // write applies a file, and says what became of that.

@@ -266,7 +266,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	service, limiter := o.service(s, names, log)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
 	defer logs.Close()
-	o.applied.useRules(o.config.Rules) // at once: the store may be away, and a proxy must not go without them
+	o.applied.useRules(o.config) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&o.applied.rules)
 	if err := o.envoy.open(service, log); err != nil {
 		all.Close()

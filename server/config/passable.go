@@ -1,0 +1,100 @@
+package config
+
+import (
+	"context"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/rules"
+)
+
+// Impossible says what in the file can never work, a line each with its place: a rule that takes a limit that is
+// acquired, a constant cost or keep with which no request of a rule would ever pass, by a limit or by a plan in its
+// place, and a plan of another kind than the limit. What a limit or plan of 0 refuses is meant. The modes shadow and
+// advise make no difference: they are there to find this out.
+//
+// A server starts with such a file, since the rest of it decides, and says what is wrong. The limiter is one over an
+// empty store, where each request is the first.
+func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
+	for i := range c.rules.Rules {
+		r := &c.rules.Rules[i]
+		for j := range r.Limits {
+			list = append(list, c.neverPasses(empty, r.Name.Value, &r.Limits[j])...)
+		}
+	}
+	for _, p := range c.Plans {
+		for _, instead := range p.Limits {
+			if l, ok := c.find(instead.Name()); ok && l.Params().Leased != instead.Params().Leased {
+				list = append(list, headgate.Invalid("plans."+p.Name+"."+l.Name(), "%s cannot be in the place of %s: "+
+					"one is acquired and released, the other is taken", instead, l))
+			}
+		}
+	}
+	return list
+}
+
+const never = "no request can ever pass: "
+
+// neverPasses returns why no request passes a charge of a rule.
+func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Charge) (list []error) {
+	base, ok := c.find(d.Limit.Value)
+	cost, constant := constantCost(d)
+	if !ok || !constant {
+		return nil
+	}
+	charge := headgate.Charge{Key: "k", Cost: cost}
+	if d.Keep.Value != "" {
+		charge.Keep, _ = headgate.ParseHeadroom(d.Keep.Value) // it was read before
+	}
+	at := d.Limit.At
+	if d.Cost.Value != "" {
+		at = d.Cost.At
+	}
+	problem := func(with, format string, args ...any) {
+		list = append(list, headgate.Invalid(at, "rules."+rule+"."+base.Name()+": "+format+with, args...))
+	}
+	try := func(l headgate.Limit, with string) {
+		p := l.Params()
+		if charge.Limit = l; p.Capacity == 0 {
+			return
+		}
+		if p.Leased {
+			problem(with, "%s is acquired and released; rules take", l)
+			return
+		}
+		d, err := empty.Check(context.Background(), charge)
+		switch {
+		case err != nil:
+			problem(with, "each request is an error: %v", err)
+		case !d.Allowed && d.RetryAfter == headgate.Never && charge.Keep != (headgate.Headroom{}):
+			problem(with, never+"the cost and what is kept free are more than %s lets pass at once", l)
+		case !d.Allowed && d.RetryAfter == headgate.Never:
+			problem(with, never+"the cost is more than %s lets pass at once", l)
+		}
+	}
+	try(base, "")
+	for _, p := range c.Plans {
+		for _, l := range p.Limits {
+			if l.Name() == base.Name() && l.Params().Leased == base.Params().Leased {
+				try(l, ", with the plan "+p.Name)
+			}
+		}
+	}
+	return list
+}
+
+// constantCost returns the cost of a charge, or of a request that does not say it.
+func constantCost(d *rules.Charge) (cost headgate.Cost, constant bool) {
+	text := d.Cost.Value
+	if text == "size" || strings.Contains(text, ":") {
+		text = d.CostMissing.Value
+		if text == "" {
+			return cost, false
+		}
+	}
+	if text == "" {
+		return cost, true
+	}
+	cost, err := headgate.ParseCost(text)
+	return cost, err == nil
+}
