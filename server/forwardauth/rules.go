@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
@@ -24,11 +25,13 @@ var errNoRules = headgate.Invalid("limit", "is missing, and this server has no r
 func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Request, refused int) error {
 	original, err := h.original(r)
 	if err != nil {
+		h.wrong(ctx, "", r.Method, err)
 		return err
 	}
 	inForce := h.service.Rules().Rules()
 	m, err := inForce.Match(original)
 	if err != nil {
+		h.wrong(ctx, m.Rule, original.Method, err)
 		return err
 	}
 	if m.Rule == "" && m.Listed == rules.NotListed && inForce.Len() == 0 {
@@ -64,6 +67,13 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	h.answer(w, &d, m.Charges, refused)
 	return nil
+}
+
+// wrong logs why a request is refused with 400. nginx makes 500 of it, and some proxies answer that the limiter is away:
+// who has forgotten to pass a header on that a rule needs sees nothing else.
+func (h *Handler) wrong(ctx context.Context, rule, method string, err error) {
+	h.log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
+		slog.String("rule", rule), slog.String("method", short(method)), slog.Any("error", err))
 }
 
 // touches returns an error unless a caller may touch the limits of all charges.

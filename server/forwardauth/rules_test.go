@@ -134,6 +134,20 @@ func TestWhatRulesSayIsDone(t *testing.T) {
 	}
 }
 
+// TestWhatIsRefusedAsWrongIsLogged: nginx turns 400 into 500, so that its user sees no reason.
+func TestWhatIsRefusedAsWrongIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	g := ruled(t, memory.New(nil), "", "", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if w := g.ask(request("GET", "")); w.Code != http.StatusBadRequest {
+		t.Errorf("status %d", w.Code)
+	}
+	const want = `msg="refused with 400, and not charged" class="wrong r" rule=r method=GET error="header:X-Key: is missing`
+	if got := log.String(); !strings.Contains(got, want) {
+		t.Errorf("logged: %s", got)
+	}
+}
+
 // TestAnIDIsUsedOnce: an end user may choose it, so it must not make further requests free.
 func TestAnIDIsUsedOnce(t *testing.T) {
 	t.Parallel()
