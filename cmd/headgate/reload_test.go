@@ -9,8 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// TestAFileThatIsChangedBackIsInForce: whoever undoes a change wants what was there before, also where two servers read
-// files of their own.
+// TestAFileThatIsChangedBackIsInForce undoes changes of files, also where two servers read files of their own.
 func TestAFileThatIsChangedBackIsInForce(t *testing.T) {
 	t.Parallel()
 	url := migrated.Postgres(t)

@@ -69,8 +69,8 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return nil
 }
 
-// wrong logs why a request is refused with 400. nginx makes 500 of it, and some proxies answer that the limiter is away:
-// who has forgotten to pass a header on that a rule needs sees nothing else.
+// wrong logs why a request is refused with 400. nginx makes 500 of it, and an operator who forgot to pass on a header
+// that a rule needs would see no other reason.
 func (h *Handler) wrong(ctx context.Context, rule, method string, err error) {
 	h.log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
 		slog.String("rule", rule), slog.String("method", short(method)), slog.Any("error", err))

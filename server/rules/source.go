@@ -122,7 +122,7 @@ const mostCookies = 4
 
 // all returns the values that a request has; none: it has none, or an empty one. An application may use the first or
 // the last of several, so that a key of either would be walked around. A header or parameter that is there twice is an
-// error, also with the same value: who sends it has nothing to gain. A browser sends a cookie of one name for each path
+// error, also with the same value: no client needs to send that. A browser sends a cookie of one name for each path
 // and domain that it was set for, and HTTP/2 sends them in lines of their own: the different values are all returned,
 // up to four.
 func (s source) all(a *asked, p pattern) (values []string, err error) {
