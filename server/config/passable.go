@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -51,7 +52,8 @@ func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Char
 		at = d.Cost.At
 	}
 	problem := func(with, format string, args ...any) {
-		list = append(list, headgate.Invalid(at, "rules."+rule+"."+base.Name()+": "+format+with, args...))
+		list = append(list, headgate.Invalid(at, "rules.%s.%s: %s%s", rule, base.Name(), fmt.Sprintf(format, args...),
+			with))
 	}
 	try := func(l headgate.Limit, with string) {
 		p := l.Params()
