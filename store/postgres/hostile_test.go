@@ -317,7 +317,8 @@ func (x *traps) people(t *testing.T, pooled string) {
 		t.Errorf("psql: %s", out)
 	}
 	x.called(t, "psql")
-	for kind, url := range map[string]string{"session": x.dsn, "transaction": x.dsn, "pgbouncer": pooled} {
+	everywhere := map[string]string{"session": x.dsn, "transaction": x.dsn, "pgbouncer": pooled}
+	for kind, url := range tier.Pick(map[string]string{"pgbouncer": pooled}, everywhere, everywhere) {
 		config, err := pgx.ParseConfig(url)
 		if err != nil {
 			t.Fatal(err)
