@@ -175,6 +175,7 @@ func TestSharesAreNeverMoreThanTheWhole(t *testing.T) {
 		watch := func(d time.Duration) {
 			for range d / (10 * time.Millisecond) {
 				time.Sleep(10 * time.Millisecond)
+				synctest.Wait() // else a part may be given on while they are summed
 				sum := 0.0
 				for _, p := range list {
 					sum += p.guard.Stats().Share
