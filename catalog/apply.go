@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -19,6 +20,12 @@ type File struct {
 	Path   string // for people
 	Limits []Definition
 	Plans  []Plan
+	// Revision says which of two files is newer, whenever they are applied: the one with the greater number. 0: it does
+	// not say, and the one that is applied last is.
+	Revision int64
+	// Order is the Difference.Order of the file when it was applied last, if the caller has seen that; else 0. By it a
+	// file is known that was in force before the store lost it.
+	Order int64
 }
 
 // hash is that of what a file means: not of its comments, nor of its order.
@@ -59,6 +66,7 @@ type Difference struct {
 	Changes []Change
 	Plans   []store.Change // of limits of plans; Describe says what they are
 	Known   Known          // whether these limits and plans were applied before
+	Order   int64          // of the file among those that were applied, or as it will be: the newest has the greatest
 	file    store.Item
 }
 
@@ -80,14 +88,16 @@ func (d *Difference) Empty() bool { return len(d.Changes)+len(d.Plans) == 0 }
 // Known says whether a file was applied before.
 type Known int
 
-// A file is New, or the Newest that was applied, or Older than that.
+// A file is New, or the Newest that was applied, or Older than that. It is Lost if the catalogue does not know it any
+// more, nor one that was applied after it: the store was emptied, or put back to an earlier state.
 const (
 	New Known = iota
 	Newest
 	Older
+	Lost
 )
 
-// Applying says what becomes of a file that was applied before. One that was not is always applied.
+// Applying says what becomes of a file that was applied before. One that is New, or Lost, is always applied.
 type Applying int
 
 const (
@@ -137,6 +147,15 @@ func describe(d *Definition) string {
 	return text
 }
 
+// revised is what is written of the newest file where nothing changes but its revision.
+func (d *Difference) revised(now *snapshot) []store.Item {
+	before := now.items[d.file.ID()]
+	if after := d.file; revisionOf(&after) > revisionOf(&before) {
+		return []store.Item{after}
+	}
+	return nil
+}
+
 // Compare says what Apply would change.
 func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	if err := c.Refresh(ctx); err != nil {
@@ -144,7 +163,7 @@ func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	}
 	now := c.now.Load()
 	d, err := now.compare(&f)
-	if err == nil && d.Known == New {
+	if err == nil && (d.Known == New || d.Known == Lost) {
 		err = c.fitting(ctx, now, d.items())
 	}
 	return d, err
@@ -193,14 +212,48 @@ func (s *snapshot) compare(f *File) (d Difference, err error) {
 	if err != nil {
 		return d, err
 	}
-	d.file = store.Item{Kind: store.KindFile, Name: hash, Note: shortened(f.Path), Until: s.newestFile() + 1}
-	if applied, ok := s.items[d.file.ID()]; ok {
-		d.Known = Older
-		if applied.Until == s.newestFile() {
-			d.Known = Newest
-		}
-	}
+	s.known(&d, f, hash)
 	return d, nil
+}
+
+// known says whether a file was applied before, and sets the item that says that it is.
+func (s *snapshot) known(d *Difference, f *File, hash string) {
+	newest := s.newestFile()
+	d.file = store.Item{Kind: store.KindFile, Name: hash, Note: shortened(f.Path)}
+	if f.Revision > 0 {
+		d.file.Text = strconv.FormatInt(f.Revision, 10)
+	}
+	applied, there := s.items[d.file.ID()]
+	switch d.Order = max(applied.Until, f.Order); {
+	case d.Order > newest.Until:
+		d.Known = Lost
+	case d.Order == 0:
+		d.Known = New
+	case there && d.Order == newest.Until:
+		d.Known = Newest
+	default:
+		d.Known = Older
+	}
+	switch revision := revisionOf(&newest); {
+	case f.Revision == 0 || revision == 0 || d.Known == Newest || d.Known == Lost:
+	case f.Revision > revision:
+		d.Known = New
+	case f.Revision < revision:
+		d.Known = Older
+	}
+	if d.Known == New || d.Known == Older { // if it is applied now
+		d.Order = max(newest.Until+1, s.clock())
+	}
+	d.file.Until = d.Order
+	if d.Known == Older {
+		d.Order = max(applied.Until, f.Order)
+	}
+}
+
+// revisionOf is the revision of a file that was applied; 0: it has none.
+func revisionOf(i *store.Item) int64 {
+	n, _ := strconv.ParseInt(i.Text, 10, 64)
+	return n
 }
 
 // comparePlans says what becomes of the limits of plans.
@@ -243,12 +296,13 @@ func (s *snapshot) comparePlans(f *File) (list []store.Change, err error) {
 	return list, nil
 }
 
-// newestFile is the number of the file that was applied last. Files are numbered in the order
-// in which they were applied; the number is kept where other items have a time.
-func (s *snapshot) newestFile() (newest int64) {
+// newestFile is the file that was applied last. Files are ordered by the store's time at which they were applied, which
+// is kept where that of other items ends. So a file that is applied after the store has lost its catalogue comes after
+// all that servers remember.
+func (s *snapshot) newestFile() (newest store.Item) {
 	for id, item := range s.items {
-		if id.Kind == store.KindFile {
-			newest = max(newest, item.Until)
+		if id.Kind == store.KindFile && item.Until > newest.Until {
+			newest = item
 		}
 	}
 	return newest
@@ -283,20 +337,21 @@ func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done 
 			return nil, err
 		}
 		switch done.Known {
-		case New:
+		case New, Lost:
 		case Older:
 			if how == Once {
 				return nil, nil
 			}
 		case Newest:
 			if how != Anyway || done.Empty() {
-				return nil, nil
+				return done.revised(now), nil
 			}
 		}
+		done.Order = done.file.Until
 		return done.items(), nil
 	})
 	known := done.Known
-	if known == Older && how != Once {
+	if known == Lost || known == Older && how != Once {
 		known = New // it is in force again
 	}
 	c.tell.applied(Application{Path: f.Path, Known: known, Version: version, Err: err})

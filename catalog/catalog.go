@@ -213,8 +213,8 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if old != nil && read.Version < old.version { // the store has lost what it knew: it was restored, say
-		c.log.Warn("the catalogue of limits has an older version than before", "was", old.version, "is", read.Version)
+	lost := old != nil && old.lostIn(&read)
+	if lost {
 		since = 0
 		if read, err = k.ReadCatalog(ctx, since); err != nil {
 			return err
@@ -227,18 +227,22 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	s := next(base, &read, begin, asked)
 	switch {
 	case since > 0:
-	case old != nil && old.version == read.Version: // 0, again and again
+	case old != nil && !lost && old.version == read.Version: // 0, again and again
 		s.overrides, s.assignments = old.overrides, old.assignments
 	default:
 		if err := s.lookForKeys(ctx, k); err != nil {
 			return err
 		}
 	}
-	if old == nil || s.version != old.version {
+	if lost {
+		c.log.Error("the store has lost its catalogue of limits, or was put back to an earlier state",
+			"was", old.version, "is", s.version, "missing", old.missingIn(s))
+	}
+	if old == nil || lost || s.version != old.version {
 		for name, err := range s.broken {
 			c.log.Error("a limit of the catalogue cannot be read by this program", "limit", name, "error", err)
 		}
-		if old != nil {
+		if old != nil && !lost {
 			c.log.Info("the catalogue of limits was changed", "version", s.version)
 		}
 	}

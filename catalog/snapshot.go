@@ -15,6 +15,7 @@ import (
 // snapshot is one version. It is never changed.
 type snapshot struct {
 	version int64
+	written int64     // when it was, by the store's clock, in microseconds; 0: that is not known
 	at      time.Time // when it was known to be the newest
 	store   int64     // the store's clock then, in microseconds
 	asked   time.Time // when it was asked for that, by a clock that nobody sets
@@ -33,11 +34,13 @@ type snapshot struct {
 func next(old *snapshot, read *store.Catalogue, at, asked time.Time) *snapshot {
 	if old != nil && len(read.Items) == 0 {
 		same := *old
-		same.version, same.at, same.store, same.asked = read.Version, at, read.Clock, asked
+		same.version, same.written, same.at = read.Version, read.At, at
+		same.store, same.asked = read.Clock, asked
 		return &same
 	}
 	s := &snapshot{
-		version: read.Version, at: at, store: read.Clock, asked: asked, items: map[store.Item]store.Item{},
+		version: read.Version, written: read.At, at: at, store: read.Clock, asked: asked,
+		items:  map[store.Item]store.Item{},
 		limits: map[string]Definition{}, broken: map[string]error{},
 	}
 	if old != nil {
@@ -70,6 +73,33 @@ func next(old *snapshot, read *store.Catalogue, at, asked time.Time) *snapshot {
 	}
 	s.readPlans()
 	return s
+}
+
+// lostIn reports whether the catalogue that was read after s is another one, or an earlier state of it: the store was
+// emptied, say, or a dump of it restored.
+func (s *snapshot) lostIn(read *store.Catalogue) bool {
+	return read.Version < s.version || read.SinceAt != 0 && s.written != 0 && read.SinceAt != s.written
+}
+
+// missingIn is what s has and another snapshot has not, for people. What single keys have is not known.
+func (s *snapshot) missingIn(now *snapshot) []string {
+	var list []string
+	for id, item := range s.items {
+		if _, there := now.items[id]; !there && item.Kind != store.KindFile {
+			list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s", item.Kind, item.Name, item.Key)))
+		}
+	}
+	slices.Sort(list)
+	if most := 20; len(list) > most {
+		list = append(list[:most], fmt.Sprintf("and %d more", len(list)-most))
+	}
+	if s.overrides && !now.overrides {
+		list = append(list, "overrides of single keys")
+	}
+	if s.assignments && !now.assignments {
+		list = append(list, "plans of single keys")
+	}
+	return list
 }
 
 // clock is what the store's clock says now, as far as it is known. This machine's may be set meanwhile: then what has

@@ -45,8 +45,12 @@ type KindFinder interface {
 // Catalogue is what ReadCatalog returns.
 type Catalogue struct {
 	Version int64 // the newest; 0: nothing was ever written
-	Clock   int64 // the store's, in microseconds
-	Items   []Item
+	// when Version was written, and the version after which was read: by the store's clock, in microseconds; 0 if the
+	// store has no such version, or does not know any more. A version with another time than before is another one:
+	// the store was emptied, or put back.
+	At, SinceAt int64
+	Clock       int64 // the store's, in microseconds
+	Items       []Item
 }
 
 // Kind is a kind of items.

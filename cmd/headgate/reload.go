@@ -109,6 +109,17 @@ func (a *applied) tryAgain() bool {
 	return a.problem != nil && store.Class(a.problem) != nil && !errors.Is(a.problem, store.ErrInvalid)
 }
 
+// lost reports whether the store had what the files say, and has neither that any more nor anything newer.
+func (a *applied) lost() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.limits == nil || a.file == nil {
+		return false
+	}
+	d, err := a.limits.Status(*a.file)
+	return err == nil && d.Known == catalog.Lost
+}
+
 // apply reads the files and applies their limits to the catalogue of a store. What is wrong is
 // said once.
 func (a *applied) apply(ctx context.Context, s store.Store) error {
@@ -118,17 +129,19 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	text, texts := textOf(a.files)
 	a.mu.Lock()
 	a.changed = a.changed || a.text != "" && text != a.text
-	how := catalog.Once
+	how, order := catalog.Once, int64(0)
 	if a.changed { // whatever was applied in between, somebody wants this now
 		how = catalog.Again
+	} else if a.file != nil {
+		order = a.file.Order
 	}
 	a.mu.Unlock()
 	c, err := config.ReadWith(texts, a.files...) // what was read once: the file may change again meanwhile
 	var file *catalog.File
 	if err == nil && (c.Limits != nil || c.Plans != nil) {
 		defines := c.Defines()
-		file = &defines
-		err = a.write(ctx, s, *file, how)
+		file, defines.Order = &defines, order
+		err = a.write(ctx, s, file, how)
 	} else if err != nil && a.observer != nil {
 		a.observer.Applied(catalog.Application{Path: a.name(), Err: err})
 	}
@@ -177,20 +190,24 @@ func impossible(c *config.Config) []error {
 	return c.Impossible(headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute}))
 }
 
-// write applies a file, and says what became of that.
-func (a *applied) write(ctx context.Context, s store.Store, f catalog.File, how catalog.Applying) error {
+// write applies a file, notes its order, and says what became of that.
+func (a *applied) write(ctx context.Context, s store.Store, f *catalog.File, how catalog.Applying) error {
 	ctx, cancel := context.WithTimeout(ctx, applyWithin)
 	defer cancel()
 	limits, err := catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler), Observer: a.observer})
 	if err != nil {
 		return err
 	}
-	d, version, err := limits.Apply(ctx, by("headgate serve, "+f.Path), f, how)
+	d, version, err := limits.Apply(ctx, by("headgate serve, "+f.Path), *f, how)
+	f.Order = d.Order
 	switch {
 	case err != nil:
 		return err
 	case d.Known == catalog.Older && how == catalog.Once:
 		a.log.Warn("the config file is not applied: " + older(f.Path))
+	case d.Known == catalog.Lost:
+		a.log.Warn("the store had lost what the config file says; it was applied again", "file", f.Path,
+			"changes", len(d.Lines()), "version", version)
 	case d.Known == catalog.Newest && !d.Empty():
 		a.log.Warn("limits were changed since the config file was applied; they stay as they are", "file", f.Path,
 			"changes", len(d.Lines()), "first", d.Lines()[0])
@@ -241,7 +258,7 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 		changed := text != a.text
 		a.mu.Unlock()
 		still := text == seen
-		if asked && still || changed && still || !changed && a.tryAgain() {
+		if asked && still || changed && still || !changed && (a.tryAgain() || a.lost()) {
 			_ = a.apply(ctx, s) // it says what is wrong
 		}
 		if asked && still {

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
@@ -36,4 +39,59 @@ func TestAFileThatIsChangedBackIsInForce(t *testing.T) {
 			s.stop(t)
 		}
 	}
+}
+
+// TestAStoreThatLostItsCatalogueGetsItAgain empties the store of two servers with a file each. The file that was in
+// force is in force again, and the servers do not write by turns.
+func TestAStoreThatLostItsCatalogueGetsItAgain(t *testing.T) {
+	t.Parallel()
+	redis, err := (&dbtest.Config{}).Redis(t.Context()) // of its own: it is emptied
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(redis.Stop)
+	texts := []string{"fixed-window 1/1h", "fixed-window 2/1h"}
+	servers := make([]*server, len(texts))
+	for i, text := range texts {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "c.yaml")
+		write(t, file, "limits: {api: "+text+"}\n")
+		servers[i] = startReady(t, dir, "--store", redis.DSN, "--config", file)
+		servers[i].until(t, text, func() bool { return strings.HasPrefix(servers[i].limits(t)["api"], text) })
+	}
+	options, err := rueidis.ParseURL(redis.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rueidis.NewClient(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	versions := func() string {
+		newest := client.B().Hget().Key("headgate:{catalogue}:versions").Field("newest").Build()
+		v, _ := client.Do(t.Context(), newest).ToString()
+		return v
+	}
+	for range 2 {
+		if err := client.Do(t.Context(), client.B().Flushall().Build()).Error(); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range servers {
+			s.until(t, "the file of before", func() bool {
+				return versions() != "" && strings.HasPrefix(s.limits(t)["api"], texts[1])
+			})
+		}
+		servers[1].until(t, "no complaint", func() bool { return servers[1].health(t).Config == "" })
+		servers[0].until(t, "that its file is older", func() bool {
+			return strings.Contains(servers[0].health(t).Config, "applied before a newer one")
+		})
+	}
+	if said := servers[1].stop(t); !strings.Contains(said, "lost") {
+		t.Errorf("the server says %q", said)
+	}
+	if v := versions(); v != "1" && v != "2" {
+		t.Errorf("two servers have made %s versions", v)
+	}
+	servers[0].stop(t)
 }

@@ -30,6 +30,7 @@ type Config struct {
 	File           string               // it was read from, for people; empty: none. Several have commas between them
 	Files          []string             // their paths
 	AllowNotations *bool                // accept notations in requests; nil: only without a file
+	Revision       int64                // says which file is newer; 0: it does not say
 	Limits         []catalog.Definition // nil: the file says nothing of limits
 	Plans          []catalog.Plan
 	Notations      Notations // bounds of notations; those of the file and the flags after BoundNotations
@@ -70,7 +71,7 @@ func (c *Config) Err() error { return nil }
 
 // Defines is what the file defines.
 func (c *Config) Defines() catalog.File {
-	return catalog.File{Path: c.File, Limits: c.Limits, Plans: c.Plans}
+	return catalog.File{Path: c.File, Limits: c.Limits, Plans: c.Plans, Revision: c.Revision}
 }
 
 func (c *Config) find(name string) (headgate.Limit, bool) {
@@ -170,6 +171,7 @@ func parse(path string, text []byte) (*Config, error) {
 	}
 	known := map[string]func(*yaml.Node) error{
 		"allow_notations": c.flag("allow_notations"),
+		"revision":        c.revision,
 		"limits":          c.limits,
 		"plans":           c.plans,
 		"rules":           c.ruleList,
@@ -275,6 +277,13 @@ func (c *Config) flag(name string) func(*yaml.Node) error {
 		}
 		return nil
 	}
+}
+
+func (c *Config) revision(n *yaml.Node) error {
+	if err := n.Decode(&c.Revision); err != nil || n.Tag != "!!int" || c.Revision < 1 {
+		return fail(c.File, n, "revision", "must be a whole number from 1 on")
+	}
+	return nil
 }
 
 // limits reads the mapping of names to limits.

@@ -58,6 +58,12 @@ func (c *Config) add(next *Config) error {
 	twice := func(what string) error {
 		return headgate.Invalid(next.File, "%s: is in %s too", what, strings.Join(c.Files, " or "))
 	}
+	if next.Revision != 0 {
+		if c.Revision != 0 {
+			return twice("revision")
+		}
+		c.Revision = next.Revision
+	}
 	if next.AllowNotations != nil {
 		if c.AllowNotations != nil {
 			return twice("allow_notations")

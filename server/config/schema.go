@@ -21,6 +21,10 @@ func Schema() ([]byte, error) {
 		"allow_notations": object{
 			"type": "boolean", "description": "accept limits in one line in requests; without a file they are",
 		},
+		"revision": object{
+			"type": "integer", "minimum": 1,
+			"description": "says at a start which of two files is newer; without it, the one that was applied last is",
+		},
 		"plans": object{
 			"type": []string{"object", "null"}, "description": "sets of limits for the keys that have the plan",
 			"propertyNames": name,

@@ -35,12 +35,21 @@ func (c *catalog) ReadCatalog(ctx context.Context, since int64) (read store.Cata
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	read.Version, read.Clock = c.version, c.clock()
+	read.At, read.SinceAt = c.writtenAt(c.version), c.writtenAt(since)
 	for _, e := range c.items {
 		if e.version > since && (since > 0 || !e.item.Removed && !e.item.Kind.PerKey()) {
 			read.Items = append(read.Items, e.item)
 		}
 	}
 	return read, nil
+}
+
+// writtenAt returns when a version was written, or 0. The caller holds mu.
+func (c *catalog) writtenAt(version int64) int64 {
+	if i := int64(len(c.versions)) - 1 - (c.version - version); version > 0 && i >= 0 && i < int64(len(c.versions)) {
+		return c.versions[i].At
+	}
+	return 0
 }
 
 // Items implements store.Catalog.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/store"
@@ -54,16 +55,20 @@ func readCatalog(ctx context.Context, db querier, since int64) (store.Catalogue,
 	if since > 0 {
 		wanted = fmt.Sprintf(readChanged, since)
 	}
-	return scanCatalogue(ctx, db, wanted)
+	return scanCatalogue(ctx, db, since, wanted)
 }
 
-// scanCatalogue reads the version and what was selected, in one statement.
-func scanCatalogue(ctx context.Context, db querier, wanted string) (c store.Catalogue, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT v.version, "+readClock+`, w.kind IS NOT NULL,
+// scanCatalogue reads the version, when it and another one were written, and what was selected, in one statement.
+func scanCatalogue(ctx context.Context, db querier, since int64, wanted string) (c store.Catalogue, err error) {
+	rows, err := db.QueryContext(ctx, `SELECT v.version,
+			COALESCE(o.at, 0), COALESCE(p.at, 0), `+readClock+`, w.kind IS NOT NULL,
 			COALESCE(w.kind, ''), COALESCE(w.name, ''), COALESCE(w.item_key, ''), COALESCE(w.there, 0),
 			COALESCE(w.item_text, ''), COALESCE(w.note, ''), COALESCE(w.origin, ''), COALESCE(w.max_keys, 0),
 			COALESCE(w.item_until, 0), COALESCE(w.retired, 0)
-		FROM headgate_catalog_version v LEFT JOIN `+wanted)
+		FROM headgate_catalog_version v
+		LEFT JOIN headgate_versions o ON o.version = v.version
+		LEFT JOIN headgate_versions p ON p.version = `+strconv.FormatInt(since, 10)+`
+		LEFT JOIN `+wanted)
 	if err != nil {
 		return c, classifyRead("read the catalogue", err)
 	}
@@ -71,8 +76,8 @@ func scanCatalogue(ctx context.Context, db querier, wanted string) (c store.Cata
 	for rows.Next() {
 		var i store.Item
 		var some, there bool
-		if err := rows.Scan(&c.Version, &c.Clock, &some, &i.Kind, &i.Name, &i.Key, &there, &i.Text, &i.Note, &i.Origin,
-			&i.MaxKeys, &i.Until, &i.Retired); err != nil {
+		if err := rows.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &some, &i.Kind, &i.Name, &i.Key, &there,
+			&i.Text, &i.Note, &i.Origin, &i.MaxKeys, &i.Until, &i.Retired); err != nil {
 			return store.Catalogue{}, classifyRead("read the catalogue", err)
 		}
 		if i.Removed = !there; some {
@@ -93,7 +98,7 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 	err = s.anywhere(func(db querier) error {
 		version, found = 0, nil
 		for from := 0; from == 0 || from < len(list); from += itemChunk {
-			c, err := scanCatalogue(ctx, db, selectItems(list[from:min(len(list), from+itemChunk)]))
+			c, err := scanCatalogue(ctx, db, 0, selectItems(list[from:min(len(list), from+itemChunk)]))
 			if err != nil {
 				return err
 			}

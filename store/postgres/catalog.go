@@ -18,14 +18,15 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 	rows, err := list(ctx, s, "read the catalogue", func(row pgx.CollectableRow) (item store.Item, err error) {
 		var kind, name, key *string
 		var text []byte
-		if err := row.Scan(&c.Version, &c.Clock, &kind, &name, &key, &text); err != nil || kind == nil {
+		err = row.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &kind, &name, &key, &text)
+		if err != nil || kind == nil {
 			return item, err
 		}
 		if text == nil {
 			return store.Item{Kind: store.Kind(*kind), Name: *name, Key: *key, Removed: true}, nil
 		}
 		return item, json.Unmarshal(text, &item)
-	}, s.def.statement("select version, clock, kind, name, key, item from headgate.read_catalog_N($1)"), since)
+	}, s.def.statement("select version, at, since_at, clock, kind, name, key, item from headgate.read_catalog_N($1)"), since)
 	if err != nil {
 		return c, err
 	}

@@ -44,14 +44,16 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 	if err != nil {
 		return c, asking("read the catalogue", err)
 	}
-	answer := answers[0]
-	if c.Version, err = strconv.ParseInt(answer[0], 10, 64); err != nil || len(answer) < 2 {
+	answer, numbers := answers[0], []*int64{&c.Version, &c.At, &c.SinceAt, &c.Clock}
+	if len(answer) < len(numbers) {
 		return c, asking("read the catalogue", errAnswer)
 	}
-	if c.Clock, err = strconv.ParseInt(answer[1], 10, 64); err != nil {
-		return c, asking("read the catalogue", errAnswer)
+	for i, n := range numbers {
+		if *n, err = strconv.ParseInt(answer[i], 10, 64); err != nil {
+			return c, asking("read the catalogue", errAnswer)
+		}
 	}
-	if c.Items, err = parseItems(answer[2:]); err != nil {
+	if c.Items, err = parseItems(answer[len(numbers):]); err != nil {
 		return c, err
 	}
 	if since <= 0 {

@@ -22,8 +22,11 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 	if since > 0 {
 		wanted = "select distinct kind, name, key from catalog_changes where version > ?1"
 	}
-	rows, err := db.QueryContext(ctx, `select v.version, w.kind, w.name, w.key, i.kind is null, `+itemColumns+`
-		from (select coalesce(max(version), 0) as version from catalog_versions where ?1 = ?1) v
+	rows, err := db.QueryContext(ctx, `select v.version, coalesce(o.at, 0), coalesce(p.at, 0),
+			w.kind, w.name, w.key, i.kind is null, `+itemColumns+`
+		from (select coalesce(max(version), 0) as version from catalog_versions) v
+		left join catalog_versions o on o.version = v.version
+		left join catalog_versions p on p.version = ?1
 		left join (`+wanted+`) w
 		left join catalog_items i on i.kind = w.kind and i.name = w.name and i.key = w.key`, since)
 	if err != nil {
@@ -35,8 +38,8 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 		var kind, name, key, text, note, origin sql.NullString
 		var most, until sql.NullInt64
 		var removed, retired sql.NullBool
-		if err := rows.Scan(&c.Version, &kind, &name, &key, &removed, &text, &note, &origin, &most, &until,
-			&retired); err != nil {
+		if err := rows.Scan(&c.Version, &c.At, &c.SinceAt, &kind, &name, &key, &removed, &text, &note, &origin,
+			&most, &until, &retired); err != nil {
 			return c, classify("read the catalogue", err)
 		}
 		if kind.Valid {

@@ -70,6 +70,18 @@ func since(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) 
 	if got.Clock <= 0 {
 		tb.Errorf("the clock stands at %d", got.Clock)
 	}
+	versions, err := c.CatalogVersions(context.Background(), 0, 1000)
+	if err != nil {
+		tb.Fatalf("versions: %v", err)
+	}
+	at := map[int64]int64{0: 0}
+	for _, v := range versions {
+		at[v.Number] = v.At
+	}
+	if got.At != at[got.Version] || got.SinceAt != at[version] || at[got.Version] == 0 && got.Version > 0 {
+		tb.Errorf("version %d was written at %d and %d at %d, want %d and %d", got.Version, got.At, version, got.SinceAt,
+			at[got.Version], at[version])
+	}
 	return got.Version, ordered(got.Items)
 }
 

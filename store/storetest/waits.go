@@ -51,9 +51,9 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 			all = append(all, w)
 		}
 	}
-	// All cells exist before the first row is locked. Where a sweep has deleted a row before it, InnoDB makes the lock of
-	// a REPEATABLE READ transaction one of the gap as well, as soon as its purge removes that row: a new cell would wait
-	// there, and nobody would commit.
+	// All cells exist before the first row is locked. Where a sweep has deleted a row before it, InnoDB makes the lock
+	// of a REPEATABLE READ transaction one of the gap as well, as soon as its purge removes that row: a new cell would
+	// wait there, and nobody would commit.
 	answered := make([]chan error, len(all)) // receive the results of the charges
 	for i := range all {
 		w := &all[i]

@@ -222,14 +222,20 @@ do $$ begin
 end $$;
 
 -- headgate.read_catalog_N returns what versions after p_since have written, as it stands now,
--- or all items but those of single keys. Without any it is one row, with a null kind.
+-- or all items but those of single keys. Without any it is one row, with a null kind. at and since_at are when the newest
+-- version and that of before were written, or 0.
 create or replace function headgate.read_catalog_N(p_since bigint)
-returns table (version bigint, clock bigint, kind text, name text, key text, item jsonb)
+returns table (version bigint, at bigint, since_at bigint, clock bigint, kind text, name text, key text, item jsonb)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
+declare
+    newest bigint; before bigint;
 begin
+    -- Not in the statement below, which would be compiled for its estimated costs, in 0.3 s.
+    select o.at into newest from headgate.catalog_version v join headgate.versions o on o.version = v.version;
+    select o.at into before from headgate.versions o where o.version = p_since;
     return query
-    select v.version, (extract(epoch from clock_timestamp()) * 1000000)::bigint, w.kind, w.name, w.key, w.item
+    select v.version, coalesce(newest, 0), coalesce(before, 0), (extract(epoch from clock_timestamp()) * 1000000)::bigint, w.kind, w.name, w.key, w.item
     from headgate.catalog_version v left join (
         select 'limit' as kind, l.name as name, '' as key, headgate.limit_item_N(l) as item from headgate.limits l where p_since = 0
         union all

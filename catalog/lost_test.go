@@ -1,0 +1,195 @@
+package catalog_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// replaced is a store in the place of which another one can be put: one that was emptied, or a dump of before.
+type replaced struct{ now atomic.Pointer[memory.Store] }
+
+func (r *replaced) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return r.now.Load().Apply(ctx, ops, outs)
+}
+
+func (r *replaced) Sweep(ctx context.Context, most int) (int, error) {
+	return r.now.Load().Sweep(ctx, most)
+}
+
+func (r *replaced) Close() error { return nil }
+
+func (r *replaced) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
+	return r.now.Load().ReadCatalog(ctx, since)
+}
+
+func (r *replaced) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+	return r.now.Load().Items(ctx, list)
+}
+
+func (r *replaced) ItemsAfter(ctx context.Context, k store.Kind, after store.Item, n int) ([]store.Item, error) {
+	return r.now.Load().ItemsAfter(ctx, k, after, n)
+}
+
+func (r *replaced) WriteCatalog(ctx context.Context, e store.Edit) (int64, error) {
+	return r.now.Load().WriteCatalog(ctx, e)
+}
+
+func (r *replaced) CatalogVersions(ctx context.Context, before int64, n int) ([]store.Version, error) {
+	return r.now.Load().CatalogVersions(ctx, before, n)
+}
+
+// TestALostCatalogue has two servers, with a file each, whose store loses its catalogue. Whoever notices it first, the
+// file that was in force is in force again in the end, and then nobody writes any more.
+func TestALostCatalogue(t *testing.T) {
+	t.Parallel()
+	const inForce = "api = token-bucket 2/1m burst 2"
+	for _, earlier := range []bool{false, true} { // the store is put back to a state with the first file, or to nothing
+		for _, order := range [][]int{{0, 1, 0, 1}, {1, 0, 1, 0}, {0, 0, 1, 1}} {
+			s := &replaced{}
+			s.now.Store(memory.New(nil))
+			c := open(t, s)
+			files := []catalog.File{
+				{Path: "one.yaml", Limits: []catalog.Definition{limit(t, "api", "token-bucket 1/1m")}},
+				{Path: "two.yaml", Limits: []catalog.Definition{limit(t, "api", "token-bucket 2/1m")}},
+			}
+			apply := func(i int, c *catalog.Catalog) catalog.Difference {
+				t.Helper()
+				d, _, err := c.Apply(t.Context(), catalog.By{}, files[i], catalog.Once)
+				if err != nil {
+					t.Fatal(err)
+				}
+				files[i].Order = d.Order
+				return d
+			}
+			apply(0, c)
+			apply(1, c)
+			before := memory.New(nil)
+			if earlier {
+				apply(0, open(t, before))
+			}
+			s.now.Store(before)
+			if err := c.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if d, err := c.Status(files[1]); err != nil || d.Known != catalog.Lost {
+				t.Errorf("the file that was in force: known %v, %v", d.Known, err)
+			}
+			for _, i := range order {
+				apply(i, c)
+			}
+			if got := said(c); got != inForce {
+				t.Errorf("%v: %s is in force", order, got)
+			}
+			version, _ := c.Version()
+			for _, i := range order {
+				d := apply(i, c)
+				if want := []catalog.Known{catalog.Older, catalog.Newest}[i]; d.Known != want {
+					t.Errorf("%v: file %d: known %v, want %v", order, i, d.Known, want)
+				}
+			}
+			if now, _ := c.Version(); now != version {
+				t.Errorf("%v: versions grow from %d to %d", order, version, now)
+			}
+			// What somebody wants now comes after all that was remembered.
+			if d := apply(1, open(t, before)); d.Known != catalog.Newest {
+				t.Error(d.Known)
+			}
+			third := catalog.File{Limits: []catalog.Definition{limit(t, "api", "token-bucket 3/1m")}}
+			if d, _, err := c.Apply(t.Context(), catalog.By{}, third, catalog.Again); err != nil ||
+				d.Order <= files[1].Order {
+				t.Errorf("a third file has order %d, after %d: %v", d.Order, files[1].Order, err)
+			}
+		}
+	}
+}
+
+// TestAnotherCatalogueIsNoticed: it has as many versions as the one that was read before, or more.
+func TestAnotherCatalogueIsNoticed(t *testing.T) {
+	t.Parallel()
+	for _, more := range []int{0, 1, 2} {
+		var log notes
+		s := &replaced{}
+		s.now.Store(memory.New(nil))
+		c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set(t, c, limit(t, "gone", "token-bucket 1/1m"))
+		other := memory.New(nil)
+		in := open(t, other)
+		set(t, in, limit(t, "here", "token-bucket 1/1m"))
+		for range more {
+			set(t, in, limit(t, "here", "token-bucket 2/1m"))
+			set(t, in, limit(t, "here", "token-bucket 3/1m"))
+		}
+		s.now.Store(other)
+		if err := c.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, there := c.Lookup("gone"); there {
+			t.Errorf("%d: a limit that is not there any more is in force", more)
+		}
+		if _, there := c.Lookup("here"); !there {
+			t.Errorf("%d: a limit is missing", more)
+		}
+		if said := log.String(); !strings.Contains(said, "level=ERROR") || !strings.Contains(said, "limit gone") {
+			t.Errorf("%d: the log says %s", more, said)
+		}
+	}
+}
+
+// notes is a log. It is safe for concurrent use.
+type notes struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (n *notes) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(p)
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+// TestRevisions: a file with a greater one is newer also at a start, and one with a smaller one undoes nothing.
+func TestRevisions(t *testing.T) {
+	t.Parallel()
+	c := open(t, memory.New(nil))
+	file := func(revision int64, text string) catalog.File {
+		return catalog.File{Path: "f", Revision: revision, Limits: []catalog.Definition{limit(t, "api", text)}}
+	}
+	for i, step := range []struct {
+		file  catalog.File
+		known catalog.Known
+		want  string
+	}{
+		{file(5, "gcra 1/s"), catalog.New, "gcra 1/s burst 1"},
+		{file(6, "gcra 2/s"), catalog.New, "gcra 2/s burst 2"},
+		{file(5, "gcra 1/s"), catalog.Older, "gcra 2/s burst 2"},
+		{file(4, "gcra 3/s"), catalog.Older, "gcra 2/s burst 2"}, // which was never applied
+		{file(7, "gcra 1/s"), catalog.New, "gcra 1/s burst 1"},   // put back on purpose
+		{file(8, "gcra 1/s"), catalog.Newest, "gcra 1/s burst 1"},
+		{file(7, "gcra 4/s"), catalog.Older, "gcra 1/s burst 1"},
+		{file(0, "gcra 5/s"), catalog.New, "gcra 5/s burst 5"}, // which does not say
+		{file(1, "gcra 6/s"), catalog.New, "gcra 6/s burst 6"},
+	} {
+		d, _, err := c.Apply(t.Context(), catalog.By{}, step.file, catalog.Once)
+		if err != nil || d.Known != step.known || said(c) != "api = "+step.want {
+			t.Errorf("step %d: known %v, %s, %v; want %v, %s", i, d.Known, said(c), err, step.known, step.want)
+		}
+	}
+}
