@@ -15,13 +15,17 @@ import (
 // mostInteger is the largest integer of a structured field (RFC 9651).
 const mostInteger = 999_999_999_999_999
 
+// unlimited is the Capacity of [headgate.Unlimited], in whole units.
+const unlimited = law.Max / 1000
+
 // SetHeader writes what a decision says into the headers of an answer, in the place of what stands
 // there: RateLimit-Policy and RateLimit as the Internet-Draft draft-ietf-httpapi-ratelimit-headers-11
 // has them, with one item for each charge, and Retry-After if the request was refused and can pass
 // later. Headgate-Via is "fallback" if the store was away and the policy of the limit decided.
 //
 // Limits are those of the charges, in their order. They may be missing, or be names alone: then a
-// policy has no window. Names of limits appear as they are, keys do not.
+// policy has no window. Names of limits appear as they are, keys do not. [headgate.Unlimited] has no
+// item, and a limit of which nothing passes, q=0, has no window.
 //
 // In RateLimit, r is what remains in whole units, and t a time in seconds in which about r units can
 // pass: the share of the window for a bucket, else the time until the key is unused again. The t of
@@ -45,7 +49,10 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 		if f.Charge < len(limits) {
 			limit = limits[f.Charge]
 		}
-		if i > 0 {
+		if f.Capacity >= unlimited {
+			continue
+		}
+		if len(policy) > 0 {
 			policy, state = append(policy, ", "...), append(state, ", "...)
 		}
 		window := windowOf(limit)
@@ -53,7 +60,7 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 		policy = quoted(policy, f.LimitName)
 		state = append(state, policy[start:]...)
 		policy = parameter(policy, ";q=", f.Capacity)
-		if window > 0 {
+		if window > 0 && f.Capacity > 0 {
 			policy = parameter(policy, ";w=", window)
 		}
 		state = parameter(state, ";r=", f.Remaining)
@@ -61,10 +68,14 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 			state = parameter(state, ";t=", t)
 		}
 	}
-	end := len(policy)
-	both := string(append(policy, state...))
-	values := []string{both[:end], both[end:]}
-	h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
+	if end := len(policy); end > 0 {
+		both := string(append(policy, state...))
+		values := []string{both[:end], both[end:]}
+		h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
+	} else {
+		delete(h, "Ratelimit-Policy")
+		delete(h, "Ratelimit")
+	}
 	if d.Via == headgate.ViaFallback {
 		h["Headgate-Via"] = []string{d.Via.String()}
 	} else {
@@ -167,9 +178,22 @@ const (
 )
 
 // SetLegacyHeader writes the old fields for a decision, whose figures are those of the charge with
-// the smallest share left, or of the one that has to wait longest.
+// the smallest share left, or of the one that has to wait longest. [headgate.Unlimited] has none, and
+// a refusal of what can never pass has no reset.
 func SetLegacyHeader(h http.Header, d *headgate.Decision, style Style) {
 	if style == NoLegacy {
+		return
+	}
+	for _, name := range []string{legacyLimit, legacyRemaining, legacyReset} {
+		delete(h, name)
+	}
+	if d.Capacity >= unlimited {
+		return
+	}
+	set := func(name string, value int64) { h[name] = []string{strconv.FormatInt(value, 10)} }
+	set(legacyLimit, d.Capacity)
+	set(legacyRemaining, d.Remaining)
+	if !d.Allowed && d.RetryAfter == headgate.Never {
 		return
 	}
 	reset := WholeSeconds(d.ResetAfter)
@@ -179,12 +203,15 @@ func SetLegacyHeader(h http.Header, d *headgate.Decision, style Style) {
 	if style == LegacyEpoch {
 		reset += d.At.Add(time.Second - 1).Unix() // rounded up
 	}
-	for name, value := range map[string]int64{
-		"X-Ratelimit-Limit": d.Capacity, "X-Ratelimit-Remaining": d.Remaining, "X-Ratelimit-Reset": reset,
-	} {
-		h[name] = []string{strconv.FormatInt(value, 10)}
-	}
+	set(legacyReset, reset)
 }
+
+// The old fields, in the form of [http.CanonicalHeaderKey].
+const (
+	legacyLimit     = "X-Ratelimit-Limit"
+	legacyRemaining = "X-Ratelimit-Remaining"
+	legacyReset     = "X-Ratelimit-Reset"
+)
 
 // violated returns the names of the limits that refused a request, each once.
 func violated(d *headgate.Decision) []string {

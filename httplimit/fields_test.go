@@ -89,9 +89,24 @@ func TestFields(t *testing.T) {
 			`"b";q=3;w=3600`, `"b";r=0;t=5`, "5",
 		},
 		{
+			"of nothing",
+			headgate.Decision{LimitName: "off", RetryAfter: headgate.Never},
+			[]headgate.Limit{parse("0")},
+			`"off";q=0`, `"off";r=0`, "",
+		},
+		{
+			"unlimited beside another",
+			headgate.Decision{Allowed: true, Each: []headgate.Figures{
+				{Charge: 0, Allowed: true, LimitName: "all", Capacity: 9_007_199_254_740, Remaining: 9_007_199_254_739},
+				{Charge: 1, Allowed: true, LimitName: "b", Capacity: 3, Remaining: 2, ResetAfter: time.Hour},
+			}},
+			[]headgate.Limit{parse("unlimited"), parse("fixed-window 3/1h")},
+			`"b";q=3;w=3600`, `"b";r=2;t=3600`, "",
+		},
+		{
 			"a name that cannot stand in a field",
-			headgate.Decision{Allowed: true, LimitName: "a\"b\\\u00e9\n", Capacity: 1 << 62, Remaining: -1},
-			nil, `"a\"b\\??";q=999999999999999`, `"a\"b\\??";r=0;t=0`, "",
+			headgate.Decision{Allowed: true, LimitName: "a\"b\\\u00e9\n", Capacity: 1, Remaining: -1},
+			nil, `"a\"b\\??";q=1`, `"a\"b\\??";r=0;t=0`, "",
 		},
 	} {
 		h := http.Header{"Retry-After": {"of before"}}
@@ -121,7 +136,7 @@ func FuzzFields(f *testing.F) {
 		httplimit.SetHeader(h, &d)
 		for _, field := range []string{"RateLimit-Policy", "RateLimit"} {
 			list, err := httpsfv.UnmarshalList(h.Values(field))
-			if err != nil || len(list) != 1 {
+			if want := capacity < 9_007_199_254_740; err != nil || len(list) == 1 != want {
 				t.Errorf("%s: %q: %v", field, h.Values(field), err)
 			}
 		}
@@ -166,5 +181,28 @@ func TestLegacyFields(t *testing.T) {
 			h.Get("X-RateLimit-Remaining") != "2") {
 			t.Errorf("%d: %v", style, h)
 		}
+	}
+}
+
+// TestUnlimitedHasNoFields: its numbers mean nothing to a client.
+func TestUnlimitedHasNoFields(t *testing.T) {
+	t.Parallel()
+	unlimited := headgate.MustParse("unlimited")
+	p := unlimited.Params()
+	h := http.Header{"Ratelimit": {"of before"}, "X-Ratelimit-Reset": {"of before"}}
+	d := headgate.Decision{Allowed: true, LimitName: "all", Capacity: p.Capacity / p.Unit, Remaining: 9_007_199_254_739}
+	httplimit.SetHeader(h, &d, unlimited)
+	httplimit.SetLegacyHeader(h, &d, httplimit.LegacySeconds)
+	if len(h) != 0 {
+		t.Error(h)
+	}
+}
+
+func TestWhatNeverPassesHasNoReset(t *testing.T) {
+	t.Parallel()
+	h := http.Header{}
+	httplimit.SetLegacyHeader(h, &headgate.Decision{Capacity: 5, RetryAfter: headgate.Never}, httplimit.LegacyEpoch)
+	if h.Get("X-RateLimit-Limit") != "5" || h.Get("X-RateLimit-Reset") != "" {
+		t.Error(h)
 	}
 }

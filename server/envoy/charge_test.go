@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/headgate/headgate/server/envoy"
 )
 
 // hits gives a descriptor hits of its own; those below 0 are negative hits.
@@ -264,4 +266,54 @@ func TestPayLater(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheWaitOfARefusalThatWasCharged: requests of more than one hit are charged although they do not fit. What they
+// are told is when the next one can pass, as those that come after them are.
+func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []string{"token-bucket", "sliding-window", "fixed-window", "sliding-log"} {
+		r := start(t, envoy.Headers{Draft: true, Legacy: true}, "domain: d\nalgorithm: "+algorithm+
+			"\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
+		r.ask("d", 900, of("k", "x"))
+		charged, refused := r.ask("d", 200, of("k", "x")), r.ask("d", 1, of("k", "x"))
+		if algorithm == "sliding-log" { // which charges nothing that does not fit
+			refused = r.ask("d", 200, of("k", "x"))
+		}
+		for _, name := range []string{"retry-after", "ratelimit", "x-ratelimit-reset"} {
+			if got, want := header(charged, name), header(refused, name); got != want || got == "" {
+				t.Errorf("%s: %s is %q, then %q", algorithm, name, got, want)
+			}
+		}
+		got, want := charged.GetStatuses()[0].GetDurationUntilReset(), refused.GetStatuses()[0].GetDurationUntilReset()
+		if got.AsDuration() != want.AsDuration() || got.AsDuration() == 0 {
+			t.Errorf("%s: it can pass in %v, then in %v", algorithm, got.AsDuration(), want.AsDuration())
+		}
+	}
+}
+
+// TestALimitOfNothingHasNoReset: a client that waits for it would come back at once, for ever.
+func TestALimitOfNothingHasNoReset(t *testing.T) {
+	t.Parallel()
+	r := start(t, envoy.Headers{Draft: true, Legacy: true},
+		"domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 0}}\n")
+	answer := r.ask("d", 1, of("k", "x"))
+	for name, want := range map[string]string{
+		"ratelimit-policy": `"k";q=0`, "ratelimit": `"k";r=0`, "retry-after": "",
+		"x-ratelimit-limit": "0", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "",
+	} {
+		if got := header(answer, name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// header returns the value of a header that Envoy is asked to add.
+func header(answer *rls.RateLimitResponse, name string) string {
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		if h.GetKey() == name {
+			return h.GetValue()
+		}
+	}
+	return ""
 }

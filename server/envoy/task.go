@@ -264,6 +264,12 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 			return err
 		}
 		t.told, t.d, t.over = true, got.Decision, got.Over || !got.Decision.Allowed
+		if t.d.Allowed && t.over { // charged, but it did not fit: the wait is that of the next one
+			t.d.Allowed = false
+			if u, err := s.Used(ctx, t.key, t.rule.limit); err == nil { // else it is not known; the charge is made
+				t.d.RetryAfter = u.RetryAfter
+			}
+		}
 		return nil
 	case refund:
 		if _, err := s.Refund(ctx, t.charge()); err != nil {
