@@ -26,9 +26,15 @@ func ParseTarget(field, uri string) (Target, error) {
 	if err != nil || u.Opaque != "" {
 		return Target{}, headgate.Invalid(field, "%.100q is not the path of a request", uri)
 	}
-	if ambiguous(u) {
-		return Target{}, headgate.Invalid(field, "the path of %.100q is ambiguous: it has a segment . or .., a "+
-			"backslash, or an encoded slash", uri)
+	switch {
+	case strings.Contains(uri, "#"): // never legal here (RFC 9112, section 3.2), and the end of the path for some
+		return Target{}, headgate.Invalid(field, "%.100q has a fragment, which is no part of a request; # in a path "+
+			"is %%23", uri)
+	case strings.ContainsFunc(u.Path, isControl):
+		return Target{}, headgate.Invalid(field, "the path of %.100q has a control character", uri)
+	case ambiguous(u):
+		return Target{}, headgate.Invalid(field, "the path of %.100q is ambiguous: it has a segment . or .., also "+
+			"with parameters such as ..;x, a backslash, or an encoded slash", uri)
 	}
 	return Target{Path: cmp.Or(u.Path, "/"), Query: u.RawQuery, Host: u.Host}, nil
 }
@@ -39,9 +45,14 @@ func ambiguous(u *url.URL) bool {
 		return true
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
-		if segment == "." || segment == ".." {
+		// Servlet containers take the parameters off before they resolve what is left.
+		if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
 			return true
 		}
 	}
 	return false
 }
+
+// isControl reports whether a character is one of control, encoded in a path: some servers end the path there, others
+// take it off.
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
