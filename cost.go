@@ -4,12 +4,14 @@ import (
 	"math"
 	"math/big"
 	"math/bits"
+	"strconv"
 	"strings"
 )
 
 // Cost is an exact decimal amount: what a charge costs, what a limit allows.
-// It has at most nine digits after the point and is never rounded. The zero
-// Cost stands for "not said": one for a charge, the default for a limit's
+// It has at most nine digits after the point. Where a limit counts in coarser steps, mostly
+// thousandths, what is charged is rounded up and what is given back down, once and by less than
+// one step. The zero Cost stands for "not said": one for a charge, the default for a limit's
 // burst. A Cost is a value; compare with ==.
 type Cost struct {
 	coef int64 // the digits, positive once said
@@ -54,11 +56,90 @@ func (c Cost) normal() Cost {
 	return c
 }
 
-// ParseCost parses a positive decimal such as "3", "0.5" or "30.75": digits,
-// optionally a point and up to nine more. It accepts no sign, exponent, NaN
-// or infinity. Errors are ErrInvalid.
+// ParseCost parses a positive decimal such as "3", "0.5", "30.75" or "1.4e-05", as JSON has numbers. It
+// has to have at most nine digits after the point when it is written without an exponent. There may be no
+// sign before it, NaN or infinity. Errors are ErrInvalid.
 func ParseCost(s string) (Cost, error) {
-	return parseAmount("cost", s)
+	if !strings.ContainsAny(s, "eE") {
+		return parseAmount("cost", s)
+	}
+	r, err := decimal(s)
+	if err != nil {
+		return Cost{}, err
+	}
+	c, exact := roundUp(r)
+	switch {
+	case r.Sign() == 0:
+		return Cost{}, Invalid("cost", "is 0; it must be above 0")
+	case !exact && c.coef >= 0:
+		return Cost{}, Invalid("cost", "%.100q has more than %d digits after the point", s, maxExp)
+	case c.coef < 0:
+		return Cost{}, Invalid("cost", "%.100q is too large", s)
+	}
+	return c, nil
+}
+
+// ParseCostUp is for numbers that somebody else has computed, such as the usage that a service reports: of any
+// precision, of which what does not fit is rounded up. "0.30000000000000004" is 0.300000001. Zero, also as "0.0" or
+// "-0.0", is Units(0). Else it is as ParseCost.
+func ParseCostUp(s string) (Cost, error) {
+	r, err := decimal(strings.TrimPrefix(s, "-"))
+	switch {
+	case err == nil && r.Sign() == 0:
+		return nothing, nil
+	case strings.HasPrefix(s, "-"):
+		return Cost{}, Invalid("cost", "%.100q is negative; it must not be below 0", s)
+	case err != nil:
+		return Cost{}, err
+	}
+	c, _ := roundUp(r)
+	if c.coef < 0 {
+		return Cost{}, Invalid("cost", "%.100q is too large", s)
+	}
+	return c, nil
+}
+
+// The longest number that is read, and its greatest exponent: so it takes a bounded time.
+const (
+	maxDigits   = 400
+	maxExponent = 400
+)
+
+// decimal reads digits, perhaps with a point and an exponent.
+func decimal(s string) (*big.Rat, error) {
+	bad := Invalid("cost", "%.100q is not a decimal number such as 3 or 0.5", s)
+	mantissa := s
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		mantissa = s[:i]
+		if n, err := strconv.Atoi(s[i+1:]); err != nil || n < -maxExponent || n > maxExponent {
+			return nil, bad
+		}
+	}
+	whole, frac, point := strings.Cut(mantissa, ".")
+	if whole == "" || point && frac == "" || !digits(whole) || !digits(frac) || len(s) > maxDigits {
+		return nil, bad
+	}
+	r, ok := new(big.Rat).SetString(s)
+	if !ok {
+		return nil, bad
+	}
+	return r, nil
+}
+
+// roundUp returns the smallest cost that is not below a number, with as many digits as fit, and whether it is that
+// number. A number that is too large is Cost{coef: -1}.
+func roundUp(r *big.Rat) (c Cost, exact bool) {
+	for exp := maxExp; exp >= 0; exp-- {
+		scaled := new(big.Rat).Mul(r, big.NewRat(pow10[exp], 1))
+		q, rest := new(big.Int).QuoRem(scaled.Num(), scaled.Denom(), new(big.Int))
+		if rest.Sign() > 0 {
+			q.Add(q, big.NewInt(1))
+		}
+		if q.IsInt64() && q.Int64() <= maxCoef {
+			return Cost{coef: q.Int64(), exp: uint8(exp)}.normal(), rest.Sign() == 0
+		}
+	}
+	return Cost{coef: -1}, false
 }
 
 func parseAmount(field, s string) (Cost, error) {
@@ -131,8 +212,12 @@ func (c Cost) IsZero() bool { return c == Cost{} }
 // rat returns the exact value.
 func (c Cost) rat() *big.Rat { return big.NewRat(c.coef, pow10[c.exp]) }
 
-// credits returns how many credits of which unit make one a cost is.
-func (c Cost) credits(unit int64) (int64, error) {
+// errFine is why a cost is not a whole number of credits.
+var errFine = Invalid("cost", "is finer than the smallest step of the limit")
+
+// credits returns how many credits of which unit make one a cost is. Where that is no whole number it is rounded up,
+// and err is errFine.
+func (c Cost) credits(unit int64) (n int64, err error) {
 	if c.IsZero() {
 		return unit, nil
 	}
@@ -141,21 +226,38 @@ func (c Cost) credits(unit int64) (int64, error) {
 	}
 	den := uint64(pow10[c.exp])
 	hi, lo := bits.Mul64(uint64(c.coef), uint64(unit))
-	_, r := bits.Div64(hi%den, lo, den)
-	if r != 0 {
-		return 0, Invalid("cost", "%s is finer than %s, the smallest step of this limit", c, smallest(unit))
-	}
 	if hi >= den {
 		return 0, Invalid("cost", "%s is too large", c)
 	}
-	q, _ := bits.Div64(hi, lo, den)
+	q, r := bits.Div64(hi, lo, den)
+	if r > 0 {
+		q, err = q+1, errFine
+	}
 	if q > law53 {
 		return 0, Invalid("cost", "%s is too large", c)
 	}
-	return int64(q), nil
+	return int64(q), err
 }
 
-// actual is credits for what something has cost in the end, which may be nothing.
+// charged returns the credits that a charge takes: a cost that is finer than they are is rounded up.
+func (c Cost) charged(unit int64) (int64, error) {
+	n, err := c.credits(unit)
+	if err == errFine { //nolint:errorlint // it is never wrapped
+		err = nil
+	}
+	return n, err
+}
+
+// refunded returns the credits that are given back: rounded down, also to 0, and at most as many as a cell can hold.
+func (c Cost) refunded(unit int64) (int64, error) {
+	n, err := c.credits(unit)
+	if err == errFine { //nolint:errorlint // it is never wrapped
+		return n - 1, nil
+	}
+	return c.most(n, err, unit)
+}
+
+// actual is charged for what something has cost in the end, which may be nothing.
 func (c Cost) actual(unit int64) (int64, error) {
 	switch {
 	case c == nothing:
@@ -163,12 +265,17 @@ func (c Cost) actual(unit int64) (int64, error) {
 	case c.coef < 0:
 		return 0, Invalid("cost", "must not be below 0")
 	}
-	return c.credits(unit)
+	return c.charged(unit)
 }
 
-// saturated is credits for what is charged whatever the level: at most as many as a cell can hold.
+// saturated is charged for what is charged whatever the level: at most as many as a cell can hold.
 func (c Cost) saturated(unit int64) (int64, error) {
-	n, err := c.credits(unit)
+	n, err := c.charged(unit)
+	return c.most(n, err, unit)
+}
+
+// most turns the error of a cost that is more than a cell can hold into as many credits as it can.
+func (c Cost) most(n int64, err error, unit int64) (int64, error) {
 	if err != nil && c.Float64()*float64(unit) >= law53 {
 		return law53, nil
 	}

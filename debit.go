@@ -41,7 +41,7 @@ func (l *Limiter) debit(ctx context.Context, c Charge) (d Debited, err error) {
 	if !c.Keep.IsZero() {
 		return d, Invalid("keep", "has no meaning for what is charged whatever the level")
 	}
-	err = l.alone(ctx, c, func(ctx context.Context, r *request) error {
+	err = l.alone(ctx, c, Cost.saturated, func(ctx context.Context, r *request) error {
 		op, out := &r.ops[0], &r.outs[0]
 		op.Verb, op.Ceiling = law.Take, op.Params.Highest()
 		op.Count, op.Cost, op.Partial = op.Cost, 1, true // what passes the highest level is not lost
@@ -67,7 +67,7 @@ func (l *Limiter) debit(ctx context.Context, c Charge) (d Debited, err error) {
 // ErrUnsupported. An error that is ErrUnknownOutcome does not tell whether anything was given back.
 func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err error) {
 	returned = nothing
-	err = l.alone(ctx, c, func(ctx context.Context, r *request) error {
+	err = l.alone(ctx, c, Cost.refunded, func(ctx context.Context, r *request) error {
 		op, out := r.ops[0], &r.outs[0]
 		if op.Params.Kind == law.Log {
 			return fmt.Errorf("%w: %s gives back single charges only, by a reservation or an id", ErrUnsupported,
@@ -92,8 +92,11 @@ func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err erro
 	return returned, err
 }
 
-// alone does something with the op of a single charge, with its limit as it holds now.
-func (l *Limiter) alone(ctx context.Context, c Charge, do func(context.Context, *request) error) (err error) {
+// alone does something with the op of a single charge, with its limit as it holds now, unless the charge is of no
+// credits.
+func (l *Limiter) alone(ctx context.Context, c Charge, credits func(Cost, int64) (int64, error),
+	do func(context.Context, *request) error,
+) (err error) {
 	asked := []Charge{c}
 	ctx, b := l.whole(ctx, asked)
 	defer b.end(&err, store.ErrUnknownOutcome)
@@ -106,8 +109,11 @@ func (l *Limiter) alone(ctx context.Context, c Charge, do func(context.Context, 
 			return err
 		}
 		r := l.request(charges)
-		if err := l.compileWith(r.ops, law.Take, 1, charges, Cost.saturated); err != nil {
+		if err := l.compileWith(r.ops, law.Take, 1, charges, credits); err != nil {
 			return err
+		}
+		if r.ops[0].Cost == 0 { // less than one is given back
+			return nil
 		}
 		if err := valid(r.ops); err != nil {
 			return err

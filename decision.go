@@ -48,7 +48,7 @@ type Decision struct {
 	LimitName  string        // name of the limit that the figures are about
 	Key        string        // of the charge
 	Capacity   int64         // whole units of cost that can pass at once, rounded down
-	Remaining  int64         // whole units of cost that could pass now, rounded down
+	Remaining  int64         // whole units of cost that could pass now, rounded down: after an admission, what is left
 	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
 	ResetAfter time.Duration // until the key is unused again
 	// the time of the decision by the store's clock, to the microsecond; after a small step
@@ -73,7 +73,7 @@ type Figures struct {
 	LimitName  string
 	Key        string
 	Capacity   int64
-	Remaining  int64 // a request that was refused has taken nothing of it
+	Remaining  int64 // a check and a request that was refused have taken nothing of it
 	RetryAfter time.Duration
 	ResetAfter time.Duration
 	Applied    string // as that of the Decision
@@ -148,10 +148,8 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 		}
 		f := figures{op, out, out.Granted == op.Count}
 		b := f.brief(f.fits)
-		for k := 0; k <= i && !allowed; k++ { // what was granted for as long as all was
-			if ops[k].Cell == op.Cell && looked(&outs[k]) {
-				b.Used -= outs[k].Granted * ops[k].Cost
-			}
+		if !allowed || op.Verb == law.Check {
+			b.Used -= untaken(ops, outs, i)
 		}
 		var d Decision
 		d.derive(&op.Params, op.Params.Capacity/op.Params.Unit, &b)
@@ -161,6 +159,17 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 		})
 	}
 	return list
+}
+
+// untaken returns the credits in the level of an outcome which the request would have taken up to its op i, of a
+// check or a refusal.
+func untaken(ops []law.Op, outs []law.Outcome, i int) (credits int64) {
+	for k := range i + 1 {
+		if ops[k].Cell == ops[i].Cell && looked(&outs[k]) {
+			credits += outs[k].Granted * ops[k].Cost
+		}
+	}
+	return credits
 }
 
 // decide derives the decision about a request from its ops and their
@@ -182,6 +191,9 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 		allowed = allowed && f.fits
 	}
 	b := about.brief(allowed)
+	if !allowed || about.op.Verb == law.Check {
+		b.Used -= untaken(ops, outs, which)
+	}
 	d := Decision{
 		Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
 		EntryNumber: about.out.EntryNumber,

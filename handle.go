@@ -19,7 +19,7 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	credits := r.params.Unit
 	if !cost.IsZero() {
 		var err error
-		if credits, err = cost.credits(r.params.Unit); err != nil {
+		if credits, err = cost.charged(r.params.Unit); err != nil {
 			return false
 		}
 	}
@@ -71,7 +71,7 @@ func (h *Handle) quick(d *Decision, cost Cost) bool {
 	credits := r.params.Unit
 	if !cost.IsZero() {
 		var err error
-		if credits, err = cost.credits(r.params.Unit); err != nil {
+		if credits, err = cost.charged(r.params.Unit); err != nil {
 			return false
 		}
 	}

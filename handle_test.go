@@ -60,8 +60,8 @@ func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
 	for name, ask := range map[string]func() error{
 		"a NUL in the key": func() error { _, err := l.Allow(context.Background(), limit, "a\x00b"); return err },
 		"a NUL, by handle": func() error { _, err := l.Key(limit, "a\x00b").Allow(context.Background()); return err },
-		"a cost too fine": func() error {
-			_, err := l.Key(limit, "k").Take(context.Background(), headgate.MustCost("0.0000001"))
+		"a cost of nothing": func() error {
+			_, err := l.Key(limit, "k").Take(context.Background(), headgate.Units(0))
 			return err
 		},
 		"no limit": func() error { _, err := l.Key(headgate.Limit{}, "k").Allow(context.Background()); return err },

@@ -119,7 +119,7 @@ func TestHeadroomOfEveryVerb(t *testing.T) {
 	if d, err := l.Take(ctx, other, five("once")); err != nil || d.Allowed || d.LimitName != limit.Name() {
 		t.Errorf("several: %+v, %v", d, err)
 	}
-	if d, err := l.Check(ctx, other); err != nil || d.Remaining != 99 {
+	if d, err := l.Check(ctx, other); err != nil || d.Remaining != 100 {
 		t.Errorf("the other: %+v, %v", d, err)
 	}
 	places := headgate.MustParse("concurrency 3 ttl 1m")

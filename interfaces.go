@@ -13,7 +13,7 @@ import (
 type Taker interface {
 	// Take takes all of the charges, or none: see [Limiter.Take].
 	Take(ctx context.Context, charges ...Charge) (Decision, error)
-	// Check returns the decision that Take would return now: see [Limiter.Check].
+	// Check tells whether Take would admit the charges now: see [Limiter.Check].
 	Check(ctx context.Context, charges ...Charge) (Decision, error)
 }
 

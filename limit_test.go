@@ -121,7 +121,8 @@ func TestTextsOfLimitsAndCosts(t *testing.T) {
 		{"0", headgate.Units(0), true},
 		{"2.50", headgate.MustCost("2.5"), true},
 		{"-1", headgate.Units(7), false},
-		{"1e3", headgate.Units(7), false},
+		{"1e3", headgate.Units(1000), true},
+		{"1e", headgate.Units(7), false},
 	} {
 		c := headgate.Units(7)
 		if err := c.UnmarshalText([]byte(tt.text)); c != tt.want || (err == nil) != tt.ok || !tt.ok &&

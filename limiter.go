@@ -132,7 +132,8 @@ func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err erro
 	return l.ask(ctx, law.Take, []Charge{c})
 }
 
-// Check returns the decision that Take would return now, and takes nothing.
+// Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
+// as if nobody had asked.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
 	if l.observer != nil {
 		return l.observed(ctx, VerbCheck, charges, func() (Decision, error) { return l.ask(ctx, law.Check, charges) })

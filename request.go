@@ -92,7 +92,7 @@ func takeable(charges []Charge) error {
 
 // compile turns the charges of one request into ops.
 func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []Charge) error {
-	if err := l.compileWith(ops, verb, group, charges, Cost.credits); err != nil {
+	if err := l.compileWith(ops, verb, group, charges, Cost.charged); err != nil {
 		return err
 	}
 	return valid(ops)

@@ -149,7 +149,7 @@ func TestSettle(t *testing.T) {
 			if !d.Allowed {
 				return -1
 			}
-			return d.Remaining + 1
+			return d.Remaining
 		}
 		less, more, none := reserve("3"), reserve("1"), reserve("1")
 		for _, step := range []struct {

@@ -54,9 +54,9 @@ func TestWithin(t *testing.T) {
 			t.Errorf("%s, %s from %s to %s: %d, %v, want %d", c.notation, c.cost, c.first, c.last, got, err, c.want)
 		}
 	}
-	if _, err := headgate.MustParse("fixed-window 5/1m").Within(time.Now(), time.Now(),
-		headgate.MustCost("0.0001")); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("too fine a cost: %v", err)
+	if n, err := headgate.MustParse("fixed-window 5/1m").Within(time.Now(), time.Now(), headgate.MustCost("0.0001")); err != nil ||
+		n != 5000 { // each is charged as 0.001
+		t.Errorf("a fine cost: %d, %v", n, err)
 	}
 	if _, err := (headgate.Limit{}).Within(time.Now(), time.Now(), headgate.Cost{}); !errors.Is(
 		err, headgate.ErrInvalid) {

@@ -145,7 +145,7 @@ func (c *Client) Take(ctx context.Context, charges ...headgate.Charge) (headgate
 	return c.ask(ctx, false, charges)
 }
 
-// Check returns the decision that Take would return now, and takes nothing.
+// Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now.
 func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
 	return c.ask(ctx, true, charges)
 }

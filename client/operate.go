@@ -107,11 +107,8 @@ func status(w *api.Status) (s headgate.Status, err error) {
 
 // cost reads a cost off the wire; absent it is zero.
 func cost(n json.Number) (headgate.Cost, error) {
-	switch n {
-	case "":
+	if n == "" {
 		return headgate.Cost{}, nil
-	case "0":
-		return headgate.Units(0), nil
 	}
-	return headgate.ParseCost(n.String())
+	return headgate.ParseCostUp(n.String())
 }

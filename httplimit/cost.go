@@ -14,12 +14,18 @@ import (
 type CostFunc func(*http.Request) (headgate.Cost, error)
 
 // CostByHeader takes the cost from a header, such as "3" or "0.5". A request without it costs 1. It is an
-// error of the client's if it is no positive decimal, or is there several times.
+// error of the client's if it is no positive decimal, or is there several times. More digits than fit are rounded up.
 func CostByHeader(name string) CostFunc {
-	return func(r *http.Request) (headgate.Cost, error) { return headerCost(name, r.Header) }
+	return func(r *http.Request) (headgate.Cost, error) {
+		cost, err := headerCost(name, r.Header)
+		if cost == headgate.Units(0) { // it would not be charged
+			err = headgate.Invalid("header "+name, "is 0; it must be above 0")
+		}
+		return cost, err
+	}
 }
 
-// headerCost returns the cost that a header says; the zero Cost if it is not there.
+// headerCost returns the cost that a header says, rounded up, or Units(0); the zero Cost if it is not there.
 func headerCost(name string, h http.Header) (headgate.Cost, error) {
 	values := h.Values(name)
 	if len(values) == 0 {
@@ -29,7 +35,7 @@ func headerCost(name string, h http.Header) (headgate.Cost, error) {
 	if err != nil {
 		return headgate.Cost{}, err
 	}
-	cost, err := headgate.ParseCost(text)
+	cost, err := headgate.ParseCostUp(text)
 	if err != nil {
 		return headgate.Cost{}, headgate.Invalid("header "+name, "%v", err)
 	}

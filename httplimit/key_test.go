@@ -155,8 +155,10 @@ func TestCosts(t *testing.T) {
 		{header, request{lines: "Cost: -1"}, "400"},
 		{header, request{lines: "Cost: 0"}, "400"},
 		{header, request{lines: "Cost: NaN"}, "400"},
-		{header, request{lines: "Cost: 0.0000001"}, "400"}, // finer than the limit counts
-		{header, request{lines: "Cost: 1e3"}, "400"},
+		{header, request{lines: "Cost: 0.0"}, "400"},
+		{header, request{lines: "Cost: -0"}, "400"},
+		{header, request{lines: "Cost: 0.0000000001"}, "0.000000001"},
+		{header, request{lines: "Cost: 2.5e1"}, "25"},
 		{header, request{lines: "Cost:"}, "400"},
 		{header, request{lines: "Cost: 1\nCost: 2"}, "400"},
 		{header, request{lines: "Cost: " + strings.Repeat("9", 100_000)}, "400"},

@@ -21,9 +21,6 @@ type SettleFunc func(*Response) (headgate.Cost, error)
 // SettleByHeader takes the cost from a header of the answer. Without it the charge stays as it is.
 func SettleByHeader(name string) SettleFunc {
 	return func(r *Response) (headgate.Cost, error) {
-		if h := r.Header.Values(name); len(h) == 1 && h[0] == "0" {
-			return headgate.Units(0), nil
-		}
 		return headerCost(name, r.Header)
 	}
 }

@@ -6,7 +6,7 @@
     with client.limited("api", "alice", wait=5):
         ...                              # raises Refused if it does not pass within 5 s
 
-A Client is safe for use by many threads. Costs are int, Decimal or str, never float. Nothing is sent twice: after
+A Client is safe for use by many threads. Costs are int, float, Decimal or str, and rounded up where a limit counts in coarser steps. Nothing is sent twice: after
 UnknownOutcomeError only a request with an id can be repeated without being charged twice.
 """
 import contextlib
@@ -20,7 +20,7 @@ import time
 import types
 import urllib.parse
 from typing import Any, Dict, List, Optional, Union
-Cost = Union[int, str, decimal.Decimal]
+Cost = Union[int, float, str, decimal.Decimal]
 IDLE = 25.0  # seconds that an unused connection is kept
 class Error(Exception):
     """What goes wrong. problem is the answer of the server, as RFC 9457 has it, or empty."""
@@ -74,8 +74,8 @@ def _failure(status: int, problem: Any) -> Error:
     return (kind or (UnknownOutcomeError if status >= 500 else Error))(problem.get("detail") or problem["title"], problem)
 
 def _charge(limit: str, key: Optional[str], cost: Optional[Cost], keep: Optional[str]) -> Dict[str, Any]:
-    if isinstance(cost, (float, bool)):
-        raise InvalidError(f"cost: {cost!r} is not exact; use int, Decimal or str")
+    if isinstance(cost, bool) or isinstance(cost, float) and cost - cost != 0:
+        raise InvalidError(f"cost: {cost!r} is no number")
     return {"limit": limit, "key": key, "cost": None if cost is None else str(cost), "keep": keep}
 Which = Union[str, List[Charge]]  # a limit, or charges in its place
 def request(limit: Which, key: Optional[str] = None, cost: Optional[Cost] = None, keep: Optional[str] = None,

@@ -88,8 +88,10 @@ class Test(unittest.TestCase):
                 self.assertIs(type(raised.exception), CLASSES[vector["error"]])
                 client.close()
 
-    def test_costs_are_never_floats(self):
-        for cost in (1.5, float("nan"), True):
+    def test_costs_are_numbers(self):
+        for cost, remaining in ((1.5, 8), (0.1 + 0.2, 8), (1.4e-05, 8), (decimal.Decimal("1E+0"), 7)):
+            self.assertEqual(self.client.take("fixed-window 10/1h", "numbers", cost).remaining, remaining)
+        for cost in (float("nan"), float("inf"), True):
             with self.assertRaises(headgate.InvalidError):
                 self.client.take("fixed-window 10/1h", "k", cost)
         limit = "fixed-window 4503599627370/1h"

@@ -104,7 +104,7 @@ function parse(path: string, text: string): any {
 }
 
 function charge(c: Charge): Charge {
-  if (typeof c.cost === "number" && !Number.isSafeInteger(c.cost)) {
+  if (typeof c.cost === "number" && (!Number.isFinite(c.cost) || Number.isInteger(c.cost) && !Number.isSafeInteger(c.cost))) {
     throw new InvalidError(`cost: ${c.cost} is not exact; use text`);
   }
   return { ...c, cost: c.cost === undefined ? undefined : String(c.cost) };

@@ -83,7 +83,7 @@ test("answers", async () => {
 
 test("costs are exact", async () => {
   await stage("new");
-  for (const cost of [1.5, NaN, 2 ** 53]) {
+  for (const cost of [Infinity, NaN, 2 ** 53]) {
     assert.throws(() => client.take({ limit: "fixed-window 10/1h", key: "k", cost }), headgate.InvalidError);
   }
   const limit = "fixed-window 4503599627370/1h";

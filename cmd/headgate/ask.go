@@ -85,7 +85,7 @@ func newTakeCommand() *cobra.Command {
 }
 
 func newCheckCommand() *cobra.Command {
-	return newDecisionCommand("check", "Ask what take would answer, without taking", true)
+	return newDecisionCommand("check", "Ask whether take would admit a cost, and what could pass, without taking", true)
 }
 
 func newDecisionCommand(verb, short string, check bool) *cobra.Command {

@@ -16,21 +16,35 @@ const (
 
 var (
 	errCost     = errors.New("the cost is not a decimal number such as 3 or 0.5")
-	errCostFine = errors.New("the cost has more than six digits after the point")
 	errCostHigh = errors.New("the cost is too large")
 )
 
-// parseCost reads a cost in millionths. "-" is 0, as logs write a size that is none.
+// parseCost reads a cost in millionths, rounded up. "-" is 0, as logs write a size that is none.
 func parseCost(text []byte) (int64, error) {
 	if len(text) == 1 && text[0] == '-' {
 		return 0, nil
 	}
-	whole, frac, point := strings.Cut(string(text), ".")
-	if whole == "" || point && frac == "" {
+	n, err := plainCost(string(text))
+	if err != errCost { //nolint:errorlint // it is never wrapped
+		return n, err
+	}
+	c, err := headgate.ParseCostUp(string(text)) // which takes longer
+	if err != nil {
 		return 0, errCost
 	}
-	if frac = strings.TrimRight(frac, "0"); len(frac) > 6 {
-		return 0, errCostFine
+	whole, frac, _ := strings.Cut(c.String(), ".")
+	frac += "000000000"[len(frac):]
+	if n, err = plainCost(whole + "." + frac[:6]); err == nil && frac[6:] > "000" {
+		n++
+	}
+	return n, err
+}
+
+// plainCost reads digits, of which at most six are after a point.
+func plainCost(text string) (int64, error) {
+	whole, frac, point := strings.Cut(text, ".")
+	if frac = strings.TrimRight(frac, "0"); whole == "" || point && len(text) == len(whole)+1 || len(frac) > 6 {
+		return 0, errCost
 	}
 	var n int64
 	for _, c := range whole + frac + "000000"[len(frac):] {

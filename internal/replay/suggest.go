@@ -224,8 +224,6 @@ func (s *scale) search(ctx context.Context, families []*family, g *Suggestion) e
 		for _, f := range families {
 			switch c := f.try; {
 			case c == nil:
-			case c.err != nil:
-				f.low = f.high + 1 // none
 			case g.enough(c.denied, c.keys):
 				f.high = (f.low + f.high) / 2
 			default:
@@ -349,9 +347,7 @@ func (s *scale) curves(ctx context.Context, g *Suggestion, families []*family) e
 		return err
 	}
 	for _, p := range places {
-		if p.c.err == nil {
-			*p.points = append(*p.points, Point{p.c.limit.String(), p.c.denied, p.c.keys, p.chosen})
-		}
+		*p.points = append(*p.points, Point{p.c.limit.String(), p.c.denied, p.c.keys, p.chosen})
 	}
 	return nil
 }

@@ -2,8 +2,8 @@ package replay
 
 import (
 	"context"
-	"errors"
 	"math"
+	"math/bits"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
@@ -27,7 +27,6 @@ type candidate struct {
 	p      law.Params
 	denied int64
 	keys   int // that are refused at least once
-	err    error
 
 	op        law.Op
 	level, at int64
@@ -58,7 +57,7 @@ func newScale(ctx context.Context, in *input) (*scale, error) {
 // weigh counts what limits refuse.
 func (s *scale) weigh(ctx context.Context, list []*candidate) error {
 	for _, c := range list {
-		c.denied, c.keys, c.err = 0, 0, nil
+		c.denied, c.keys = 0, 0
 	}
 	last := int64(-1)
 	active := make([]*candidate, 0, len(list))
@@ -68,7 +67,7 @@ func (s *scale) weigh(ctx context.Context, list []*candidate) error {
 			last = int64(r.key)
 			active = active[:0]
 			for _, c := range list {
-				if c.err == nil && c.mayRefuse(s, r.key) {
+				if c.mayRefuse(s, r.key) {
 					c.begin()
 					active = append(active, c)
 				}
@@ -129,8 +128,6 @@ func (c *candidate) mayRefuse(s *scale, key uint32) bool {
 // step is the period of a token bucket's rate, in microseconds.
 func (c *candidate) step() float64 { return float64(c.family.period.Microseconds()) }
 
-var errFine = errors.New("a cost is finer than the limit counts")
-
 // take decides a request.
 func (c *candidate) take(r *request) {
 	asked := r.weight()
@@ -139,11 +136,11 @@ func (c *candidate) take(r *request) {
 	}
 	cost := asked / million * c.p.Unit
 	if rest := asked % million; rest != 0 {
-		if c.p.Unit > math.MaxInt64/million || rest*c.p.Unit%million != 0 {
-			c.err = errFine
-			return
+		hi, lo := bits.Mul64(uint64(rest), uint64(c.p.Unit))
+		part, finer := bits.Div64(hi, lo, million)
+		if cost += int64(part); finer > 0 { // a cost that is finer than the limit counts is rounded up
+			cost++
 		}
-		cost += rest * c.p.Unit / million
 	}
 	var granted bool
 	switch {

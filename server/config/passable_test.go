@@ -47,7 +47,7 @@ func TestWhatCanNeverPassIsNamed(t *testing.T) {
 		{"limit: log, keep: 9.5", []string{"the cost and what is kept free are more than sliding-log 10/1h"}},
 		{"limit: log, keep: 9", nil},
 		{"limit: log, keep: 10", []string{"each request is an error: keep: 10 leaves nothing to take"}},
-		{"limit: log, cost: 0.0001", []string{"each request is an error: cost: 0.0001 is finer than 0.001"}},
+		{"limit: log, cost: 0.0001", nil}, // it is charged as 0.001
 		{`limit: log, cost: "header:X-N", cost_missing: 11`, []string{"no request can ever pass"}},
 		{`limit: log, cost: "header:X-N"`, nil},
 		{"limit: log, cost: size", nil},

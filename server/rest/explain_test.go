@@ -15,7 +15,7 @@ func TestExplain(t *testing.T) {
 		code, out, _ := ask(h, "POST", "/v1/explain", body)
 		d, _ := out["decision"].(map[string]any)
 		if code != 200 || out["allowed"] != true || out["rule"] != "login" || out["at"] != "c.yaml:5:5" ||
-			d["capacity"] != 5.0 || d["remaining"] != 4.0 {
+			d["capacity"] != 5.0 || d["remaining"] != 5.0 {
 			t.Errorf("status %d: %v", code, out)
 		}
 	}

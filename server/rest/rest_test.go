@@ -81,7 +81,7 @@ func TestADecisionIsAlwaysStatus200(t *testing.T) {
 		}
 	}
 	if code, out, _ := ask(h, "POST", "/v1/check", `{"limit":"token-bucket 5/1h","key":"c"}`); code != 200 ||
-		out["remaining"] != 4.0 {
+		out["remaining"] != 5.0 {
 		t.Errorf("the refused request charged c: %d %v", code, out)
 	}
 }

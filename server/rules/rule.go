@@ -181,7 +181,11 @@ func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err err
 	if c.size && isZero(text) {
 		return cost, false, nil
 	}
-	if cost, err = headgate.ParseCost(text); err != nil {
+	cost, err = headgate.ParseCostUp(text)
+	if cost == headgate.Units(0) {
+		err = headgate.Invalid("cost", "is 0; it must be above 0")
+	}
+	if err != nil {
 		return cost, false, headgate.Invalid(c.costFrom.String(), "%v; rule %s makes a cost of it", err, r.name)
 	}
 	return cost, true, nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -115,15 +114,10 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 
 // actual is what something has cost in the end: 0 is nothing.
 func actual(n json.Number) (headgate.Cost, error) {
-	switch {
-	case strings.HasPrefix(n.String(), "-"):
-		return headgate.Cost{}, headgate.Invalid("cost", "%.100q is negative; it must be 0 or above", n)
-	case n == "":
+	if n == "" {
 		return headgate.Cost{}, headgate.Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
-	case n[0] == '0' && strings.Trim(n.String(), "0.") == "":
-		return headgate.Units(0), nil
 	}
-	return headgate.ParseCost(n.String())
+	return headgate.ParseCostUp(n.String())
 }
 
 // uncosted refuses a cost: what is cancelled costs nothing.

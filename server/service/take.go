@@ -153,7 +153,11 @@ func costOf(n json.Number) (headgate.Cost, error) {
 	if n == "" {
 		return headgate.Cost{}, nil
 	}
-	return headgate.ParseCost(n.String())
+	c, err := headgate.ParseCostUp(n.String())
+	if err == nil && c == headgate.Units(0) {
+		err = headgate.Invalid("cost", "is 0; it must be above 0")
+	}
+	return c, err
 }
 
 func (s *Service) charge(ctx context.Context, list []headgate.Charge, c *api.Charge, cost meaning) (

@@ -71,6 +71,9 @@ var (
 	Fingerprint = current().fingerprint()
 )
 
+// Numbered names a procedure of this binary that nobody else calls.
+func Numbered(name string) string { return fmt.Sprintf("%s_%d", name, revision) }
+
 // Newer returns a store as a binary of a later revision has it: headgate_take has one more
 // column.
 func Newer(s *Store) *Store {

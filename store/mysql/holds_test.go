@@ -132,9 +132,13 @@ func TestSQLKnowsOverridesAndPlans(t *testing.T) {
 			t.Errorf("headgate_limit_of('%s', '%s'): %+v, %v; want %+v", tt.limit, tt.key, got, err, tt.want)
 		}
 		for _, procedure := range []string{"headgate_check", "headgate_take"} {
+			remaining := tt.remaining
+			if procedure == "headgate_check" { // before it is taken
+				remaining++
+			}
 			d, err := call(t, db, procedure, tt.limit, tt.key, "1")
-			if err != nil || d.allowed != 1 || d.remaining != tt.remaining || d.limit != tt.limit {
-				t.Errorf("%s('%s', '%s', 1): %+v, %v; want %d left", procedure, tt.limit, tt.key, d, err, tt.remaining)
+			if err != nil || d.allowed != 1 || d.remaining != remaining || d.limit != tt.limit {
+				t.Errorf("%s('%s', '%s', 1): %+v, %v; want %d left", procedure, tt.limit, tt.key, d, err, remaining)
 			}
 		}
 	}

@@ -231,7 +231,7 @@ func TestALoneChargeIsCommittedWhateverTheSession(t *testing.T) {
 		if d, err := headgateOf(option).Take(t.Context(), charge); err != nil || !d.Allowed {
 			t.Errorf("%s: %+v, %v", option, d, err)
 		}
-		if d, err := headgateOf("autocommit=1").Check(t.Context(), charge); err != nil || d.Remaining != int64(9-1-i-1) {
+		if d, err := headgateOf("autocommit=1").Check(t.Context(), charge); err != nil || d.Remaining != int64(9-1-i) {
 			t.Errorf("%s, then: %+v, %v", option, d, err)
 		}
 	}

@@ -91,6 +91,10 @@ func TestTakeByCall(t *testing.T) {
 	var free time.Time // when the first of them counts no more
 	for i, want := range []taken{{allowed: 1, remaining: 1}, {allowed: 1}, {allowed: 0}} {
 		for _, procedure := range []string{"headgate_check", "headgate_take"} {
+			want := want
+			if procedure == "headgate_check" { // before it is taken
+				want.remaining += want.allowed
+			}
 			got, err := call(t, db, procedure, "login", "alice", "1")
 			if err != nil {
 				t.Fatal(err)
@@ -152,7 +156,6 @@ func TestBadCallsAreRefusedAndChargeNothing(t *testing.T) {
 		{"CALL headgate_take('token-bucket 1/s', 'k', 0)", "cost: is 0"},
 		{"CALL headgate_take('token-bucket 1/s', 'k', -1)", "cost: is -1"},
 		{"CALL headgate_take('token-bucket 1/s', 'k', 1e18)", "cost: is too large"},
-		{"CALL headgate_take('token-bucket 1/s', 'k', 0.0000001)", "cost: is finer than"},
 		{"CALL headgate_take('token-bucket 1/s', 'k', 'abc')", "Incorrect decimal value"},
 		{"CALL headgate_take('fixed-window 1/day Mars/Olympus', 'k', 1)", `zone: "Mars/Olympus" is not a known`},
 		{"CALL headgate_block('token-bucket 1/s', 'k', -1, '')", "seconds: must be"},

@@ -174,8 +174,9 @@ func TestProceduresAreRepaired(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	want := proceduresOf(t, url)
+	procedure := mysql.Numbered("headgate_print")
 	for name, spoil := range map[string][]string{
-		"replaced": {"DROP PROCEDURE headgate_print_1", "CREATE PROCEDURE headgate_print_1() SELECT 1"},
+		"replaced": {"DROP PROCEDURE " + procedure, "CREATE PROCEDURE " + procedure + "() SELECT 1"},
 		"dropped":  {"DROP PROCEDURE headgate_release"},
 	} {
 		for _, statement := range spoil {

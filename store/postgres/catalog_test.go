@@ -257,7 +257,7 @@ func TestTruncateIsAVersion(t *testing.T) {
 			t.Errorf("%s: %v; want an error with %q", tt.sql, err, tt.problem)
 		}
 		if tt.sql == "truncate headgate.catalog" {
-			if got := held(t, conn, "api", "bob"); got != "gcra 1/s burst 1; ; 0" {
+			if got := held(t, conn, "api", "bob"); got != "gcra 1/s burst 1; ; 1" {
 				t.Errorf("when the overrides are gone: %s", got)
 			}
 		}

@@ -36,7 +36,7 @@ func TestExtendFromSQL(t *testing.T) {
 		{one + `extend('i', 'user', 'a', 6)`, "t 0 6 f user"},
 		{`select allowed, replayed from headgate.take_once('i', 'user', 'a', 2)`, "t t"},
 		{`select headgate.settle('i', 'user', 'a', 1.5)`, "4.5"},
-		{`select remaining from headgate.check('user', 'a')`, "3"},
+		{`select remaining from headgate.check('user', 'a')`, "4"},
 		{one + `extend('i', 'user', 'a', 7)`, `22023 id: "i": it is settled already`},
 		{`select headgate.settle('i', 'user', 'a', 1.5)`, "0"},
 		{`select allowed from headgate.take_once('c', 'fixed-window 12/30d', 'a', 2)`, "t"},

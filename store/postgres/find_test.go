@@ -382,10 +382,10 @@ func TestWritersOfOverridesDoNotMissEachOther(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if got := held(t, conn, "api", "new"); got != bucketOf(3)+" burst 3; override; 2" {
+	if got := held(t, conn, "api", "new"); got != bucketOf(3)+" burst 3; override; 3" {
 		t.Errorf("of the new one: %s", got)
 	}
-	if got := held(t, conn, "api", "old"); got != bucketOf(1)+" burst 1; ; 0" {
+	if got := held(t, conn, "api", "old"); got != bucketOf(1)+" burst 1; ; 1" {
 		t.Errorf("of the old one: %s", got)
 	}
 }

@@ -32,7 +32,7 @@ import (
 const (
 	state    = 2 // what the rows of the tables mean
 	layout   = 1
-	revision = 2 // of the texts of the functions
+	revision = 3 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be

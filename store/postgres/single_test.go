@@ -179,7 +179,7 @@ func TestNotationsAreKept(t *testing.T) {
 	for want := 4; want >= 2; want-- {
 		run(`select remaining::text from headgate.take('token-bucket 5/1h', 'k')`, fmt.Sprint(want))
 	}
-	run(`select remaining::text from headgate.check('token-bucket 6/1h', 'k')`, "5")
+	run(`select remaining::text from headgate.check('token-bucket 6/1h', 'k')`, "6")
 	run(`select allowed::text from headgate.take('token-bucket 0/1h', 'k')`, "22023")
 	run(count, "token-bucket 5/1h is token-bucket 5/1h burst 5")
 	run(`insert into headgate.notations values ('fixed-window 1/1d', ('other', '{1,2}', null, null)) returning (compiled).canonical`,

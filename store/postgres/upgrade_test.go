@@ -228,7 +228,7 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 		}
 	}
 	d, err := headgate.New(later, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
-	if err != nil || d.Remaining != 7 {
+	if err != nil || d.Remaining != 8 {
 		t.Errorf("%+v, %v; want one charge", d, err)
 	}
 }

@@ -69,13 +69,10 @@ func (t *tracker) figures(e *entry, before, after num) {
 	if t.lowOff {
 		low = num{}
 	}
-	if e.sure() || e.Verb == history.Check && e.outcome() == history.Admitted {
+	if e.sure() {
 		low = low.plus(e.cost)
 	}
 	high := after.plus(t.pending)
-	if e.Verb == history.Check && e.outcome() == history.Admitted {
-		high = high.plus(e.cost)
-	}
 	least, largest := c.family.units(most.minus(high)), c.family.units(most.minus(low))
 	if t.blocked(e) && f.Remaining == 0 {
 		least = 0

@@ -151,14 +151,12 @@ begin
                 call headgate_meant_N(name, `key`, if(i = 0, @hg_clk, @hg_now), notation, applied, since, lapse, law, anchor, unit, capacity, step,
                     drain, block, history, calendar, zone);
             end if;
-            set credits = cost * unit;
+            set credits = ceiling(cost * unit);
             if verb in (1, 2, 9) then
                 if law = 3 then
                     call headgate_algorithm_N(notation, word);
                 end if;
-                if credits <> floor(credits) then
-                    call headgate_fail_N(concat('cost: is finer than the smallest step of this limit, 1/', unit));
-                elseif credits > 9007199254740991 then
+                if credits > 9007199254740991 then
                     call headgate_fail_N('cost: is too large');
                 elseif law = 3 and word = 'concurrency' then
                     call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
@@ -261,14 +259,15 @@ begin
 end
 //
 
--- headgate_check answers what headgate_take would, and takes nothing.
+-- headgate_check tells whether headgate_take would admit the cost, and what could pass now, and takes nothing.
 drop procedure if exists headgate_check
 //
 create procedure headgate_check(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
-modifies sql data sql security definer comment 'Answers as headgate_take, and takes nothing.'
+modifies sql data sql security definer comment 'Tells whether headgate_take would admit the cost, and what could pass now.'
 begin
     call headgate_enter_N();
     call headgate_op_N(2, rule, `key`, cost, 0, '');
+    set @hg_x = @hg_x - if(@hg_g > 0, cast(ceiling(cost * @hg_c) as signed), 0);
     call headgate_answer_N();
 end
 //

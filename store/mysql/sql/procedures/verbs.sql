@@ -190,13 +190,11 @@ begin
             drain, block, history, calendar, zone);
     end if;
     call headgate_algorithm_N(notation, word);
-    set exact = cost * unit;
+    set exact = ceiling(cost * unit);
     if held and word <> 'concurrency' then
         call headgate_fail_N(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
     elseif verb in (1, 10) and not held and word = 'concurrency' then
         call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
-    elseif exact <> floor(exact) then
-        call headgate_fail_N(concat(field, ': is finer than the smallest step of this limit, 1/', unit));
     elseif exact > 9007199254740991 then
         call headgate_fail_N(concat(field, ': is too large'));
     end if;

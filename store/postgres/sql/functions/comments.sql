@@ -96,7 +96,7 @@ comment on view headgate.blocked_per_hour is 'Refused attempts for each limit an
 comment on view headgate.levels is 'What each key uses of each limit now, and who is blocked.';
 
 comment on function headgate.take(text, text, numeric) is 'Takes cost from a limit, by its name or in one line, for a key.';
-comment on function headgate.check(text, text, numeric) is 'Answers as headgate.take, and takes nothing.';
+comment on function headgate.check(text, text, numeric) is 'Tells whether headgate.take would admit the cost, and what could pass now.';
 comment on function headgate.take_once(text, text, text, numeric, interval) is 'headgate.take, charged once however often it is called with the id.';
 comment on function headgate.extend(text, text, text, numeric, interval) is 'Charges more under an id, so that it is total in all, or nothing. charged is what is charged then.';
 comment on function headgate.settle(text, text, text, numeric) is 'Sets the cost of the charge under an id. Returns what was given back; below 0: charged in addition.';

@@ -183,7 +183,7 @@ begin
     return headgate.ask_again_N(verb, array[name], array[c], array[key], array[credits], ttl, note, how, array[ceiling], entry, array[since], array[lapse]);
 end $$;
 
--- headgate.credits_N is a cost in credits. zero says that it may be none.
+-- headgate.credits_N is a cost in credits, rounded up. zero says that it may be none.
 create or replace function headgate.credits_N(field text, cost numeric, c headgate.compiled, zero boolean) returns bigint language plpgsql immutable as $$
 declare
     unit bigint := c.params[{limit.unit}]; credits numeric;
@@ -195,10 +195,8 @@ begin
     elsif cost < 0 or cost = 0 and not zero then
         perform headgate.fail_N(format('%s: is %s; it must %s', field, cost, case when zero then 'not be below 0' else 'be above 0' end));
     end if;
-    credits := trim_scale(cost * unit);
-    if scale(credits) > 0 then
-        perform headgate.fail_N(format('%s: %s is finer than the smallest step of this limit, 1/%s', field, cost, unit));
-    elsif credits > 9007199254740991 then
+    credits := ceil(cost * unit);
+    if credits > 9007199254740991 then
         perform headgate.fail_N(format('%s: %s is too large', field, cost));
     end if;
     return credits;
@@ -403,14 +401,16 @@ begin
     return headgate.decide_N(1, f.name, f.c, key, cost);
 end $$;
 
--- headgate.check answers what take would, and takes nothing.
+-- headgate.check tells whether take would admit the cost, and what could pass now, and takes nothing.
 create or replace function headgate.check(rule text, key text, cost numeric default 1) returns headgate.decision
 language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
-    f record;
+    f record; res bigint[];
 begin
     f := headgate.charge_N(2, rule, key, cost, 0, '', 0, false);
-    return headgate.figures_N(f.res, f.name, f.c);
+    res := f.res;
+    res[{out.used}] := res[{out.used}] - res[{out.granted}] * headgate.credits_N('cost', cost, f.c, false);
+    return headgate.figures_N(res, f.name, f.c);
 end $$;
 
 -- headgate.block refuses everything of a key for a while; a zero interval lifts

@@ -1,0 +1,113 @@
+package headgate_test
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func TestParseCost(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{ // empty: an error
+		"3": "3", "0.5": "0.5", "30.750": "30.75", "1e1": "10", "4.2e1": "42", "1.4e-05": "0.000014", "5E-2": "0.05",
+		"1e+3": "1000", "10e-10": "0.000000001", "9007199254740991": "9007199254740991",
+		"000.1": "0.1",
+		"0":     "", "0e5": "", "-1": "", "": "", ".5": "", "5.": "", "1e": "", "e5": "", "1e1.5": "", "NaN": "", "0x10": "",
+		"1_000": "",
+		"1e-10": "", "1.0000000001": "", "9007199254740992": "", "1e16": "", "1e401": "", "1e99999999999": "",
+		"+1": "", "1_": "",
+	} {
+		got, err := headgate.ParseCost(text)
+		if (err == nil) != (want != "") || err == nil && got.String() != want ||
+			err != nil && !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%q: %s, %v; want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"0.30000000000000004": "0.300000001", "0.000000123456": "0.000000124", "1e-400": "0.000000001", "2": "2",
+		"63.599999999999994": "63.6", "123456789.1234567891": "123456789.1234568",
+		"9007199254740990.5": "9007199254740991",
+		"0":                  "0", "0.0": "0", "-0.0": "0", "0e-7": "0", "-0": "0",
+		"-1": "", "-0.1": "", "--0": "", "1e16": "", "9007199254740991.5": "", "inf": "", strings.Repeat("9", 500): "",
+	} {
+		got, err := headgate.ParseCostUp(text)
+		if (err == nil) != (want != "") || err == nil && got.String() != want ||
+			err != nil && !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%.20q, rounded up: %s, %v; want %q", text, got, err, want)
+		}
+		if want == "0" && got != headgate.Units(0) {
+			t.Errorf("%q is not Units(0)", text)
+		}
+	}
+}
+
+// TestFineCostsAreRoundedOnce charges, settles and gives back random decimals of up to nine digits, by limits that
+// count in steps of other sizes, and compares what is in use with rationals.
+func TestFineCostsAreRoundedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 2))
+		s := memory.New(nil)
+		defer s.Close()
+		l := headgate.New(s, nil)
+		number := func() headgate.Cost {
+			return headgate.MustCost(fmt.Sprintf("%d.%0*d1", random.IntN(3), random.IntN(8), random.IntN(10)))
+		}
+		for round, amount := range []string{"1000", "9007199254740", "90071992547409", "7.25"} {
+			limit := headgate.MustParse("fixed-window " + amount + "/365d")
+			unit := big.NewInt(limit.Params().Unit)
+			rounded := func(c headgate.Cost, up bool) *big.Int {
+				r, _ := new(big.Rat).SetString(c.String())
+				r.Mul(r, new(big.Rat).SetInt(unit))
+				q, rest := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))
+				if up && rest.Sign() > 0 {
+					q.Add(q, big.NewInt(1))
+				}
+				return q
+			}
+			for i := range 200 {
+				key := fmt.Sprint(round, i)
+				want := new(big.Int)
+				once := l.Once("id", 0)
+				first, settled, other, back := number(), number(), number(), number()
+				of := func(c headgate.Cost) headgate.Charge { return headgate.Charge{Limit: limit, Key: key, Cost: c} }
+				d, err := once.Take(t.Context(), of(first))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d.Allowed {
+					if _, err := once.Settle(t.Context(), of(settled)); err != nil {
+						t.Fatal(err)
+					}
+					want = rounded(settled, true)
+				}
+				if _, err := l.Debit(t.Context(), of(other)); err != nil {
+					t.Fatal(err)
+				}
+				want.Add(want, rounded(other, true))
+				if _, err := l.Refund(t.Context(), of(back)); err != nil {
+					t.Fatal(err)
+				}
+				if want.Sub(want, rounded(back, false)); want.Sign() < 0 {
+					want.SetInt64(0)
+				}
+				u, err := l.Usage(t.Context(), key, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, _ := new(big.Rat).SetString(u[0].Used.String())
+				if got.Mul(got, new(big.Rat).SetInt(unit)); got.Cmp(new(big.Rat).SetInt(want)) != 0 {
+					t.Errorf("%s: took %s, settled %s, debited %s, refunded %s: %v credits are in use, want %v", limit, first,
+						settled, other, back, got, want)
+				}
+			}
+		}
+	})
+}
