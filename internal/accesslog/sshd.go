@@ -24,7 +24,8 @@ type auth struct {
 	month   int64     // of the latest line
 	rolled  bool      // a year has ended in this log
 
-	announced map[string]bool // processes that said "Invalid user", and nothing failed since
+	// Processes that said "Invalid user", and nothing failed since: those of late, and those before them.
+	announced, before map[string]bool
 
 	lines    int64 // about an attempt
 	pairs    int64 // of them, a second one about the same attempt
@@ -80,7 +81,7 @@ func (a *auth) Read(line []byte) (Record, error) {
 	again := false // the first failure after that line
 	if w, ok := bytes.CutPrefix(who, []byte("invalid user ")); ok && !invalid {
 		who = w
-		again = a.announced[string(tag)]
+		again = a.announced[string(tag)] || a.before[string(tag)]
 	}
 	// A user may contain " from " as well; the last one is the server's.
 	i = bytes.LastIndex(who, []byte(" from "))
@@ -93,9 +94,10 @@ func (a *auth) Read(line []byte) (Record, error) {
 		return Record{}, errFrom
 	}
 	if invalid {
-		a.announced[string(tag)] = true
+		a.announce(tag)
 	} else if again {
 		delete(a.announced, string(tag))
+		delete(a.before, string(tag))
 		a.pairs++
 	}
 	if count > 1 {
@@ -114,6 +116,23 @@ func (a *auth) Read(line []byte) (Record, error) {
 		}
 	}
 	return rec, nil
+}
+
+// A process fails soon after it has announced a user, or never. A log can name as many as it likes.
+const (
+	maxAnnounced = 4096 // processes of late
+	maxTag       = 64   // bytes of a name such as sshd[2967]
+)
+
+// announce notes that a process has announced an invalid user.
+func (a *auth) announce(tag []byte) {
+	if len(tag) > maxTag {
+		return
+	}
+	if len(a.announced) >= maxAnnounced {
+		a.announced, a.before = map[string]bool{}, a.announced
+	}
+	a.announced[string(tag)] = true
 }
 
 // address reads what follows "from ". A line that was cut within its address is not about another one: a port

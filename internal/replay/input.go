@@ -39,8 +39,14 @@ func newInput(cfg *Config, key string) (*input, error) {
 	for _, p := range in.key {
 		in.fields = append(in.fields, p.field)
 	}
+	if cfg.MaxMemory > 0 && len(cfg.Where) > maxWheres {
+		return nil, law.Invalid("where", "is there %d times; %d are allowed here", len(cfg.Where), maxWheres)
+	}
 	for _, spec := range cfg.Where {
 		w, err := parseWhere(spec)
+		if err == nil && cfg.MaxMemory > 0 { // somebody else's question
+			err = w.bound(spec)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -161,9 +167,9 @@ func (in *input) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]b
 	line, err := lines.Next()
 	if n&0xfff == 0 || err != nil {
 		in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+	}
+	if ctx.Err() != nil { // a line may have a megabyte, which conditions may take long for
+		return nil, ctx.Err()
 	}
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, accesslog.ErrLong) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -16,6 +17,32 @@ type where struct {
 	not   bool
 	text  []byte
 	re    *regexp.Regexp // nil: the text
+	most  int            // bytes that the expression is matched with; 0: all
+}
+
+// What conditions may take where somebody else pays for the time.
+const (
+	maxWheres   = 16
+	maxProgram  = 500     // instructions of an expression; those of [a-z]{3} are 7
+	mostMatched = 8 << 10 // bytes of a field
+)
+
+// bound refuses a condition that would take long, and bounds what it takes.
+func (w *where) bound(spec string) error {
+	if w.re == nil {
+		return nil
+	}
+	w.most = mostMatched
+	parsed, err := syntax.Parse(w.re.String(), syntax.Perl)
+	if err != nil {
+		return err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err == nil && len(program.Inst) > maxProgram {
+		err = headgate.Invalid("where", "%.100q: the expression has %d instructions, %d are allowed here; headgate "+
+			"replay has no such bound", spec, len(program.Inst), maxProgram)
+	}
+	return err
 }
 
 // parseWhere reads field=text, field!=text, field~regex or field!~regex.
@@ -46,7 +73,11 @@ func (w *where) holds(v accesslog.Value) (bool, error) {
 		return false, v.Err
 	}
 	if w.re != nil {
-		return w.re.Match(v.Text) != w.not, nil
+		text := v.Text
+		if w.most > 0 {
+			text = text[:min(len(text), w.most)]
+		}
+		return w.re.Match(text) != w.not, nil
 	}
 	return bytes.Equal(v.Text, w.text) != w.not, nil
 }

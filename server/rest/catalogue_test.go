@@ -89,6 +89,7 @@ func TestCatalogue(t *testing.T) {
 		{nil, "/v1/overrides?max=1", 200, `"next_limit":"api","next_key":"alice"`, ""},
 		{nil, "/v1/overrides?max=1&after_limit=api&after_key=alice", 200, `"overrides":[]`, "alice"},
 		{limited, "/v1/overrides", 200, `"prefix":true`, "alice"},
+		{limited, "/v1/overrides?max=1", 200, `"prefix":true`, "alice"}, // nor where the page of others would go on
 		{nil, "/v1/versions", 200, `"version":4,"at":1795600000000000,"by":"ann","reason":"<b>more</b>"`, ""},
 		{nil, "/v1/versions?limit=web", 200, `"version":4`, `"version":2`},
 		{nil, "/v1/versions?before=3&max=1", 200, `"next":2`, `"version":1,`},

@@ -50,6 +50,9 @@ type Config struct {
 type Route struct {
 	Pattern string    // of http.ServeMux, with a method
 	Role    auth.Role // that a caller needs; [auth.Anyone] is answered however much there is to do
+	// Turn waits until a request may be served, before anything is held for it, and returns what is called afterwards.
+	// Nil: at once.
+	Turn func(*http.Request) (end func(), err error)
 	// Handler reads a body of at most so many bytes.
 	Handler http.HandlerFunc
 	MaxBody int64

@@ -113,6 +113,13 @@ func (d *door) bounded(r Route) http.HandlerFunc {
 		return r.Handler
 	}
 	return d.with(func(w http.ResponseWriter, q *http.Request, s *load.Share) error {
+		if r.Turn != nil {
+			end, err := r.Turn(q)
+			if err != nil {
+				return err
+			}
+			defer end()
+		}
 		n := q.ContentLength
 		if n < 0 || n > r.MaxBody {
 			n = r.MaxBody

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -84,19 +85,37 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 			return nil, err
 		}
 	}
-	single, err := c.Overrides(ctx, q.AfterLimit, q.AfterKey, q.Max)
-	if err != nil {
-		return nil, err
-	}
-	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
-	if n := len(single); n > 0 && n == q.Max {
-		out.NextLimit, out.NextKey = single[n-1].Limit.Name(), single[n-1].Key
-	}
 	caller, now := auth.From(ctx), c.Now()
-	for _, o := range append(list, single...) {
-		if caller.Touches(o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now) {
-			continue
+	hidden := func(o catalog.Override) bool {
+		return caller.Touches(o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now)
+	}
+	list = slices.DeleteFunc(list, hidden)
+	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
+	// A page ends with one that the caller may see: where it goes on tells nothing of others.
+	for limit, key, seen := q.AfterLimit, q.AfterKey, 0; q.Max > 0; {
+		page := q.Max
+		if !caller.All() {
+			page = max(page, versionsPage)
 		}
+		some, err := c.Overrides(ctx, limit, key, page)
+		if err != nil {
+			return nil, err
+		}
+		end := len(some) < page
+		if !end {
+			limit, key = some[page-1].Limit.Name(), some[page-1].Key
+		}
+		some = slices.DeleteFunc(some, hidden)
+		if more := seen + len(some) - q.Max; more > 0 || more == 0 && !end {
+			some = some[:q.Max-seen]
+			end = true
+			out.NextLimit, out.NextKey = some[len(some)-1].Limit.Name(), some[len(some)-1].Key
+		}
+		if list, seen = append(list, some...), seen+len(some); end {
+			break
+		}
+	}
+	for _, o := range list {
 		out.Overrides = append(out.Overrides, api.OverrideInForce{
 			Limit: o.Limit.Name(), Key: o.Key, Prefix: o.Prefix, Override: o.Limit.String(),
 			Bound: o.Limit.Bound().String(), Until: instant(o.Until), Reason: o.Reason,

@@ -109,19 +109,27 @@ func (s *Service) cell(ctx context.Context, nameOrNotation string, noKey bool) (
 // with the notation as it is written in answers. Limits that do not exist are forbidden too,
 // so that nobody learns which there are.
 func (s *Service) touch(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
-	caller := auth.From(ctx)
-	if caller.All() {
-		return s.resolve(nameOrNotation)
+	if caller := auth.From(ctx); !caller.All() {
+		if forbidden := caller.Touches(s.nameOf(nameOrNotation)); forbidden != nil {
+			return headgate.Limit{}, forbidden // and no notation is in use by it
+		}
 	}
-	l, err := s.resolve(nameOrNotation)
-	name := l.Name()
-	if err != nil || name == "" {
-		name = nameOrNotation
+	return s.resolve(nameOrNotation)
+}
+
+// nameOf returns what a pattern of limits is compared with. Of what is no limit it is the text itself.
+func (s *Service) nameOf(nameOrNotation string) string {
+	s.known.mu.RLock()
+	r, ok := s.known.limits[nameOrNotation]
+	s.known.mu.RUnlock()
+	if ok {
+		return r.limit.Name()
 	}
-	if forbidden := caller.Touches(name); forbidden != nil {
-		return headgate.Limit{}, forbidden
+	l, err := s.config.Resolve(nameOrNotation)
+	if err != nil {
+		return nameOrNotation
 	}
-	return l, err
+	return cmp.Or(l.Name(), nameOrNotation)
 }
 
 // existing is touch for a limit that there must be.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store/memory"
@@ -174,5 +175,32 @@ func TestTheFullestLimitsAreTold(t *testing.T) {
 	}
 	if rooms, err := s.Fullness(t.Context()); err != nil || len(rooms) != 20 || !rooms[0].Sharing {
 		t.Errorf("%d, %+v, %v", len(rooms), rooms, err)
+	}
+}
+
+// TestWhoMayNotTouchALimitUsesNoNotation: else refused callers could use up all that may be in use.
+func TestWhoMayNotTouchALimitUsesNoNotation(t *testing.T) {
+	t.Parallel()
+	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
+	take := func(limit string, limits ...string) error {
+		ctx := auth.With(t.Context(), &auth.Caller{Name: "app", Role: auth.RoleTake, Limits: limits})
+		_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, false)
+		return err
+	}
+	for i := range 10 {
+		if err := take(fmt.Sprintf("token-bucket %d/1h", i+1), "api*"); !errors.Is(err, auth.ErrForbidden) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	for _, limit := range []string{"token-bucket 5/1m", "5/1m", "token-bucket 6/1m", "token-bucket 7/1m"} {
+		if err := take(limit, "token-bucket *"); err != nil {
+			t.Errorf("%s: %v", limit, err)
+		}
+	}
+	if err := take("5/1m", "api*"); !errors.Is(err, auth.ErrForbidden) {
+		t.Errorf("one that is in use: %v", err)
+	}
+	if err := take("token-bucket 8/1m", "token-bucket *"); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("a fourth: %v", err)
 	}
 }

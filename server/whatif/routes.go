@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -31,6 +32,12 @@ const (
 	turnWithin   = 5 * time.Second
 )
 
+// How many requests may wait for a turn to read a log, all together and of one caller.
+const (
+	allWaiting = 16
+	maxWaiting = 4
+)
+
 // held is about what a log takes while it is read, beside what is kept of it.
 const held = 4 << 20
 
@@ -43,7 +50,7 @@ const (
 // Routes are the paths that it serves.
 func (l *Logs) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Handler: l.with(l.post), MaxBody: held},
+		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Handler: l.with(l.post), MaxBody: held},
 		{Pattern: "GET /v1/whatif", Role: auth.RoleRead, Handler: l.with(l.get)},
 		{Pattern: "GET /v1/whatif/suggest", Role: auth.RoleRead, Handler: l.with(l.suggest)},
 	}
@@ -86,6 +93,55 @@ func turn(ctx context.Context, turns chan struct{}, within time.Duration) (end f
 	}
 }
 
+// readingTurn waits for a turn to read a log. Few may wait, so that those who send nothing keep no others out; of one
+// caller fewer.
+func (l *Logs) readingTurn(r *http.Request) (end func(), err error) {
+	caller := owner(r.Context())
+	l.mu.Lock()
+	wait := l.waiting[caller] < maxWaiting && l.waits < allWaiting
+	if wait {
+		l.waiting[caller]++
+		l.waits++
+	}
+	l.mu.Unlock()
+	if !wait {
+		return nil, fmt.Errorf("%w: other logs wait to be replayed", store.ErrBusy)
+	}
+	end, err = turn(r.Context(), l.reading, turnWithin)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting[caller]--; l.waiting[caller] == 0 {
+		delete(l.waiting, caller)
+	}
+	l.waits--
+	return end, err
+}
+
+// paced is the body of a request that has to come at some pace: a turn is held for it.
+type paced struct {
+	from    io.Reader
+	begin   time.Time
+	read    int64
+	control *http.ResponseController
+}
+
+// The pace: so many bytes a second, after a while for which it does not matter.
+const (
+	leastPace   = 16 << 10
+	beforePaced = 10 * time.Second
+)
+
+// Read implements io.Reader.
+func (p *paced) Read(b []byte) (int, error) {
+	until := p.begin.Add(min(readWithin, beforePaced+time.Duration(p.read)*time.Second/leastPace))
+	_ = p.control.SetReadDeadline(until)
+	n, err := p.from.Read(b)
+	if p.read += int64(n); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("the log came too slowly: %w", err)
+	}
+	return n, err
+}
+
 // owner is the name of the caller of a request, to whom a log belongs.
 func owner(ctx context.Context) string {
 	if c := auth.From(ctx); c != nil {
@@ -97,7 +153,6 @@ func owner(ctx context.Context) string {
 // post reads a log that is sent, or what a limit has recorded.
 func (l *Logs) post(w http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
 	control := http.NewResponseController(w) // which a test need not have
-	_ = control.SetReadDeadline(time.Now().Add(readWithin))
 	_ = control.SetWriteDeadline(time.Now().Add(readWithin + answerWithin))
 	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
 	defer cancel()
@@ -105,13 +160,9 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request, v url.Values) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	end, err := turn(ctx, l.reading, turnWithin)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
 	if recorded == "" {
-		a, err := l.read(ctx, owner(ctx), q, http.MaxBytesReader(w, r.Body, l.cfg.MaxUpload))
+		sent := &paced{from: http.MaxBytesReader(w, r.Body, l.cfg.MaxUpload), begin: time.Now(), control: control}
+		a, err := l.read(ctx, owner(ctx), q, sent)
 		if err != nil {
 			return nil, badLog(ctx, err)
 		}

@@ -52,6 +52,8 @@ type Logs struct {
 	asking  chan struct{} // as many as may be asked at a time
 	mu      sync.Mutex
 	kept    map[string]*kept // by id; guarded by mu
+	waiting map[string]int   // requests that wait to be read, by the caller; guarded by mu
+	waits   int              // of all of them; guarded by mu
 	timer   *time.Timer      // drops what is over; guarded by mu
 }
 
@@ -69,7 +71,10 @@ const atOnce = 2
 
 // New returns logs, of which none is kept yet.
 func New(c *Config) *Logs {
-	l := &Logs{kept: map[string]*kept{}, reading: make(chan struct{}, atOnce), asking: make(chan struct{}, atOnce)}
+	l := &Logs{
+		kept: map[string]*kept{}, waiting: map[string]int{},
+		reading: make(chan struct{}, atOnce), asking: make(chan struct{}, atOnce),
+	}
 	if c != nil {
 		l.cfg = *c
 	}

@@ -2,10 +2,12 @@ package memory
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"fmt"
 	"slices"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -27,31 +29,75 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 		return nil, 0, fmt.Errorf("%w: this memory store does not keep the names of keys; set Names in "+
 			"memory.Config to list them", store.ErrSetup)
 	}
+	// One at a time: each looks at all keys, and several would leave no processor to decisions.
+	if !sched.Either(s.listing, ctx.Done()) {
+		return nil, 0, fmt.Errorf("%w: other lists of keys are being made: %w", store.ErrUnavailable, ctx.Err())
+	}
+	defer func() { s.listing <- struct{}{} }()
+	clock = s.clock()
+	first := smallest{most: q.Most()}
 	for i := range s.tables {
 		if s.tables[i].Load() != nil {
 			t := s.lock(i)
-			cells = s.selected(t, &q, clock, cells)
+			s.selected(t, &q, clock, &first)
 			s.unlockAt(i)
 		}
 	}
-	slices.SortFunc(cells, func(a, b store.Cell) int { return a.Compare(b.Cell) })
-	most := q.Most()
-	return cells[:min(len(cells), most)], clock, nil
+	slices.SortFunc(first.cells, func(a, b store.Cell) int { return a.Compare(b.Cell) })
+	return first.cells, clock, nil
 }
 
-// selected appends the cells of a locked table that q selects.
-func (s *Store) selected(t *table, q *store.Query, clock int64, cells []store.Cell) []store.Cell {
+// smallest keeps the first cells of those that it is given, in the order of lists. It is a heap, the last of them
+// first, so a page of a million keys takes the memory of a page.
+type smallest struct {
+	most  int
+	cells []store.Cell
+}
+
+// wants reports whether a cell would be among the first. The key is not kept.
+func (s *smallest) wants(limit string, key []byte) bool {
+	if len(s.cells) < s.most {
+		return true
+	}
+	last := &s.cells[0]
+	return limit < last.Limit || limit == last.Limit && string(key) < last.Key
+}
+
+func (s *smallest) add(c *store.Cell) {
+	if len(s.cells) < s.most {
+		heap.Push(s, *c)
+		return
+	}
+	s.cells[0] = *c
+	heap.Fix(s, 0)
+}
+
+// The methods of heap.Interface.
+
+func (s *smallest) Len() int           { return len(s.cells) }
+func (s *smallest) Less(i, j int) bool { return s.cells[i].Compare(s.cells[j].Cell) > 0 }
+func (s *smallest) Swap(i, j int)      { s.cells[i], s.cells[j] = s.cells[j], s.cells[i] }
+func (s *smallest) Push(c any)         { s.cells = append(s.cells, c.(store.Cell)) }
+func (s *smallest) Pop() any           { panic("memory: nothing is taken from it") }
+
+// selected adds the cells of a locked table that q selects.
+func (s *Store) selected(t *table, q *store.Query, clock int64, first *smallest) {
 	for i := range t.slots {
 		sl := &t.slots[i]
 		if sl.lo.Load() == 0 {
 			continue
 		}
-		c := s.cellAt(t, i, law.Cell{Limit: s.limitAt(t, i).name, Key: t.names.key(i)})
+		limit := s.limitAt(t, i).name
+		_, key := t.names.entry(i)
+		if q.Limit != "" && q.Limit != limit || q.HasKey && q.Key != string(key) || !first.wants(limit, key) ||
+			limit < q.After.Limit || limit == q.After.Limit && string(key) <= q.After.Key && q.After != (law.Cell{}) {
+			continue
+		}
+		c := s.cellAt(t, i, law.Cell{Limit: limit, Key: string(key)})
 		if c.State.Kind != 0 && selects(q, c.Cell, &c.State, clock) {
-			cells = append(cells, c)
+			first.add(&c)
 		}
 	}
-	return cells
 }
 
 // one returns the cell that a query names, if it selects it.

@@ -72,14 +72,15 @@ type Store struct {
 
 	catalog
 
-	_       [64]byte     // what follows is written to
-	count   atomic.Int64 // cells held or reserved
-	number  atomic.Int64 // of the last log entry
-	soonest atomic.Int64 // no cell can be forgotten before this time
-	swept   atomic.Int64 // the table at which Sweep goes on
-	evictor sync.Mutex   // guards evictAt
-	evictAt int          // the table in which room was found last
-	scratch sync.Pool    // of *scratch
+	_       [64]byte      // what follows is written to
+	count   atomic.Int64  // cells held or reserved
+	number  atomic.Int64  // of the last log entry
+	soonest atomic.Int64  // no cell can be forgotten before this time
+	swept   atomic.Int64  // the table at which Sweep goes on
+	evictor sync.Mutex    // guards evictAt
+	evictAt int           // the table in which room was found last
+	scratch sync.Pool     // of *scratch
+	listing chan struct{} // has an element unless a list of keys is being made
 
 	known  sync.Mutex        // guards byName and retireAt; no other lock is taken under it
 	byName map[string]*limit // those that have cells, and some more
@@ -103,7 +104,11 @@ func New(cfg *Config) *Store {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	s := &Store{clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, sharing: map[*limit]struct{}{}}
+	s := &Store{
+		clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, sharing: map[*limit]struct{}{},
+		listing: make(chan struct{}, 1),
+	}
+	s.listing <- struct{}{}
 	s.each, s.most = bounds(cfg)
 	if s.clock == nil {
 		s.clock, s.coarse = store.SystemClock, &coarse.Clock{}

@@ -33,12 +33,6 @@ func (n *names) entry(i int) (whole, key []byte) {
 	return whole, whole[head:]
 }
 
-// key returns the key of slot i.
-func (n *names) key(i int) string {
-	_, key := n.entry(i)
-	return string(key)
-}
-
 // move gives the key of one slot to another, which has none.
 func (n *names) move(to, from int) { n.at[to], n.at[from] = n.at[from], 0 }
 

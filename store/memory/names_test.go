@@ -90,3 +90,32 @@ func listed(t *testing.T, s store.Inspector, there map[law.Cell]bool) {
 		t.Fatalf("%d keys are listed, want %d", len(got), len(want))
 	}
 }
+
+// TestAPageTakesTheMemoryOfAPage: a list of many keys makes a few of them only.
+func TestAPageTakesTheMemoryOfAPage(t *testing.T) {
+	s := memory.New(&memory.Config{Names: true})
+	defer s.Close()
+	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000_000, Drain: 1}
+	const keys = 20_000
+	for i := range keys {
+		cell := law.Cell{Limit: "l", Key: "key " + strconv.Itoa(10_000+i)}
+		ops := []law.Op{{Cell: cell, Params: p, Cost: 1000, Count: 1, Verb: law.Take}}
+		if err := s.Apply(t.Context(), ops, make([]law.Outcome, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var page []store.Cell
+	q := store.Query{After: law.Cell{Limit: "l", Key: "key 19999"}, Max: 3}
+	made := testing.AllocsPerRun(3, func() {
+		var err error
+		if page, _, err = s.Cells(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if len(page) != 3 || page[0].Key != "key 20000" || page[2].Key != "key 20002" {
+		t.Errorf("the page is %+v", page)
+	}
+	if made > keys/100 {
+		t.Errorf("%v allocations for a page of 3 of %d keys", made, keys)
+	}
+}
