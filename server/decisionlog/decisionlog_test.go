@@ -68,7 +68,7 @@ func TestALineSaysWhy(t *testing.T) {
 		"refused fixed-window 2/30d k 1: a cost of 1 does not fit, 0 of 2 remain",
 		"refused fixed-window 2/30d k 3: a cost of 3 can never pass, the capacity is 2",
 		"failed   1: the request is wrong: limit: is missing",
-		`admitted fixed-window 2/30d "b\n\"\u202e" 1: a cost of 1 fits, 1 of 2 remain`,
+		`admitted fixed-window 2/30d "b\n\"\u202e" 1: a cost of 1 fits, 2 of 2 remain`,
 		"admitted fixed-window 5/30d k 1: a cost of 1 fits, 4 of 5 remain",
 		"admitted fixed-window 5/30d k 1: the id was charged before, and the decision is the one of then",
 		"refused fixed-window 2/30d k 1: a cost of 1 does not fit, 0 of 2 remain",

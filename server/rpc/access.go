@@ -24,12 +24,24 @@ var tokenMetadata = strings.ToLower(auth.TokenHeader)
 // until the message has arrived.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, err := s.permitted(ctx, info)
-	if err != nil || !s.methods[info.FullMethodName].unary {
+	if err != nil {
 		return ctx, err
 	}
-	ctx, cancel := context.WithTimeout(service.By(ctx, service.ProtocolGRPC), service.Deadline)
-	_ = cancel // grpc ends the context of a call with the call, and that ends this one and its timer
-	return ctx, nil
+	m, known := s.methods[info.FullMethodName]
+	if !known { // no message of it is read
+		return ctx, nil
+	}
+	var end context.CancelFunc
+	if m.unary {
+		ctx, end = context.WithTimeout(service.By(ctx, service.ProtocolGRPC), service.Deadline)
+	} else {
+		ctx, end = context.WithCancel(ctx)
+	}
+	if ctx, err = s.arriving.enter(ctx, end, m.role == auth.Anyone); err != nil {
+		end()
+		return nil, statusOf(service.Problem(err))
+	}
+	return ctx, nil // grpc ends the context of a call with the call, and that ends these and their timers
 }
 
 // permitted returns the context with the caller, if there are callers.

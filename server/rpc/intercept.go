@@ -20,6 +20,7 @@ import (
 func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
 	out any, err error,
 ) {
+	s.arriving.arrived(ctx)
 	m := s.methods[info.FullMethod]
 	defer func() { err = s.told(ctx, info.FullMethod, err, recover()) }()
 	if m.role == auth.Anyone { // answered however much there is to do
@@ -58,10 +59,28 @@ func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamSer
 	err error,
 ) {
 	defer func() { err = s.told(stream.Context(), info.FullMethod, err, recover()) }()
+	stream = &first{ServerStream: stream, arriving: &s.arriving}
 	if info.FullMethod != pb.HeadgateService_Stream_FullMethodName {
 		stream = &ending{stream, s.stopping}
 	}
 	return h(impl, stream)
+}
+
+// first is a stream that notes when its first message is complete.
+type first struct {
+	grpc.ServerStream
+	arriving *arriving
+	arrived  bool
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (f *first) RecvMsg(m any) error {
+	err := f.ServerStream.RecvMsg(m)
+	if !f.arrived {
+		f.arriving.arrived(f.Context())
+		f.arrived = true
+	}
+	return err
 }
 
 // ending is a stream that reads no message once its server stops.

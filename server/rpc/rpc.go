@@ -39,8 +39,7 @@ import (
 // maxMessage is how many bytes a message may have, in both directions: as many as a body of JSON.
 const maxMessage = 4 << 20
 
-// maxStreams is how many calls of one connection may be under way. Clients wait for one to end. It
-// bounds the memory of incomplete messages, which are read before the caller is known.
+// maxStreams is how many calls of one connection may be under way. Clients wait for one to end.
 const maxStreams = 250
 
 // Config adjusts a Server. A nil Config, and every zero field, is fine.
@@ -91,6 +90,7 @@ type Server struct {
 	services map[string]bool   // whose health is told
 	files    files             // for reflection
 	grpc     *grpc.Server
+	arriving arriving
 	stopping chan struct{} // closed when the server begins to stop
 	stop     sync.Once
 }
@@ -220,5 +220,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Close() error {
 	s.stop.Do(func() { close(s.stopping) })
 	s.grpc.Stop()
+	s.arriving.close()
 	return nil
 }

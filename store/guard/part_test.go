@@ -236,8 +236,9 @@ func TestPartsOfAShareArePutTogether(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			most = max(most, (stays.link.asked.Load()-before)/10)
 		}
-		if most != 7 {
-			t.Errorf("asked up to %d times a second, want 7: for six leases of the share, and one to be alive", most)
+		// When beats fall, and so how many leases there are at most, is random.
+		if most > 7 || most < 4 {
+			t.Errorf("asked up to %d times a second, want 4 to 7: for some leases of the share, and one to be alive", most)
 		}
 	})
 }

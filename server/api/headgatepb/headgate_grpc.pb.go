@@ -58,7 +58,7 @@ const (
 type HeadgateServiceClient interface {
 	// Take takes all charges of a request, or none. Role take.
 	Take(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Decision, error)
-	// Check returns what Take would return now, and takes nothing. Role take.
+	// Check tells whether Take would be admitted now, and what could pass, and takes nothing. Role take.
 	Check(ctx context.Context, in *Request, opts ...grpc.CallOption) (*Decision, error)
 	// FillUp takes as much of one charge as fits. Role take.
 	FillUp(ctx context.Context, in *Request, opts ...grpc.CallOption) (*FillUpResponse, error)
@@ -318,7 +318,7 @@ type HeadgateService_StreamClient = grpc.BidiStreamingClient[StreamRequest, Stre
 type HeadgateServiceServer interface {
 	// Take takes all charges of a request, or none. Role take.
 	Take(context.Context, *Request) (*Decision, error)
-	// Check returns what Take would return now, and takes nothing. Role take.
+	// Check tells whether Take would be admitted now, and what could pass, and takes nothing. Role take.
 	Check(context.Context, *Request) (*Decision, error)
 	// FillUp takes as much of one charge as fits. Role take.
 	FillUp(context.Context, *Request) (*FillUpResponse, error)

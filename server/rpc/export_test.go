@@ -1,0 +1,8 @@
+package rpc
+
+// Arriving is how many calls wait for their messages.
+func (s *Server) Arriving() int {
+	s.arriving.mu.Lock()
+	defer s.arriving.mu.Unlock()
+	return s.arriving.calls.Len()
+}
