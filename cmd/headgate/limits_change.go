@@ -87,7 +87,23 @@ func made(cmd *cobra.Command, before, version int64) {
 		fmt.Fprintln(cmd.OutOrStdout(), "nothing to change")
 		return
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "the catalogue has version %d now\n", version)
+	fmt.Fprintf(cmd.OutOrStdout(), "the catalogue has version %d now%s\n", version, changedIn(cmd))
+}
+
+// changedIn says where a command has changed something.
+func changedIn(cmd *cobra.Command) string {
+	if server, err := serverOf(cmd); err == nil && server != "" && cmd.Flags().Lookup(config.Server.Flag()) != nil {
+		return ", at " + store.RedactURL(server)
+	}
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return ""
+	}
+	p, err := placeOf(cmd, c)
+	if err != nil {
+		return ""
+	}
+	return ", in " + p.shown()
 }
 
 func newLimitsSetCommand() *cobra.Command {

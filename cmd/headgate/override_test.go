@@ -154,6 +154,7 @@ func TestAnOverrideAtAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := "sqlite:" + dir + "/h.db"
+	command(t, exitOK, "migrate", "--store", file)
 	command(t, exitOK, "limits", "set", "login", "fixed-window 2/1h from-first", "--store", file)
 	s := startReady(t, dir, "--store", file)
 	at := func(code int, args ...string) string {

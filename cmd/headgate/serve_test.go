@@ -277,6 +277,7 @@ func TestAListShowsNothingButText(t *testing.T) {
 	t.Parallel()
 	store := "sqlite:" + filepath.Join(t.TempDir(), "h.db")
 	for _, args := range [][]string{
+		{"migrate"},
 		{"block", "token-bucket 5/1h", "mallory\x1b[2J", "--for", "1h", "--reason", "x\x1b]0;owned\a\nfake line"},
 		{"list"},
 		{"list", "--blocked"},

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -76,9 +77,35 @@ func placeOf(cmd *cobra.Command, c *config.Config) (place, error) {
 	return place{said.Value, said.By != ""}, err
 }
 
+// makers are the commands that make a store which is not there yet. What looks at a store, or administers one, was meant
+// for another: an empty list would read as if nobody were limited.
+var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
+
+// meant refuses a store that the user cannot have meant.
+func (p place) meant(cmd *cobra.Command) error {
+	name := "; name one with --store or " + config.Store.Variable()
+	if !p.said {
+		server, err := new(config.Config).Get(config.Server, flags(cmd))
+		if err != nil {
+			return err
+		}
+		if server.Value != "" {
+			return fmt.Errorf("%w: %s is set, and this command cannot ask a server: it needs a store%s", store.ErrSetup,
+				server.By, name)
+		}
+	}
+	if file := p.file(); file != "" && !exists(file) && !slices.Contains(makers, cmd.Name()) {
+		return fmt.Errorf("%w: there is no store %s%s; headgate migrate makes a new one", store.ErrSetup, file, name)
+	}
+	return nil
+}
+
 // open opens the store. That the default is a new file is said, once: in another
 // folder the same command has another file, and so other limits. Run says it each time.
 func (p place) open(cmd *cobra.Command, o storeOptions) (store.Store, error) {
+	if err := p.meant(cmd); err != nil {
+		return nil, err
+	}
 	fresh := !p.said && !exists(p.file()) && cmd.Name() != "run"
 	if err := p.prepare(); err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ func TestAChangeThatASignalEndsSaysWhatGoesOn(t *testing.T) {
 		}
 		return out
 	}
+	ok("migrate")
 	ok("limits", "set", "api", "sliding-log 100/30d")
 	for _, key := range []string{"ann", "bob"} {
 		ok("take", "api", key, "--cost", "50")
