@@ -77,8 +77,8 @@ func placeOf(cmd *cobra.Command, c *config.Config) (place, error) {
 	return place{said.Value, said.By != ""}, err
 }
 
-// makers are the commands that make a store which is not there yet. What looks at a store, or administers one, was meant
-// for another: an empty list would read as if nobody were limited.
+// makers are the commands that make a store which is not there yet. What looks at a store, or administers one, was
+// meant for another: an empty list would read as if nobody were limited.
 var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
 // meant refuses a store that the user cannot have meant.

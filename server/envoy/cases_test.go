@@ -232,15 +232,16 @@ func TestNamesAreTold(t *testing.T) {
 	}
 }
 
-func TestNoBurstAtTheBoundary(t *testing.T) {
+func TestBurstsAtTheBoundary(t *testing.T) {
 	t.Parallel()
 	const file = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: minute, requests_per_unit: 10}}\n"
 	for name, c := range map[string]struct {
 		file string
 		want int // at once after the boundary
 	}{
-		"by default":   {file, 0},
-		"fixed-window": {"algorithm: fixed-window\n" + file, 10},
+		"by default":     {file, 10},
+		"sliding-window": {"algorithm: sliding-window\n" + file, 0},
+		"sliding-log":    {"algorithm: sliding-log\n" + file, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

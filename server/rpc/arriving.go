@@ -15,8 +15,8 @@ import (
 // calls may wait for theirs for longer: those that began first are ended. What can come within the moments is what the
 // network carries.
 //
-// A pool that counts grpc's buffers was tried: with version 1.85, those of two of 40 calls that were ended stayed out for
-// two minutes, so a bound of these bytes would in time let nobody in.
+// A pool that counts grpc's buffers was tried: with version 1.85, those of two of 40 calls that were ended stayed out
+// for two minutes, so a bound of these bytes would in time let nobody in.
 type arriving struct {
 	mu    sync.Mutex
 	calls list.List   // of *call, the oldest first; guarded by mu
