@@ -25,7 +25,7 @@ type arriving struct {
 }
 
 const (
-	moments = time.Second
+	moments = 250 * time.Millisecond
 	maxLate = 16 // calls that wait for longer, and those of methods for anyone that wait at all
 )
 
