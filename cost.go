@@ -257,7 +257,7 @@ func (c Cost) refunded(unit int64) (int64, error) {
 	return c.most(n, err, unit)
 }
 
-// actual is charged for what something has cost in the end, which may be nothing.
+// actual returns the credits of what something has cost in the end, rounded up: also 0.
 func (c Cost) actual(unit int64) (int64, error) {
 	switch {
 	case c == nothing:
@@ -268,7 +268,7 @@ func (c Cost) actual(unit int64) (int64, error) {
 	return c.charged(unit)
 }
 
-// saturated is charged for what is charged whatever the level: at most as many as a cell can hold.
+// saturated returns the credits of what is charged whatever the level: rounded up, at most as many as a cell can hold.
 func (c Cost) saturated(unit int64) (int64, error) {
 	n, err := c.charged(unit)
 	return c.most(n, err, unit)

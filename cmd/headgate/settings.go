@@ -81,8 +81,8 @@ func placeOf(cmd *cobra.Command, c *config.Config) (place, error) {
 // meant for another: an empty list would read as if nobody were limited.
 var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
-// meant refuses a store that the user cannot have meant.
-func (p place) meant(cmd *cobra.Command) error {
+// check refuses a store that the user cannot have meant.
+func (p place) check(cmd *cobra.Command) error {
 	name := "; name one with --store or " + config.Store.Variable()
 	if !p.said {
 		server, err := new(config.Config).Get(config.Server, flags(cmd))
@@ -103,7 +103,7 @@ func (p place) meant(cmd *cobra.Command) error {
 // open opens the store. That the default is a new file is said, once: in another
 // folder the same command has another file, and so other limits. Run says it each time.
 func (p place) open(cmd *cobra.Command, o storeOptions) (store.Store, error) {
-	if err := p.meant(cmd); err != nil {
+	if err := p.check(cmd); err != nil {
 		return nil, err
 	}
 	fresh := !p.said && !exists(p.file()) && cmd.Name() != "run"

@@ -93,8 +93,8 @@ func turn(ctx context.Context, turns chan struct{}, within time.Duration) (end f
 	}
 }
 
-// readingTurn waits for a turn to read a log. Few may wait, so that those who send nothing keep no others out; of one
-// caller fewer.
+// readingTurn waits for a turn to read a log. The number of requests that wait is bounded, in all and for each caller:
+// a client that sends nothing must not keep others out.
 func (l *Logs) readingTurn(r *http.Request) (end func(), err error) {
 	caller := owner(r.Context())
 	l.mu.Lock()
