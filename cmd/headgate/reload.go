@@ -199,10 +199,11 @@ func (a *applied) write(ctx context.Context, s store.Store, f *catalog.File, how
 		return err
 	}
 	d, version, err := limits.Apply(ctx, by("headgate serve, "+f.Path), *f, how)
+	if err != nil {
+		return err // and the order of before is still known
+	}
 	f.Order = d.Order
 	switch {
-	case err != nil:
-		return err
 	case d.Known == catalog.Older && how == catalog.Once:
 		a.log.Warn("the config file is not applied: " + older(f.Path))
 	case d.Known == catalog.Lost:

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/server/envoy/envoypb"
 )
 
-// DefaultAlgorithm is that of limits that name none: the one of envoyproxy/ratelimit, with windows that begin at
-// multiples of the unit. A sliding window, which it was until 28 November 2026, refuses a steady caller at exactly a
-// small limit (half of 1/s, a tenth of 10/s), and its worst case is the same: nearly twice the limit.
+// DefaultAlgorithm applies to limits that name none. Windows begin at multiples of the unit, as those of
+// envoyproxy/ratelimit do. A sliding window would refuse a steady caller at exactly a small limit (half of 1/s, a tenth
+// of 10/s), and its worst case is the same: nearly twice the limit.
 const DefaultAlgorithm = "fixed-window"
 
 // algorithms are those that a number of requests and a period say all of.
