@@ -12,8 +12,10 @@ import (
 // promises, in words with String and as arithmetic with In.
 type Bound struct {
 	notation string
-	period   time.Duration // that String speaks of
-	word     string        // for period, where it has a name of its own
+	meant    string        // what should pass: "60 pass each minute, 20 at once"
+	period   time.Duration // that worst speaks of
+	exact    SlidingLog    // has no worst case and the same amount; zero where there is none
+	long     string        // period in words: "in one minute"; empty where there is no worst case
 	lease    time.Duration // for which a node may hold back what it has taken up front
 
 	away Away // what the limit answers while its store cannot decide
@@ -67,45 +69,41 @@ func (b Bound) In(d time.Duration) Amount {
 	return amountOf(most, p.Unit)
 }
 
-// String states the bound in one sentence.
+// String says what the limit is meant to let pass, and the most that it lets pass where requests are timed against
+// it: "token-bucket 60/1m burst 20 lets 60 pass each minute, 20 at once; at worst 80 in one minute".
 func (b Bound) String() string {
-	switch s := b.words(); b.away {
-	case AwayAllow:
-		return s + "; everything passes while the store is away"
-	case AwayShare:
-		return s + " (half of that by the shares of processes that do not reach the store)"
-	default:
-		return s
+	s := b.notation + " lets " + b.meant
+	if worst := b.worst(); worst != "" {
+		s += "; at worst " + worst
 	}
+	if b.away == AwayAllow {
+		s += "; everything passes while the store is away"
+	}
+	return s
 }
 
-func (b Bound) words() string {
-	switch b.notation {
-	case closedNotation:
-		return "0 lets nothing pass"
-	case unlimitedNotation:
-		return "unlimited lets everything pass"
-	}
-	word := b.word
-	if word == "" {
-		word = wordPeriod(b.period)
-	}
+// worst says the most that passes in a period; empty where that is what is meant.
+func (b Bound) worst() string {
 	p := &b.params
-	switch {
-	case p.Leased:
-		return b.notation + " lets at most " + b.In(0).String() +
-			" be held at the same time; one that is not renewed ends after " + formatPeriod(b.period)
-	case p.Kind == law.Log:
-		return b.notation + " lets at most " + b.In(0).String() + " pass in any " + word +
-			" (what passed counts until it is exactly that old)"
-	}
 	most := b.In(b.period)
-	s := b.notation + " lets at most " + most.String() + " pass in some " + word
-	if b.calendar != nil && b.calendar.unit == Month { // whose February others reach across
-		s += " of 28 days, " + b.In(31*24*time.Hour).String() + " in some 31 days"
+	if p.Leased || p.Kind == law.Log {
+		if b.away != AwayShare {
+			return ""
+		}
+		most = b.In(0)
 	}
-	if p.Kind == law.Window && p.Unit > 0 && p.Capacity%p.Unit == 0 {
+	if b.long == "" {
+		return ""
+	}
+	s := most.String() + " " + b.long
+	if b.calendar != nil && b.calendar.unit == Month { // whose February others reach across
+		s += ", " + b.In(31*24*time.Hour).String() + " in 31 days"
+	}
+	if p.Kind == law.Window && p.Capacity%p.Unit == 0 {
 		s += ", " + new(big.Int).Quo(most.Rat().Num(), most.Rat().Denom()).String() + " of a cost of 1"
+	}
+	if b.away == AwayShare {
+		s += ", half of that by processes that do not reach the store"
 	}
 	return s
 }

@@ -14,28 +14,29 @@ import (
 func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]string{
-		"token-bucket 10/s burst 10":      "token-bucket 10/s burst 10 lets at most 20 pass in some second",
-		"token-bucket 100/s burst 200":    "token-bucket 100/s burst 200 lets at most 300 pass in some second",
-		"leaky-bucket 1.5/s capacity 3":   "leaky-bucket 1.5/s capacity 3 lets at most 4.5 pass in some second",
-		"gcra 10/s burst 5":               "gcra 10/s burst 5 lets at most 15 pass in some second",
-		"fixed-window 1000/1h":            "fixed-window 1000/1h lets at most 2000 pass in some hour",
-		"fixed-window 1000/1h from-first": "fixed-window 1000/1h from-first lets at most 2000 pass in some hour",
-		"fixed-window 100000/month Europe/Berlin": "fixed-window 100000/month Europe/Berlin lets at most 200000 " +
-			"pass in some month of 28 days, 300000 in some 31 days",
-		"interval 100/10s burst 300": "interval 100/10s burst 300 lets at most 400 pass in some 10 seconds",
-		"sliding-window 1000/30d": "sliding-window 1000/30d lets at most 1999.999 pass in some 30 " +
-			"days, 1999 of a cost of 1",
-		"sliding-log 1000/30d": "sliding-log 1000/30d lets at most 1000 pass in any 30 days " +
-			"(what passed counts until it is exactly that old)",
-		"concurrency 10 ttl 30s": "concurrency 10 ttl 30s lets at most 10 be held at the same " +
-			"time; one that is not renewed ends after 30s",
-		"token-bucket 10/s burst 10 away share": "token-bucket 10/s burst 10 away share lets at most 40 pass in " +
-			"some second " +
-			"(half of that by the shares of processes that do not reach the store)",
-		"fixed-window 10/1h away allow deadline 100ms": "fixed-window 10/1h away allow deadline 100ms lets at " +
-			"most 20 pass " +
-			"in some hour; everything passes while the store is away",
+		"token-bucket 10/s burst 10":              "10 pass each second; at worst 20 in one second",
+		"token-bucket 100/s burst 200":            "100 pass each second, 200 at once; at worst 300 in one second",
+		"leaky-bucket 1.5/s capacity 3":           "1.5 pass each second, 3 at once; at worst 4.5 in one second",
+		"gcra 10/s burst 5":                       "10 pass each second, 5 at once; at worst 15 in one second",
+		"fixed-window 1000/1h":                    "1000 pass in each window of 1h; at worst 2000 in one hour",
+		"fixed-window 1000/1h from-first":         "1000 pass in each hour from a first request on; at worst 2000 in one hour",
+		"fixed-window 100000/month Europe/Berlin": "100000 pass in each month of the calendar; at worst 200000 in 28 days, 300000 in 31 days",
+		"fixed-window 10/day Europe/Berlin":       "10 pass in each day of the calendar; at worst 30 in 24 hours",
+		"fixed-window 10/minute":                  "10 pass in each minute of the calendar; at worst 20 in one minute",
+		"interval 100/10s burst 300":              "100 pass each 10 seconds, 300 at once; at worst 400 in 10 seconds",
+		"sliding-window 1000/30d":                 "1000 pass in about any 30 days; at worst 1999.999 in 30 days, 1999 of a cost of 1",
+		"sliding-log 1000/30d":                    "1000 pass in any 30 days (what passed counts until it is exactly that old)",
+		"sliding-log 10/1m away share": "10 pass in any minute (what passed counts until it is exactly that old); " +
+			"at worst 20 in any minute, half of that by processes that do not reach the store",
+		"concurrency 10 ttl 30s": "10 be held at the same time; one that is not renewed ends after 30s",
+		"token-bucket 10/s burst 10 away share": "10 pass each second; at worst 40 in one second, " +
+			"half of that by processes that do not reach the store",
+		"fixed-window 10/1h away allow deadline 100ms": "10 pass in each window of 1h; at worst 20 in one hour; " +
+			"everything passes while the store is away",
+		"0":         "nothing pass",
+		"unlimited": "everything pass",
 	} {
+		want = notation + " lets " + want
 		if got := headgate.MustParse(notation).Bound().String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,22 +98,22 @@ func TestBoundsThatWereTooLow(t *testing.T) {
 func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]string{
-		"token-bucket 0.000000001/s burst 0.000000001": "0.000000002 pass in some second",
-		"fixed-window 5000000000000000/1h":             "10000000000000000 pass in some hour",
-		"interval 9007199254740991/1h":                 "18014398509481982 pass in some hour",
-		"token-bucket 1/3s burst 1":                    "2 pass in some 3 seconds",
-		"fixed-window 100/day":                         "200 pass in some day",
-		"fixed-window 100/day Antarctica/Troll":        "300 pass in some day",
-		"fixed-window 100/week UTC":                    "200 pass in some week",
-		"fixed-window 100/hour Europe/Berlin":          "200 pass in some hour",
-		"fixed-window 100/hour Australia/Lord_Howe":    "200 pass in some hour",
-		"fixed-window 100/month Antarctica/Troll":      "200 pass in some month of 28 days, 300 in some 31 days",
-		"sliding-window 0.000001/1m":                   "0.000001 pass in some minute",
-		"fixed-window 9007199254740991/month Europe/Paris": "18014398509481982 pass in some month of 28 days, " +
-			"27021597764222973 in some 31 days",
+		"token-bucket 0.000000001/s burst 0.000000001": "0.000000002 in one second",
+		"fixed-window 5000000000000000/1h":             "10000000000000000 in one hour",
+		"interval 9007199254740991/1h":                 "18014398509481982 in one hour",
+		"token-bucket 1/3s burst 1":                    "2 in 3 seconds",
+		"fixed-window 100/day":                         "200 in 24 hours",
+		"fixed-window 100/day Antarctica/Troll":        "300 in 24 hours",
+		"fixed-window 100/week UTC":                    "200 in 7 days",
+		"fixed-window 100/hour Europe/Berlin":          "200 in one hour",
+		"fixed-window 100/hour Australia/Lord_Howe":    "200 in one hour",
+		"fixed-window 100/month Antarctica/Troll":      "200 in 28 days, 300 in 31 days",
+		"sliding-window 0.000001/1m":                   "0.000001 in one minute",
+		"fixed-window 9007199254740991/month Europe/Paris": "18014398509481982 in 28 days, " +
+			"27021597764222973 in 31 days",
 	} {
 		limit := headgate.MustParse(notation)
-		if got := limit.Bound().String(); got != fmt.Sprintf("%s lets at most %s", limit, want) {
+		if got := limit.Bound().String(); !strings.HasSuffix(got, "; at worst "+want) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

@@ -214,7 +214,17 @@ func (l Limit) Explain() string {
 			line("means", "%s", e.about)
 		}
 	}
-	line("bound", "%s", l.Bound())
+	bound := l.Bound()
+	line("lets", "%s", bound.meant)
+	if worst := bound.worst(); worst != "" {
+		line("at worst", "%s", worst)
+	}
+	if exact, err := NewLimit("", bound.exact); err == nil {
+		line("or", "%s", exact.Bound())
+	}
+	if bound.away == AwayAllow {
+		line("away", "everything passes while the store is away")
+	}
 	if word == closedNotation || word == unlimitedNotation {
 		return strings.TrimSuffix(b.String(), "\n")
 	}

@@ -57,5 +57,6 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 }
 
 func (a Concurrency) bound() Bound {
-	return Bound{period: a.TTL}
+	return Bound{period: a.TTL, long: "at the same time", meant: a.Amount.String() +
+		" be held at the same time; one that is not renewed ends after " + formatPeriod(a.TTL)}
 }

@@ -163,7 +163,7 @@ func ExampleLimit_Bound() {
 	fmt.Println(limit.Bound())
 	fmt.Println(limit.Bound().In(time.Hour))
 	// Output:
-	// token-bucket 10/s burst 10 lets at most 20 pass in some second
+	// token-bucket 10/s burst 10 lets 10 pass each second; at worst 20 in one second
 	// 36010
 }
 

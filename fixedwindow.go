@@ -108,8 +108,21 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 }
 
 func (a FixedWindow) bound() Bound {
-	if a.Calendar != "" {
-		return Bound{period: a.Calendar.length(), word: string(a.Calendar)}
+	b := Bound{period: a.Period, meant: a.Amount.String() + " pass in each "}
+	switch {
+	case a.Calendar != "":
+		b.period = a.Calendar.length()
+		b.meant += string(a.Calendar) + " of the calendar"
+		b.long = map[CalendarUnit]string{Day: "in 24 hours", Week: "in 7 days", Month: "in 28 days"}[a.Calendar]
+	case a.FromFirst:
+		b.meant += wordPeriod(a.Period) + " from a first request on"
+		b.exact = SlidingLog{Amount: a.Amount, Period: a.Period}
+	default:
+		b.exact = SlidingLog{Amount: a.Amount, Period: a.Period}
+		b.meant += "window of " + formatPeriod(a.Period)
 	}
-	return Bound{period: a.Period}
+	if b.long == "" {
+		b.long = onePeriod(b.period)
+	}
+	return b
 }

@@ -111,6 +111,15 @@ func wordPeriod(d time.Duration) string {
 	return d.String()
 }
 
+// onePeriod returns the words of one period: "in one minute", "in 10 seconds".
+func onePeriod(d time.Duration) string {
+	word := wordPeriod(d)
+	if word[0] >= '0' && word[0] <= '9' {
+		return "in " + word
+	}
+	return "in one " + word
+}
+
 // checkPeriod says what is wrong with a period given as a Go value.
 func checkPeriod(field string, d time.Duration) error {
 	switch {

@@ -310,7 +310,7 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 	_, out, _ := ask(h, "GET", "/v1/limits", "")
 	l := out["limits"].([]any)[0].(map[string]any)
 	if l["name"] != "login" || l["limit"] != "token-bucket 10/s burst 10" || l["description"] != "tries" ||
-		l["bound"] != "token-bucket 10/s burst 10 lets at most 20 pass in some second" {
+		l["bound"] != "token-bucket 10/s burst 10 lets 10 pass each second; at worst 20 in one second" {
 		t.Errorf("limits: %v", l)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/livez"} {
