@@ -14,7 +14,7 @@ type Bound struct {
 	notation string
 	meant    string        // what should pass: "60 pass each minute, 20 at once"
 	period   time.Duration // that worst speaks of
-	exact    SlidingLog    // has no worst case and the same amount; zero where there is none
+	amount   Cost          // that should pass in each period; zero where a sliding log cannot do the same
 	long     string        // period in words: "in one minute"; empty where there is no worst case
 	lease    time.Duration // for which a node may hold back what it has taken up front
 

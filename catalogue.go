@@ -219,7 +219,7 @@ func (l Limit) Explain() string {
 	if worst := bound.worst(); worst != "" {
 		line("at worst", "%s", worst)
 	}
-	if exact, err := NewLimit("", bound.exact); err == nil {
+	if exact, err := NewLimit("", SlidingLog{Amount: bound.amount, Period: bound.period}); err == nil {
 		line("or", "%s", exact.Bound())
 	}
 	if bound.away == AwayAllow {

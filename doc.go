@@ -7,7 +7,7 @@
 //	s := front.New(pg, nil) // pg is a store: of postgres.Open, for example
 //	defer s.Close()
 //	limiter := headgate.New(s, nil)
-//	login := headgate.MustParse("sliding-log 5/1m block 15m")
+//	login := headgate.MustParseNamed("login", "sliding-log 5/1m block 15m")
 //	d, err := limiter.Allow(ctx, login, "alice")
 //	if err == nil && d.Allowed { ... }
 //

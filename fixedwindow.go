@@ -116,9 +116,9 @@ func (a FixedWindow) bound() Bound {
 		b.long = map[CalendarUnit]string{Day: "in 24 hours", Week: "in 7 days", Month: "in 28 days"}[a.Calendar]
 	case a.FromFirst:
 		b.meant += wordPeriod(a.Period) + " from a first request on"
-		b.exact = SlidingLog{Amount: a.Amount, Period: a.Period}
+		b.amount = a.Amount
 	default:
-		b.exact = SlidingLog{Amount: a.Amount, Period: a.Period}
+		b.amount = a.Amount
 		b.meant += "window of " + formatPeriod(a.Period)
 	}
 	if b.long == "" {

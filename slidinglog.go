@@ -62,6 +62,7 @@ func (a SlidingLog) compile() (law.Params, *calendar, error) {
 }
 
 func (a SlidingLog) bound() Bound {
-	return Bound{period: a.Period, long: "in any " + wordPeriod(a.Period), meant: a.Amount.String() + " pass in any " + wordPeriod(a.Period) +
+	long := "in any " + wordPeriod(a.Period)
+	return Bound{period: a.Period, long: long, meant: a.Amount.String() + " pass " + long +
 		" (what passed counts until it is exactly that old)"}
 }

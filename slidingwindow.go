@@ -49,6 +49,8 @@ func (a SlidingWindow) compile() (law.Params, *calendar, error) {
 }
 
 func (a SlidingWindow) bound() Bound {
-	return Bound{period: a.Period, long: onePeriod(a.Period), exact: SlidingLog{Amount: a.Amount, Period: a.Period},
-		meant: a.Amount.String() + " pass in about any " + wordPeriod(a.Period)}
+	return Bound{
+		period: a.Period, long: onePeriod(a.Period), amount: a.Amount,
+		meant: a.Amount.String() + " pass in about any " + wordPeriod(a.Period),
+	}
 }

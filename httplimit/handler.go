@@ -34,7 +34,8 @@ const (
 
 // Charge is what a request is charged to one limit.
 type Charge struct {
-	// Limit is the limit.
+	// Limit is the limit. Give it a name ([headgate.ParseNamed]): handlers whose limits have the same notation and no
+	// name count each other's requests, of which Logger is warned, and a notation that is changed starts afresh.
 	Limit headgate.Limit
 	// LimitFor chooses the limit of a request, such as that of the customer's tier, in the place of
 	// Limit. The zero Limit leaves this charge out. An error is answered as one of Key is.
@@ -152,6 +153,7 @@ func NewHandler(l HandlerLimiter, cfg HandlerConfig) (func(http.Handler) http.Ha
 	if logger == nil {
 		logger = slog.Default()
 	}
+	warnUnnamed(logger, l, cfg.Charges)
 	m.logger = slog.New(lograte.New(logger.Handler()))
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })

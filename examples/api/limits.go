@@ -15,14 +15,14 @@ import (
 // All that has to do with limits stands in this file: 56 lines of code, which the test counts.
 
 var (
-	byAccount = headgate.MustParse("sliding-log 5/15m block 15m")
-	byAddress = headgate.MustParse("sliding-log 20/15m block 1h")
+	byAccount = headgate.MustParseNamed("login-account", "sliding-log 5/15m block 15m")
+	byAddress = headgate.MustParseNamed("login-address", "sliding-log 20/15m block 1h")
 	tokens    = map[string]headgate.Limit{ // by tier
-		"free": headgate.MustParse("token-bucket 1000/1m"),
-		"gold": headgate.MustParse("token-bucket 20000/1m"),
+		"free": headgate.MustParseNamed("tokens-free", "token-bucket 1000/1m"),
+		"gold": headgate.MustParseNamed("tokens-gold", "token-bucket 20000/1m"),
 	}
-	orders = headgate.MustParse("token-bucket 10/1m")
-	calls  = headgate.MustParse("token-bucket 50/s") // what the model's provider allows us
+	orders = headgate.MustParseNamed("orders", "token-bucket 10/1m")
+	calls  = headgate.MustParseNamed("model", "token-bucket 50/s") // what the model's provider allows us
 )
 
 // limits are the middlewares of the service, and the client for the model.

@@ -28,8 +28,8 @@ import (
 )
 
 var (
-	calls = headgate.MustParse("leaky-bucket 10/s capacity 30")
-	rows  = headgate.MustParse("leaky-bucket 1000/s capacity 10000")
+	calls = headgate.MustParseNamed("calls", "leaky-bucket 10/s capacity 30")
+	rows  = headgate.MustParseNamed("rows", "leaky-bucket 1000/s capacity 10000")
 )
 
 // errTooLarge says that a batch can never be inserted in one piece.

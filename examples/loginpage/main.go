@@ -32,8 +32,8 @@ import (
 )
 
 var (
-	byAccount = headgate.MustParse("sliding-log 5/15m")
-	byAddress = headgate.MustParse("sliding-log 20/15m")
+	byAccount = headgate.MustParseNamed("login-account", "sliding-log 5/15m")
+	byAddress = headgate.MustParseNamed("login-address", "sliding-log 20/15m")
 )
 
 const form = `<!doctype html><title>Log in</title><form method=post>

@@ -85,7 +85,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("outgoing", flag.ContinueOnError)
 	storeURL := flags.String("store", "memory:", "URL of the store: memory: or sqlite:FILE")
 	url := flags.String("url", "", "URL to call instead of a server of this program")
-	limit := headgate.MustParse("token-bucket 5/s burst 1")
+	limit := headgate.MustParseNamed("outgoing", "token-bucket 5/s burst 1")
 	flags.Var(&limit, "limit", "the limit for each host")
 	calls := flags.Int("calls", 10, "number of requests")
 	if err := flags.Parse(args); err != nil {
