@@ -3,7 +3,9 @@ package main
 import (
 	"flag"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,6 +39,8 @@ func quick() {
 // tested runs the tests, which find the command by its name, and then looks for leaks.
 func tested(m *testing.M) (code int) {
 	completeWithin = time.Minute
+	// A server that a test starts does not inherit that SIGHUP is ignored, as below nohup.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	// Most tests wait for what a server does at some time, and compute nothing meanwhile.
 	must(flag.Set("test.parallel", "6"))
 	// With the race detector a process waits for a second before it ends.
