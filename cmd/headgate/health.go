@@ -30,7 +30,9 @@ func newHealthCommand() *cobra.Command {
 			"settings: at the address of --metrics if there is one, else at that of --http. With --live ask\n" +
 			"GET /livez, which does not look at the store. It is for containers without a shell, and for scripts\n" +
 			"that wait for a server. The status is 0 if the answer is 200, and 1 if it is another or there is none\n" +
-			"within 3 s.",
+			"within 3 s.\n\n" +
+			"Of a store that is away it tells which, since when and why to who may look: with a token of the role\n" +
+			"read or admin, or to anybody where the server asks for no tokens.",
 		Example: "  headgate health\n  headgate health --live --metrics :9090\n" +
 			"  headgate health --server http://headgate:9090",
 		SuggestFor: []string{"ping", "healthcheck", "ready", "live", "status"},
@@ -44,7 +46,11 @@ func newHealthCommand() *cobra.Command {
 			if live {
 				path = "/livez"
 			}
-			health, err := askHealth(cmd.Context(), url, path)
+			token, err := new(config.Config).Get(config.Token, flags(cmd))
+			if err != nil {
+				return err
+			}
+			health, err := askHealth(cmd.Context(), url, token.Value, path)
 			if err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
 				return errRefused
@@ -52,14 +58,14 @@ func newHealthCommand() *cobra.Command {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(health)
 		},
 	}
-	addSettings(cmd, config.File, config.Server, config.Metrics, config.HTTP, config.TLSCert)
+	addSettings(cmd, config.File, config.Server, config.Token, config.Metrics, config.HTTP, config.TLSCert)
 	cmd.Flags().BoolVar(&live, "live", false, "ask whether the process answers, whatever its store does")
 	return cmd
 }
 
 // askHealth asks one of the paths of a server's health.
-func askHealth(ctx context.Context, url, path string) (*api.Health, error) {
-	c, err := client.New(url, &client.Config{Timeout: healthWithin})
+func askHealth(ctx context.Context, url, token, path string) (*api.Health, error) {
+	c, err := client.New(url, &client.Config{Timeout: healthWithin, Token: token})
 	if err != nil {
 		return nil, err
 	}

@@ -247,6 +247,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.rest.Problem = func() string { return cmp.Or(o.applied.Problem(), o.credentials.Problem(), o.envoy.Problem()) }
 	state := newCondition(log, store.RedactURL(o.store))
 	state.heard = func(ill string) { tellStatus(log, cmp.Or(ill, "the state is in "+o.place().shown())) }
+	o.rest.Away = state.away
 	state.say("")
 	s, opened, err := o.start(ctx, state)
 	if err != nil {

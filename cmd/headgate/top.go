@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,11 +71,16 @@ func (t *topping) run(cmd *cobra.Command, s answerer) error {
 		width, height := screen.size()
 		most := t.max
 		if height > 0 {
-			most = min(most, height-2)
+			most = min(most, height-3) // the head, the names of the columns, and a store that is away
 		}
 		lines, err := t.table(cmd.Context(), s, most, width)
 		if cmd.Context().Err() != nil {
 			return nil
+		}
+		if r, ok := s.(*remote); ok && err == nil {
+			if me, err := r.me(cmd.Context()); err == nil && me.Away != nil {
+				lines = slices.Insert(lines, 0, fitted([]string{me.Away.Text}, width)...)
+			}
 		}
 		if err != nil {
 			if n == 1 || !screen.live() {

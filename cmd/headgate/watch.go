@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )
@@ -84,6 +85,7 @@ type condition struct {
 	probed   error        // what is wrong by what this server has tried last; nil: nothing
 	asked    error        // what is wrong by the requests; nil: nothing
 	reason   string       // that was told; empty: nothing is wrong
+	why      error        // what was told with it
 	since    time.Time    // something is
 	without  func() int64 // how many decisions were made without the store, in all
 	answered int64        // of them, before something was wrong
@@ -117,10 +119,7 @@ func (c *condition) turn(err error) {
 	defer c.mu.Unlock()
 	c.asked = err
 	c.tell()
-	select {
-	case c.turned <- struct{}{}:
-	default:
-	}
+	c.look()
 }
 
 // wrong reports whether anything is wrong.
@@ -128,6 +127,29 @@ func (c *condition) wrong() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reason != ""
+}
+
+// away says what is wrong, for people; nil: nothing. err is that of a request which has just failed, nil for none: it
+// may be the first to find the store away.
+func (c *condition) away(err error) *api.Away {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.reason != "":
+		return api.NewAway(c.store, c.since, c.why)
+	case err == nil:
+		return nil
+	}
+	c.look()
+	return api.NewAway(c.store, time.Now(), err)
+}
+
+// look lets watch look at the store soon.
+func (c *condition) look() {
+	select {
+	case c.turned <- struct{}{}:
+	default:
+	}
 }
 
 // tell logs what has changed. The caller holds mu.
@@ -148,7 +170,7 @@ func (c *condition) tell() {
 			c.since, c.answered = time.Now(), c.without()
 		}
 		c.log.Warn(c.ill, "store", c.store, "error", err)
-		c.reason = reason
+		c.reason, c.why = reason, err
 		c.say(fmt.Sprintf("%s: %v", c.ill, err))
 	}
 }

@@ -1,8 +1,11 @@
 package api
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Me describes the authenticated caller and its permissions.
@@ -12,6 +15,29 @@ type Me struct {
 	Tokens  bool     `json:"tokens"`         // the server knows its callers by tokens or certificates
 	Limits  []string `json:"limits,omitempty"`
 	Actions bool     `json:"actions"` // admin actions are served at this address
+	Away    *Away    `json:"away,omitempty"`
+}
+
+// Away says that the store of a server cannot be used.
+type Away struct {
+	Store  string `json:"store"` // its URL, without a password
+	Since  int64  `json:"since"` // microseconds since the epoch
+	Reason string `json:"reason"`
+	Text   string `json:"text"` // all of that in a sentence, with what happens to requests meanwhile
+}
+
+// NewAway returns what is said of a store that has been away for some time, in one line.
+func NewAway(store string, since time.Time, reason error) *Away {
+	why := strings.Join(strings.Fields(reason.Error()), " ")
+	if _, cause, ok := strings.Cut(why, "store unavailable: "); ok { // the operation before it says nothing here
+		why = cause
+	}
+	return &Away{
+		Store: store, Since: since.UnixMicro(), Reason: why,
+		Text: fmt.Sprintf("The store %s is away since %s UTC (%s): %s. Meanwhile requests are answered 503; limits "+
+			"with away allow or away share are decided without it.", store, since.UTC().Format(time.TimeOnly),
+			time.Since(since).Round(time.Second), why),
+	}
 }
 
 // Audit lists what was done to keys by hand, and the changes of the catalogue: the newest first.

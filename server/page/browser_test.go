@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,7 @@ type served struct {
 	limiter *headgate.Limiter
 	limits  *catalog.Catalog
 	tokens  map[string]string // by the name of the caller
+	away    atomic.Pointer[api.Away]
 }
 
 // newServed starts a server as headgate serve does: over HTTP, behind package edge. With callers it knows
@@ -82,7 +84,7 @@ func newServed(t *testing.T, split bool, callers ...auth.Entry) *served {
 	wire(s, st, c)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: s.limiter})
 	t.Cleanup(logs.Close)
-	rc := rest.Config{More: logs.Routes()}
+	rc := rest.Config{More: logs.Routes(), Away: func(error) *api.Away { return s.away.Load() }}
 	if len(callers) > 0 {
 		rc.Tokens, s.tokens = authtest.Open(t, callers...)
 	}

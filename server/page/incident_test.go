@@ -1,10 +1,13 @@
 package page_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/tier"
+	"github.com/headgate/headgate/server/api"
 )
 
 // TestIncident answers the questions of an incident by the page. cmd/headgate/testdata/incident.txtar answers them
@@ -58,4 +61,20 @@ func TestIncident(t *testing.T) {
 	b.reads("4 requests of 1 key (key)")
 	b.writes("whatif-limit", "fixed-window 1/1h from-first")
 	b.until("by another limit", figures+` === "1 3 1"`)
+}
+
+// TestTheStoreIsAway: every view says so on top, until the store is back.
+func TestTheStoreIsAway(t *testing.T) {
+	useChromium(t)
+	s := newServed(t, false)
+	b := s.open(1280, 900, false)
+	b.goes("live", "Live")
+	const banner = "document.querySelector('.banner')"
+	b.until("nothing is wrong", banner+".hidden")
+	s.away.Store(api.NewAway("postgres://db/app", time.Now(), errors.New("connection refused")))
+	b.until("the store is away", banner+".innerText.startsWith('The store postgres://db/app is away since')")
+	b.goes("limits", "Limits")
+	b.until("it is seen in each view", "!"+banner+".hidden && "+banner+".getBoundingClientRect().top >= 0")
+	s.away.Store(nil)
+	b.until("the store is back", banner+".hidden")
 }

@@ -47,7 +47,8 @@ func TestLimits(t *testing.T) {
 	b := s.open(1280, 900, false)
 	b.goes("limits", "Limits")
 	for _, text := range []string{
-		"version 25", "at worst 12 in one hour", "<i>x</i>", "set by hand", "Plans", "pro", "at worst 300 in one second",
+		"version 25", "at worst 12 in one hour", "<i>x</i>", "set by hand", "Plans", "pro",
+		"at worst 300 in one second",
 		`<img src=x onerror=window.pwned=1>\u0001`, "token-bucket 5/1h burst 50", "team- and all that begins so", "in 3 h ", "VIP",
 		"Version 25", "by ann <b>", "<script>window.pwned = 1</script>",
 	} {

@@ -24,6 +24,7 @@ func (d *door) me(actions bool) http.HandlerFunc {
 		if c := auth.From(r.Context()); c != nil {
 			me.Name, me.Role, me.Limits = c.Name, c.Role.String(), c.Limits
 		}
+		me.Away = d.away(nil)
 		s.Leave()
 		return d.answer(w, me)
 	})

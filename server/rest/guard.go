@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/service"
 )
 
@@ -42,6 +43,21 @@ func (d *door) caller(r *http.Request, authorization bool) (*auth.Caller, error)
 		shown.Authorization = r.Header["Authorization"]
 	}
 	return d.tokens.Tokens().Caller(shown)
+}
+
+// mayLook reports whether the caller of a request may know of the store.
+func (d *door) mayLook(r *http.Request) bool {
+	if d.tokens == nil {
+		return true
+	}
+	caller := auth.From(r.Context())
+	if caller == nil {
+		var err error
+		if caller, err = d.caller(r, r.Pattern != forwardauth.Path); err != nil {
+			return false
+		}
+	}
+	return caller.Can(auth.RoleRead) == nil
 }
 
 // forbid answers a request that may not be served. Where Authorization is not looked at there is no

@@ -37,6 +37,9 @@ type Config struct {
 	// Problem says what is wrong with the configuration, for /readyz: a server that goes on
 	// with what it had before is ready all the same. Nil, or empty: nothing.
 	Problem func() string
+	// Away says since when and why the store cannot be used, for callers that may look. It is told the error of a
+	// request that has just failed by that, nil of none. Nil, or nil returned: the store can be used.
+	Away func(error) *api.Away
 	// Auth is for forward authentication: see package forwardauth.
 	Auth forwardauth.Config
 	// Tokens are what callers show to be let in, unless they come by a Unix socket or show a
@@ -69,6 +72,7 @@ type door struct {
 	patience time.Duration // with a client that reads its answer: so long,
 	rate     int           // and a second more for each so many bytes
 	problem  func() string // nil: nothing is ever wrong
+	away     func(error) *api.Away
 	auth     *forwardauth.Handler
 	tokens   *auth.File // nil: everybody may do everything
 	more     []Route
@@ -88,6 +92,10 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 	proxies := forwardauth.Config{}
 	if c != nil {
 		d.load, d.problem, d.tokens, d.more, proxies = c.Load, c.Problem, c.Tokens, c.More, c.Auth
+		d.away = c.Away
+	}
+	if d.away == nil {
+		d.away = func(error) *api.Away { return nil }
 	}
 	if d.load == nil {
 		d.load = load.New(0, 0)
@@ -271,6 +279,11 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case gone(r, err):
 	case p.Status >= 500:
 		d.logFailure(r, err, 1)
+	}
+	if p.Type == api.Unavailable || p.Type == api.OutcomeUnknown {
+		if away := d.away(err); away != nil && d.mayLook(r) {
+			p.Detail = away.Text + " " + p.Detail
+		}
 	}
 	edge.WriteProblem(w, p)
 }

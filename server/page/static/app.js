@@ -48,7 +48,7 @@ function shell() {
           icon("M6 6a2 2 0 1 1 3 1.7c-.7.4-1 .8-1 1.6M8 11.5v.6"))))),
     h("div", { class: "page" },
       h("header", {}, h("form", { role: "search", onsubmit: find }, icon("M7 2.5a4.5 4.5 0 1 0 0 9a4.5 4.5 0 0 0 0-9M10.5 10.5L14 14"), search, h("kbd", { "aria-hidden": "true" }, "/"))),
-      main));
+      banner, main));
 }
 
 function find(e) {
@@ -163,6 +163,23 @@ api.reached = (yes) => {
   fill(state, h("i", { class: "dot " + (yes ? "good" : "bad") }), yes ? "connected" : "no answer");
 };
 
+// A store that is away is said above every view.
+const banner = h("div", { class: "banner", role: "alert", hidden: true });
+
+async function away() {
+  if (!api.me) return;
+  let text = "";
+  try {
+    const me = await api.get("/v1/me");
+    text = me.away ? me.away.text : "";
+  } catch (err) {
+    if (err.status) return;
+    text = "The server does not answer. What is shown was so before, and nothing can be done here.";
+  }
+  banner.hidden = text === "";
+  if (banner.textContent !== text) banner.textContent = text;
+}
+
 async function health() {
   let text = "connected", kind = "good", more = "";
   try {
@@ -236,4 +253,5 @@ addEventListener("unhandledrejection", (e) => {
   }
 });
 every(30000, health);
+every(3000, away);
 show();
