@@ -32,7 +32,7 @@ import (
 const (
 	state    = 2 // what the rows of the tables mean
 	layout   = 1
-	revision = 3 // of the texts of the functions
+	revision = 4 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be
@@ -40,7 +40,7 @@ const (
 // they may not be wanted.
 var functionFiles = []string{
 	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "take", "plain",
-	"sums", "one", "single", "late", "once", "once_plain", "verbs", "several", "ways", "levels", "rooms",
+	"sums", "one", "single", "late", "once", "once_plain", "verbs", "several", "ways", "manage", "levels", "rooms",
 	"comments",
 }
 

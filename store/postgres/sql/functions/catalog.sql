@@ -176,6 +176,17 @@ end $$;
 -- The text of a plan or an override has to be a limit. It is compiled here, and not by each decision.
 create or replace function headgate.compile_item() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
+    -- A row that means nothing would be taken for one that does. That limits and plans are there is not asked: a
+    -- transaction may write them afterwards.
+    if new.kind in ('override', 'prefix-override', 'plan') and new.name = '' then
+        perform headgate.fail_N(format('name: is missing in a row of kind %s', new.kind));
+    elsif new.kind in ('assignment', 'prefix-assignment') and new.name <> '' then
+        perform headgate.fail_N(format('name: is "%s"; it is empty in a row of kind %s: the plan is its text, and who has it its key', new.name, new.kind));
+    elsif new.kind in ('plan', 'prefix-override', 'prefix-assignment') and new.key = '' then
+        perform headgate.fail_N(format('key: is missing in a row of kind %s', new.kind));
+    elsif new.kind <> 'file' and new.text = '' then
+        perform headgate.fail_N(format('text: is missing in a row of kind %s', new.kind));
+    end if;
     new.compiled := case when new.kind in ('plan', 'override', 'prefix-override') then headgate.compile_N(new.text) end;
     return new;
 end $$;

@@ -94,6 +94,13 @@ comment on type headgate.decision is 'The answer of headgate.take and headgate.c
 comment on view headgate.history is 'Attempts, allowed or refused, of limits that keep a history.';
 comment on view headgate.blocked_per_hour is 'Refused attempts for each limit and hour, of limits that keep a history.';
 comment on view headgate.levels is 'What each key uses of each limit now, and who is blocked.';
+comment on column headgate.levels.used is 'What is in use now, in units of cost.';
+comment on column headgate.levels.updated_at is 'When the row was written last; of a fixed window, when the window began.';
+comment on column headgate.levels.empty_at is 'From here on nothing is in use.';
+comment on column headgate.levels.blocked_until is 'Everything is refused before this time; null: the key is not blocked.';
+comment on column headgate.levels.capacity is 'How much can be in use, by the override or plan of the key if it has one; null: the limit is not known here.';
+comment on column headgate.levels.remaining is 'Whole units that could pass now. headgate.check(limit, key) says when more can.';
+comment on column headgate.levels.percent is 'What is in use, of a hundred.';
 
 comment on function headgate.take(text, text, numeric) is 'Takes cost from a limit, by its name or in one line, for a key.';
 comment on function headgate.check(text, text, numeric) is 'Tells whether headgate.take would admit the cost, and what could pass now.';
@@ -113,6 +120,9 @@ comment on function headgate.enforce(text, text, numeric) is 'headgate.take, but
 comment on function headgate.acquire(text, text, numeric) is 'Holds cost of a concurrency limit: a lease.';
 comment on function headgate.renew(text, text, bigint) is 'Lets a lease last from now on. False: it is lost.';
 comment on function headgate.release(text, text, bigint) is 'Ends a lease. False: it was lost before.';
+comment on function headgate.override(text, text, text, interval, text) is 'Gives one key another rule than the limit, for some time or until it is removed by a null rule. Returns the version of the catalogue.';
+comment on function headgate.set_plan(text, text, interval, text) is 'Gives a key a plan, for some time or until it is removed by a null plan. Returns the version of the catalogue.';
+comment on function headgate.unblock(text, text) is 'Ends the block of a key. Returns whether it was blocked.';
 comment on function headgate.block(text, text, interval, text) is 'Refuses everything of a key for a while; a zero interval lifts that.';
 comment on function headgate.reset(text, text) is 'Forgets what a key has used of a limit, and its block.';
 comment on function headgate.attempts(text, text, int) is 'The last attempts of a key, newest first, of a limit that keeps a history.';

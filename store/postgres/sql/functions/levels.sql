@@ -50,16 +50,44 @@ begin
     return ceil(x::numeric * 1000000 / unit) / 1000000;
 end $$;
 
+-- headgate.capacity_at_N is how much can be in use of a limit for a key at a time; null of a limit that is not known.
+-- It has the rights of its owner, as the view that calls it has.
+create or replace function headgate.capacity_at_N(p_limit text, p_key text, p_now bigint) returns numeric
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    r record; c headgate.compiled;
+begin
+    select l.compiled, l.varies into r from headgate.limits l where l.name = p_limit;
+    if found then
+        c := r.compiled;
+        if r.varies <> 0 then
+            r := headgate.resolve_N(p_limit, p_key, r.varies, p_now, c);
+            c := r.c;
+        end if;
+    else
+        begin
+            c := headgate.compile_N(p_limit);
+        exception when sqlstate '22023' then return null;
+        end;
+    end if;
+    return trim_scale(trunc(c.params[{limit.capacity}]::numeric / c.params[{limit.unit}], 6));
+end $$;
+
 -- Cells as people read them, as of now.
 create or replace view headgate.levels as
-select c.limit_name, c.key,
-    round(headgate.used_at_N(c.limit_name, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, n.now,
-        (select (l.compiled).params from headgate.limits l where l.name = c.limit_name),
-        case when c.law = 3 then (select sum(e.cost) from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key
-            and e.granted and e.expires_at > c.at and e.expires_at <= n.now) end), 6) as used,
+select c.limit_name, c.key, v.used,
     'epoch'::timestamptz + c.at * interval '1 microsecond' as updated_at,
     'epoch'::timestamptz + c.empty_at * interval '1 microsecond' as empty_at,
     case when c.blocked_until > n.now then 'epoch'::timestamptz + c.blocked_until * interval '1 microsecond' end as blocked_until,
-    nullif(c.reason, '') as reason
+    nullif(c.reason, '') as reason, v.capacity,
+    case when c.blocked_until > n.now then 0 else greatest(0, trunc(v.capacity - v.used)) end as remaining,
+    round(100 * v.used / nullif(v.capacity, 0)) as percent
 from headgate.cells c cross join (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now offset 0) n
+cross join lateral (
+    select round(headgate.used_at_N(c.limit_name, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, n.now,
+            (select (l.compiled).params from headgate.limits l where l.name = c.limit_name),
+            case when c.law = 3 then (select sum(e.cost) from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key
+                and e.granted and e.expires_at > c.at and e.expires_at <= n.now) end), 6) as used,
+        headgate.capacity_at_N(c.limit_name, c.key, n.now) as capacity offset 0
+) v
 where c.law <> 0;
