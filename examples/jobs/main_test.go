@@ -24,7 +24,7 @@ func TestJobsPaceThemselves(t *testing.T) {
 2.0s: call 50
 insert of 4000 rows: <nil>
 insert of 6000 rows: <nil>
-insert of 2000 rows: limit leaky-bucket 1000/s capacity 10000 refuses "alice": try again in 2s
+insert of 2000 rows: limit rows refuses "alice": try again in 2s
 insert of 12000 rows: too many rows at once
 the table has 10000 rows
 `
