@@ -51,3 +51,6 @@ func (n *earlyNames) FindAll(ctx context.Context, charges []headgate.Charge) err
 	}
 	return err
 }
+
+// Kept implements service.Keeper.
+func (e *earlyNames) Kept() *catalog.Catalog { return e.Catalog }

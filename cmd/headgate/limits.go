@@ -20,7 +20,8 @@ func newLimitsCommand() *cobra.Command {
 		Short: "Show and change the catalogue: the named limits that a store keeps",
 		Long: "Show and change the catalogue: the named limits that a store keeps, for all who use it.\n" +
 			"A change is felt by every server and program within two seconds, and is kept as a version\n" +
-			"with its author, its time and its reason.",
+			"with its author, its time and its reason.\n\n" +
+			"A server can list, show, set and roll back limits; the other commands need a store.",
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -37,27 +38,47 @@ func newLimitsListCommand() *cobra.Command {
 		Short: "List the named limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return catalogued(cmd, func(c *catalog.Catalog) error {
-				if asJSON {
-					list := []limitLine{}
+			list := []limitLine{}
+			asked, err := askServer(cmd, func(r *remote) error {
+				c, err := r.catalogue(cmd)
+				for _, l := range c.Limits {
+					list = append(list, limitLine{
+						l.Name, l.Limit, l.MaxKeys, l.Description, l.Origin, l.Retired, l.Bound,
+					})
+				}
+				return err
+			})
+			if !asked {
+				err = catalogued(cmd, func(c *catalog.Catalog) error {
+					for name, err := range c.Unreadable() {
+						fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
+					}
 					for _, d := range c.List() {
 						list = append(list, lineOf(&d))
 					}
-					return printJSON(cmd.OutOrStdout(), list)
+					return nil
+				})
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "NAME\tLIMIT\tFROM\tDESCRIPTION")
+			for _, l := range list {
+				notation := l.Limit
+				if l.MaxKeys > 0 {
+					notation += "; max_keys " + strconv.FormatInt(l.MaxKeys, 10)
 				}
-				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(t, "NAME\tLIMIT\tFROM\tDESCRIPTION")
-				for name, err := range c.Unreadable() {
-					fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
-				}
-				for _, d := range c.List() {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", d.Name(), notationOf(&d), origin(&d), d.Description)
-				}
-				return t.Flush()
-			})
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, notation, origin(l.Origin, l.Retired), l.Description)
+			}
+			return t.Flush()
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -86,12 +107,12 @@ func notationOf(d *catalog.Definition) string {
 	return d.String()
 }
 
-func origin(d *catalog.Definition) string {
+func origin(from string, retired bool) string {
 	switch {
-	case d.Retired:
+	case retired:
 		return "retired"
-	case d.Origin != "":
-		return d.Origin
+	case from != "":
+		return from
 	}
 	return "-"
 }
@@ -102,6 +123,9 @@ func newLimitsShowCommand() *cobra.Command {
 		Short: "Say what a named limit means, and what changed it last",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asked, err := askServer(cmd, func(r *remote) error { return r.show(cmd, args[0]) }); asked {
+				return err
+			}
 			return catalogued(cmd, func(c *catalog.Catalog) error {
 				l, err := c.Get(args[0])
 				if err != nil {
@@ -116,7 +140,8 @@ func newLimitsShowCommand() *cobra.Command {
 			})
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	return cmd
 }
 
@@ -141,6 +166,11 @@ func newLimitsHistoryCommand() *cobra.Command {
 			if len(args) > 0 {
 				name = args[0]
 			}
+			if asked, err := askServer(cmd, func(r *remote) error {
+				return r.history(cmd, name, most, asJSON)
+			}); asked {
+				return err
+			}
 			return catalogued(cmd, func(c *catalog.Catalog) error {
 				list, err := c.History(cmd.Context(), name, most)
 				if err != nil {
@@ -156,7 +186,8 @@ func newLimitsHistoryCommand() *cobra.Command {
 			})
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	cmd.Flags().IntVar(&most, "max", 20, "number of versions")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store"
 )
@@ -77,6 +78,13 @@ func (u *using) changed(cmd *cobra.Command, change func(c *catalog.Catalog) (ver
 	return catalogued(cmd, func(c *catalog.Catalog) error {
 		before, _ := c.Version()
 		version, err := change(c)
+		if err == nil && version != before {
+			if list, err := c.Between(cmd.Context(), version-1, version); err == nil {
+				for _, change := range list {
+					fmt.Fprintln(cmd.OutOrStdout(), catalog.Describe(change))
+				}
+			}
+		}
 		return u.made(cmd, before, version, err, "")
 	})
 }
@@ -120,6 +128,18 @@ func newLimitsSetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if asked, err := askServer(cmd, func(r *remote) error {
+				if err := needsStore(cmd, "max-keys", "used"); err != nil {
+					return err
+				}
+				in := api.SetLimit{Name: args[0], Limit: args[1], Reason: c.reason, DryRun: c.dry}
+				if cmd.Flags().Changed("description") {
+					in.Description = &description
+				}
+				return r.change(cmd, "/v1/limits", &in, c.dry)
+			}); asked {
+				return err
+			}
 			return catalogued(cmd, func(limits *catalog.Catalog) error {
 				for try := 1; ; try++ { // on top of what others change meanwhile
 					d := catalog.Definition{Limit: l, Description: description}
@@ -143,7 +163,8 @@ func newLimitsSetCommand() *cobra.Command {
 			})
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	f := cmd.Flags()
 	f.StringVar(&c.reason, "reason", "", "why, for the history")
 	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
@@ -254,6 +275,14 @@ func newLimitsRollbackCommand() *cobra.Command {
 			if err != nil || version < 0 {
 				return headgate.Invalid("VERSION", "%q is not the number of a version", args[0])
 			}
+			if asked, err := askServer(cmd, func(r *remote) error {
+				if err := needsStore(cmd, "used"); err != nil {
+					return err
+				}
+				return c.rollback(cmd, r, version, args[1:])
+			}); asked {
+				return err
+			}
 			return catalogued(cmd, func(limits *catalog.Catalog) error {
 				changes, err := limits.Back(cmd.Context(), version, args[1:]...)
 				if err != nil {
@@ -282,7 +311,8 @@ func newLimitsRollbackCommand() *cobra.Command {
 	}
 	c.flags(cmd)
 	c.using.flags(cmd)
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	return cmd
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/server/config"
 )
 
 // ending is when something that is changed shall be over.
@@ -63,17 +62,10 @@ func newOverrideCommand() *cobra.Command {
 			"  headgate override login bob --remove",
 		Args: cobra.MaximumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			server, err := serverOf(cmd)
-			if err != nil {
+			if asked, err := askServer(cmd, func(r *remote) error { return o.atServer(cmd, r, args) }); asked {
 				return err
 			}
 			switch {
-			case server != "":
-				token, err := new(config.Config).Get(config.Token, flags(cmd))
-				if err != nil {
-					return err
-				}
-				return o.atServer(cmd, newClient(server, token.Value), args)
 			case o.remove:
 				return o.changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.removeOne(cmd, c, args) })
 			case len(args) == 3:

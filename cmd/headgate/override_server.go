@@ -6,16 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
 )
 
 // atServer does at a server what the command asks for.
 func (o *overriding) atServer(cmd *cobra.Command, r *remote, args []string) error {
-	for _, flag := range []string{"prefix", "until", "used"} {
-		if cmd.Flags().Changed(flag) {
-			return headgate.Invalid(flag, "is not known to a server; name a store")
-		}
+	if err := needsStore(cmd, "prefix", "until", "used"); err != nil {
+		return err
 	}
 	in := api.Override{Remove: o.remove, Reason: o.reason, For: o.after}
 	switch {
@@ -28,16 +25,7 @@ func (o *overriding) atServer(cmd *cobra.Command, r *remote, args []string) erro
 		return o.listAtServer(cmd, r, args)
 	}
 	in.Subject = api.Subject{Limit: args[0], Key: args[1]}
-	var before api.Catalogue
-	if err := r.call(cmd.Context(), http.MethodGet, "/v1/catalogue", nil, &before); err != nil {
-		return err
-	}
-	var changed api.Changed
-	if err := r.call(cmd.Context(), http.MethodPost, "/v1/override", &in, &changed); err != nil {
-		return err
-	}
-	made(cmd, before.Version, changed.Version)
-	return nil
+	return r.change(cmd, "/v1/override", &in, false)
 }
 
 // listAtServer lists the overrides of a server: all, those of a limit, or that of a key.

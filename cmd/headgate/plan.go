@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 )
 
@@ -20,7 +21,8 @@ func newPlanCommand() *cobra.Command {
 		Long: "Show and change plans, and which keys have them. A plan is a set of limits, each in the place of\n" +
 			"the named limit for keys that have the plan; what it does not name is as it is for all.\n" +
 			"Plans are defined by the config file (plans:), or one by one. Every server and program feels a\n" +
-			"change within two seconds, and each is kept as a version.",
+			"change within two seconds, and each is kept as a version.\n\n" +
+			"A server can list plans and give them to single keys; the other commands need a store.",
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -36,27 +38,42 @@ func newPlanListCommand() *cobra.Command {
 		Short: "List the plans with their limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return catalogued(cmd, func(c *catalog.Catalog) error {
-				lines := []planLine{}
-				for _, p := range c.Plans() {
+			lines := []planLine{}
+			asked, err := askServer(cmd, func(r *remote) error {
+				c, err := r.catalogue(cmd)
+				for _, p := range c.Plans {
 					for _, l := range p.Limits {
-						d := catalog.Definition{Origin: p.Origin, Retired: p.Retired}
-						lines = append(lines, planLine{p.Name, l.Name(), l.String(), origin(&d)})
+						lines = append(lines, planLine{p.Name, l.Name, l.Limit, origin(p.Origin, p.Retired)})
 					}
 				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), lines)
-				}
-				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(t, "PLAN\tLIMIT\tIN THIS PLAN\tFROM")
-				for _, l := range lines {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Plan, l.Limit, l.Rule, l.From)
-				}
-				return t.Flush()
+				return err
 			})
+			if !asked {
+				err = catalogued(cmd, func(c *catalog.Catalog) error {
+					for _, p := range c.Plans() {
+						for _, l := range p.Limits {
+							lines = append(lines, planLine{p.Name, l.Name(), l.String(), origin(p.Origin, p.Retired)})
+						}
+					}
+					return nil
+				})
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), lines)
+			}
+			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(t, "PLAN\tLIMIT\tIN THIS PLAN\tFROM")
+			for _, l := range lines {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Plan, l.Limit, l.Rule, l.From)
+			}
+			return t.Flush()
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -153,6 +170,15 @@ func newPlanSetCommand() *cobra.Command {
 		Example: "  headgate plan set customer-42 pro --for 30d --reason trial",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asked, err := askServer(cmd, func(r *remote) error {
+				if err := needsStore(cmd, "prefix", "until", "used"); err != nil {
+					return err
+				}
+				in := api.SetPlan{Key: args[0], Plan: args[1], For: e.after, Reason: reason}
+				return r.change(cmd, "/v1/plans", &in, false)
+			}); asked {
+				return err
+			}
 			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
 				until, err := e.end(c)
 				if err != nil {
@@ -168,7 +194,8 @@ func newPlanSetCommand() *cobra.Command {
 			})
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	u.flags(cmd)
 	e.flags(cmd)
 	cmd.Flags().BoolVar(&prefix, "prefix", false, "for all keys that begin with KEY")
@@ -185,6 +212,14 @@ func newPlanUnsetCommand() *cobra.Command {
 		Short: "Take the plan of a key away",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asked, err := askServer(cmd, func(r *remote) error {
+				if err := needsStore(cmd, "prefix", "used"); err != nil {
+					return err
+				}
+				return r.change(cmd, "/v1/plans", &api.SetPlan{Key: args[0], Remove: true, Reason: reason}, false)
+			}); asked {
+				return err
+			}
 			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
 				by, err := u.by(cmd, reason)
 				if err != nil {
@@ -194,7 +229,8 @@ func newPlanUnsetCommand() *cobra.Command {
 			})
 		},
 	}
-	addSettings(cmd, config.Store, config.File)
+	addSettings(cmd, askedSettings...)
+	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	u.flags(cmd)
 	cmd.Flags().BoolVar(&prefix, "prefix", false, "of all keys that begin with KEY")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")

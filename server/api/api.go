@@ -187,9 +187,10 @@ type Override struct {
 	Reason   string `json:"reason,omitempty"`
 }
 
-// Changed answers a change of the catalogue.
+// Changed says what a change of the catalogue has changed, or would change.
 type Changed struct {
-	Version int64 `json:"version"` // that it made; the one before if there was nothing to change
+	Version int64        `json:"version"` // that it made; the newest if nothing was changed
+	Changes []ItemChange `json:"changes"`
 }
 
 // Observe reports the response of a provider to a request that was charged to a key.

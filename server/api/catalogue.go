@@ -26,8 +26,10 @@ type CatalogLimit struct {
 
 // CatalogPlan is a named set of limits, which stand in the place of those of their names for the keys that have it.
 type CatalogPlan struct {
-	Name   string  `json:"name"`
-	Limits []Limit `json:"limits"`
+	Name    string  `json:"name"`
+	Limits  []Limit `json:"limits"`
+	Origin  string  `json:"origin,omitempty"`  // as of a limit
+	Retired bool    `json:"retired,omitempty"` // as of a limit
 }
 
 // OverridesQuery says which overrides GET /v1/overrides lists.
@@ -107,10 +109,25 @@ type Rollback struct {
 	NoVersion bool `json:"-"` // there is no version in it
 }
 
-// RolledBack says what a rollback has changed, or would change.
-type RolledBack struct {
-	Version int64        `json:"version"` // that it made; the newest if nothing was changed
-	Changes []ItemChange `json:"changes"`
+// SetLimit asks to define a limit of the catalogue, or to change it, for all its keys.
+type SetLimit struct {
+	Name        string  `json:"name"`
+	Limit       string  `json:"limit"`                 // in one line
+	Description *string `json:"description,omitempty"` // absent: what it was
+	Seen        int64   `json:"seen,omitempty"`        // the version that was seen; nothing is done at another
+	Reason      string  `json:"reason,omitempty"`
+	DryRun      bool    `json:"dry_run,omitempty"` // only say what would be changed
+}
+
+// SetPlan asks to give a key a plan, or to take it away.
+type SetPlan struct {
+	Key    string `json:"key"`
+	Plan   string `json:"plan,omitempty"` // absent if it is taken away
+	Remove bool   `json:"remove,omitempty"`
+	For    string `json:"for,omitempty"` // such as 1h; absent: until it is taken away
+	Reason string `json:"reason,omitempty"`
+
+	NoKey bool `json:"-"` // there is no key in it
 }
 
 // Values are the parameters of the query.
@@ -139,6 +156,56 @@ func (q VersionsQuery) Values() url.Values {
 		v.Set("max", strconv.Itoa(q.Max))
 	}
 	return v
+}
+
+// ReadJSON reads the definition of a limit.
+func (r *SetLimit) ReadJSON(data []byte) error {
+	return read(data, func(s *scanner, name []byte) uint {
+		var ok bool
+		switch string(name) {
+		case "name":
+			return s.string(&r.Name, 1)
+		case "limit":
+			return s.string(&r.Limit, 1<<1)
+		case "description":
+			r.Description = new(string)
+			return s.string(r.Description, 1<<2)
+		case "seen":
+			if r.Seen, ok = s.integer(); ok {
+				return 1 << 3
+			}
+		case "reason":
+			return s.string(&r.Reason, 1<<4)
+		case "dry_run":
+			if r.DryRun, ok = s.flag(); ok {
+				return 1 << 5
+			}
+		}
+		return 0
+	})
+}
+
+// ReadJSON reads the plan of a key.
+func (r *SetPlan) ReadJSON(data []byte) error {
+	r.NoKey = true
+	return read(data, func(s *scanner, name []byte) uint {
+		switch string(name) {
+		case "key":
+			return s.key(&r.Key, &r.NoKey, 1)
+		case "plan":
+			return s.string(&r.Plan, 1<<1)
+		case "remove":
+			var ok bool
+			if r.Remove, ok = s.flag(); ok {
+				return 1 << 2
+			}
+		case "for":
+			return s.string(&r.For, 1<<3)
+		case "reason":
+			return s.string(&r.Reason, 1<<4)
+		}
+		return 0
+	})
 }
 
 // maxRollback is how many limits one rollback may name.

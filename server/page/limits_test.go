@@ -102,6 +102,29 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestALimitIsChanged for all its keys by the page.
+func TestALimitIsChanged(t *testing.T) {
+	useChromium(t)
+	s := newServed(t, false)
+	b := s.open(1280, 900, false)
+	b.expected("status of 400")
+	b.goes("limits/search", "search")
+	b.press(".head", "Edit…")
+	b.reads("A config file defines this limit")
+	b.types("dialog [name=limit]", "leaky-bucket 3/")
+	b.press("dialog", "Change")
+	b.reads("period") // what is wrong with it
+	b.types("dialog [name=limit]", "leaky-bucket 3/s capacity 6")
+	b.types("dialog [name=reason]", "a sale")
+	b.press("dialog", "Change")
+	b.closes()
+	b.reads("Version 2")
+	b.reads("a sale")
+	if l, err := s.limits.Get("search"); err != nil || l.String() != "leaky-bucket 3/s capacity 6" {
+		t.Errorf("%v, %v", l, err)
+	}
+}
+
 // TestOneLimit: the view of a limit has its versions only, and rolls back that limit only.
 func TestOneLimit(t *testing.T) {
 	useChromium(t)

@@ -2,10 +2,7 @@ package service
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
@@ -14,26 +11,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// keptCatalogue is one that a store keeps.
-type keptCatalogue interface {
-	Now() time.Time
-	Version() (number int64, at time.Time)
-	Plans() []catalog.Plan
-	Overrides(ctx context.Context, afterLimit, afterKey string, n int) ([]catalog.Override, error)
-	PrefixOverrides() ([]catalog.Override, error)
-	Versions(ctx context.Context, before int64, n int) ([]store.Version, error)
-	Between(ctx context.Context, from, to int64) ([]store.Change, error)
-	Back(ctx context.Context, version int64, names ...string) ([]store.Change, error)
-	Rollback(ctx context.Context, by catalog.By, version int64, names ...string) (int64, error)
-}
+// Keeper is what has a catalogue that a store keeps, as the names of a [Service].
+type Keeper interface{ Kept() *catalog.Catalog }
 
 // catalogue returns the catalogue of the store.
-func (s *Service) catalogue() (keptCatalogue, error) {
-	c, ok := s.names.(keptCatalogue)
-	if !ok {
-		return nil, headgate.ErrUnsupported
+func (s *Service) catalogue() (*catalog.Catalog, error) {
+	switch names := s.names.(type) {
+	case *catalog.Catalog:
+		return names, nil
+	case Keeper:
+		return names.Kept(), nil
 	}
-	return c, nil
+	return nil, headgate.ErrUnsupported
 }
 
 // Catalogue tells of the limits and plans of the store that the caller may touch.
@@ -58,7 +47,7 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 		}
 	}
 	for _, p := range c.Plans() {
-		plan := api.CatalogPlan{Name: p.Name}
+		plan := api.CatalogPlan{Name: p.Name, Origin: p.Origin, Retired: p.Retired}
 		for _, l := range p.Limits {
 			if caller.Touches(l.Name()) == nil {
 				plan.Limits = append(plan.Limits, api.Limit{
@@ -188,45 +177,4 @@ func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
 		})
 	}
 	return out
-}
-
-// Rollback makes limits, plans and overrides what they were after a version: a new version, with the caller as its
-// author.
-func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.RolledBack, error) {
-	c, err := s.catalogue()
-	if err != nil {
-		return nil, err
-	}
-	caller := auth.From(ctx)
-	if len(r.Limits) == 0 && !caller.All() {
-		return nil, fmt.Errorf("%w: %s may not roll back all limits; name some", auth.ErrForbidden, caller)
-	}
-	for _, name := range r.Limits {
-		if err := caller.Touches(name); err != nil {
-			return nil, err
-		}
-	}
-	if r.NoVersion {
-		return nil, headgate.Invalid("version", "is missing")
-	}
-	list, err := c.Back(ctx, r.Version, r.Limits...)
-	if err != nil {
-		return nil, err
-	}
-	out := &api.RolledBack{Changes: itemChanges(list, caller)}
-	out.Version, _ = c.Version()
-	if r.DryRun {
-		return out, nil
-	}
-	by := author(ctx, r.Reason)
-	by.Seen = r.Seen
-	version, err := c.Rollback(ctx, by, r.Version, r.Limits...)
-	if errors.Is(err, store.ErrVersion) {
-		return nil, headgate.Invalid("seen", "%v; look at it again", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	out.Version = version
-	return out, nil
 }

@@ -120,7 +120,7 @@ func TestTablesAndColumnsAreThoseOfMySQL(t *testing.T) {
 		"headgate.buckets": "id capacity refill_seconds created_at",
 		"headgate.limits":  "name rule description updated_at compiled max_keys origin retired varies", // the last one here alone
 		"headgate.levels": "limit_name key used updated_at empty_at " +
-			"blocked_until reason",
+			"blocked_until reason capacity remaining percent", // the last three here alone
 		"headgate.history":          "number limit_name key at allowed cost id",
 		"headgate.blocked_per_hour": "limit_name hour blocked keys",
 		"headgate.take('fixed-window 9/1d', 'k')": "allowed remaining retry_after reset_after " +

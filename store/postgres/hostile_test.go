@@ -288,6 +288,7 @@ func calls(t *testing.T) []string {
 		`select public.rate_limiting_token_bucket_request('a')`, `select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(1, 'a')`,
 		`select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(7, 'a')`, `select * from public.request_token('payments')`, `select * from public.request_token('payments')`,
 		`select * from public.request_token('payments')`, `select * from public.request_token('x')`,
+		`select headgate.override('login', 'a', '9/1d', '1 hour')`, `select headgate.set_plan('a', 'pro')`, `select headgate.unblock('login', 'a')`,
 		`select headgate.set_max_keys_1(0)`, `select headgate.set_max_keys_1(2)`,
 		`select headgate.set_own_max_keys_1('{crowded}', '{3}')`,
 		`select headgate.take('token-bucket 10/s burst 1', n::pg_catalog.text) from pg_catalog.generate_series(1, 9) n`,

@@ -70,7 +70,7 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 		`insert into headgate.catalog (kind, name) values ('assignment', 'pro')`:                       `name: is "pro"; it is empty in a row of kind assignment`,
 		`insert into headgate.catalog (kind, key) values ('assignment', 'acme')`:                       `text: is missing`,
 		`insert into headgate.catalog (kind, name, key, text) values ('override', '', 'acme', '5/1h')`: `name: is missing`,
-		`insert into headgate.catalog (kind, name, text) values ('prefix-override', 'api', '5/1h')`:    `key: is missing`,
+		`insert into headgate.catalog (kind, name, text) values ('plan', 'pro', '5/1h')`:               `key: is missing`,
 	})
 }
 

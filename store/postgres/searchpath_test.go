@@ -15,14 +15,15 @@ const entries = `apply apply_once once_plain take_one take_plain take_sums sweep
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions
 	take check limit_of grant_role block reset attempts take_once extend settle cancel reserve acquire renew release
-	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce sweep used_at
+	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce sweep
+	used_at capacity_at override set_plan unblock
 	set_max_keys set_own_max_keys maxima count_keys close_room begin_sharing end_sharing fullness
 	lock_room add_room
 	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`
 
-// definers are those that the role app may call, which have the rights of their owner, and one that a view
-// calls, which reads no table.
-const definers = `take check take_once extend settle cancel reserve acquire renew release limit_of used_at
+// definers are those that the role app may call, which have the rights of their owner, and those that a view
+// calls.
+const definers = `take check take_once extend settle cancel reserve acquire renew release limit_of used_at capacity_at
 	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce
 	public.check_velocity public.request_token`
 
@@ -34,7 +35,7 @@ const inner = `add_steps after grain give_back fail parse_amount parse_period fo
 	ask_again keep charge_one log_one charge resolve varies bucket_name caller may_notate functions give_rights
 	checked_key checked_array unblocking queues ceiling headroom keeping charge_all each started replayed start
 	corrected fitting extended give_back_twice lock_ids put remember remember_more
-	item_of limit_item catalog_item author note_change
+	ends_at change_item item_of limit_item catalog_item author note_change
 	make_cell make_room all_aware shared_is_empty count_all is_shared stand_in_line open_room hold_room`
 
 // TestEveryFunctionIsAnEntryOrInner lists the functions of the schema and those of the

@@ -46,6 +46,7 @@ async function one(root, api, c, name) {
   const overrides = h("section", { class: "card overrides" }), versions = h("section", { class: "card versions" });
   const recorded = l && / history /.test(l.limit);
   fill(root, h("div", { class: "head" }, h("h1", {}, keyText(name)), l && l.retired && h("span", { class: "badge refused" }, "retired"), h("a", { href: href("limits") }, "All limits"),
+    l && api.can() && h("button", { type: "button", onclick: () => edit(root, api, c, l) }, "Edit…"),
     l && h("a", { class: "button", href: href("whatif", [], { limit: l.limit, ...(recorded ? { recorded: name } : {}) }) }, "What if it were another?")),
   l ? h("section", { class: "card" }, l.description && h("p", { class: "prose" }, keyText(l.description)), h("dl", { class: "explain" }, lines(l.explain),
     l.max_keys && [h("dt", {}, "keys"), h("dd", {}, `at most ${number(l.max_keys)}`)]))
@@ -54,6 +55,20 @@ async function one(root, api, c, name) {
     c.plans.map((p) => ({ ...p, limits: p.limits.filter((x) => x.name === name) })).filter((p) => p.limits.length > 0).map(plan)),
   overrides, versions);
   await Promise.all([showOverrides(overrides, api, root, name), showVersions(versions, api, root, c.version, name)]);
+}
+
+// edit changes a limit for all its keys.
+async function edit(root, api, c, l) {
+  const done = await ask({
+    title: `Change ${l.name}?`, button: "Change",
+    about: "It holds for all keys, on every server within two seconds, and makes a new version. What keys have used stays."
+      + (l.origin === "file" ? " A config file defines this limit: it stays as it is set here until the file is changed." : ""),
+    fields: [{ name: "limit", label: "Limit", value: l.limit, required: true, max: 255 }, { name: "reason", label: "Reason", max: 1000 }],
+    send: (v) => api.post("/v1/limits", { name: l.name, limit: v.limit, seen: c.version, reason: v.reason || undefined }),
+  });
+  if (!done) return;
+  note(`${l.name} is ${done.limit} now`);
+  reload(root, api, l.name);
 }
 
 // lines are those of an explanation: a word in ten letters, then a text.

@@ -182,7 +182,7 @@ begin
         perform headgate.fail_N(format('name: is missing in a row of kind %s', new.kind));
     elsif new.kind in ('assignment', 'prefix-assignment') and new.name <> '' then
         perform headgate.fail_N(format('name: is "%s"; it is empty in a row of kind %s: the plan is its text, and who has it its key', new.name, new.kind));
-    elsif new.kind in ('plan', 'prefix-override', 'prefix-assignment') and new.key = '' then
+    elsif new.kind = 'plan' and new.key = '' then
         perform headgate.fail_N(format('key: is missing in a row of kind %s', new.kind));
     elsif new.kind <> 'file' and new.text = '' then
         perform headgate.fail_N(format('text: is missing in a row of kind %s', new.kind));

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestOnCallWithAServerOnly: a limit is raised for all keys, a key gets a plan, and all of it is seen and taken back,
+// with no database at hand.
+func TestOnCallWithAServerOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "c.yaml")
+	write(t, file, "limits:\n  api: {limit: fixed-window 3/1d, description: of a customer}\nplans:\n  pro: {api: fixed-window 9/1d}\n")
+	s := start(t, dir, "--config", file)
+	ask := func(code int, want string, args ...string) {
+		t.Helper()
+		out := command(t, code, append(args, "--server", s.url)...)
+		for line := range strings.Lines(want) {
+			if !strings.Contains(out, strings.TrimSuffix(line, "\n")) {
+				t.Errorf("%q says %s; want %q", args, out, line)
+			}
+		}
+	}
+	at := ", at " + s.url
+	ask(exitOK, "api   fixed-window 3/1d  file  of a customer", "limits", "list")
+	ask(exitOK, "lets       3 pass in each window of 1d\nchanged    version 1", "limits", "show", "api")
+	ask(exitError, "unknown", "limits", "show", "nobody")
+	ask(exitOK, "~ api = fixed-window 6/1d", "limits", "set", "api", "fixed-window 6/1d", "--dry-run")
+	ask(exitOK, `~ api = fixed-window 6/1d; "of a customer"   (was fixed-window 3/1d`+"\nthe catalogue has version 2 now"+at,
+		"limits", "set", "api", "fixed-window 6/1d", "--reason", "a sale")
+	ask(exitOK, "nothing to change", "limits", "set", "api", "fixed-window 6/1d")
+	ask(exitError, "max-keys: is not known to a server", "limits", "set", "api", "fixed-window 6/1d", "--max-keys", "9")
+	ask(exitError, "period", "limits", "set", "api", "fixed-window 6/")
+	ask(exitOK, "remaining 0", "take", "api", "acme", "--cost", "6")
+	ask(exitRefused, "", "take", "api", "acme")
+
+	ask(exitOK, "pro   api    fixed-window 9/1d  file", "plan", "list")
+	ask(exitOK, `+ plan of "acme" = pro`+"\nthe catalogue has version 3 now"+at, "plan", "set", "acme", "pro", "--reason", "trial")
+	ask(exitOK, "remaining 0", "take", "api", "acme", "--cost", "3")
+	ask(exitError, "gold", "plan", "set", "acme", "gold")
+	ask(exitOK, `- plan of "acme"`, "plan", "unset", "acme")
+	ask(exitOK, "+ override api of \"acme\" = fixed-window 20/1d\nthe catalogue has version 5 now"+at,
+		"override", "api", "acme", "fixed-window 20/1d")
+
+	ask(exitOK, ": a sale\n  ~ api = fixed-window 6/1d", "limits", "history", "api")
+	ask(exitOK, "~ api = fixed-window 3/1d", "limits", "rollback", "1", "api", "--dry-run")
+	ask(exitOK, "the catalogue has version 6 now"+at, "limits", "rollback", "1", "api", "--yes", "--reason", "the sale is over")
+	if got := s.limits(t)["api"]; got != "fixed-window 3/1d" {
+		t.Errorf("after the rollback api is %q", got)
+	}
+	s.stop(t)
+}
