@@ -136,7 +136,7 @@ func newLimitsSetCommand() *cobra.Command {
 				if cmd.Flags().Changed("description") {
 					in.Description = &description
 				}
-				return r.change(cmd, "/v1/limits", &in, c.dry)
+				return r.change(cmd, "/v1/limit", &in, c.dry)
 			}); asked {
 				return err
 			}

@@ -175,7 +175,7 @@ func newPlanSetCommand() *cobra.Command {
 					return err
 				}
 				in := api.SetPlan{Key: args[0], Plan: args[1], For: e.after, Reason: reason}
-				return r.change(cmd, "/v1/plans", &in, false)
+				return r.change(cmd, "/v1/plan", &in, false)
 			}); asked {
 				return err
 			}
@@ -216,7 +216,7 @@ func newPlanUnsetCommand() *cobra.Command {
 				if err := needsStore(cmd, "prefix", "used"); err != nil {
 					return err
 				}
-				return r.change(cmd, "/v1/plans", &api.SetPlan{Key: args[0], Remove: true, Reason: reason}, false)
+				return r.change(cmd, "/v1/plan", &api.SetPlan{Key: args[0], Remove: true, Reason: reason}, false)
 			}); asked {
 				return err
 			}

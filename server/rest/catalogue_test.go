@@ -162,22 +162,22 @@ func TestLimitsAndPlansAreSet(t *testing.T) {
 		has        string
 		newest     int64
 	}{
-		{nil, "limits", `{"name":"api","limit":"token-bucket 30/1m","dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit",` +
+		{nil, "limit", `{"name":"api","limit":"token-bucket 30/1m","dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit",` +
 			`"name":"api","before":"token-bucket 20/1m burst 20","after":"token-bucket 30/1m burst 30"`, 4},
-		{nil, "limits", `{"name":"api","limit":"token-bucket 20/1m"}`, 200, `{"version":4,"changes":[]}`, 4},
-		{nil, "limits", `{"name":"api","limit":"token-bucket 30/"}`, 400, `"field":"limit"`, 4},
-		{nil, "limits", `{"name":"API","limit":"token-bucket 30/1m"}`, 400, `"field":"name"`, 4},
-		{nil, "limits", `{"name":"api"}`, 400, `"field":"limit"`, 4},
-		{nil, "limits", `{"name":"api","limit":"concurrency 3 ttl 30s"}`, 400, "is acquired as concurrency 3 ttl 30s", 4},
-		{nil, "limits", `{"name":"api","limit":"token-bucket 30/1m","seen":3}`, 400, `"field":"seen"`, 4},
-		{limited, "limits", `{"name":"api","limit":"token-bucket 30/1m"}`, 403, "may not touch", 4},
-		{limited, "plans", `{"key":"carol","plan":"gold"}`, 403, "may not give plans", 4},
-		{limited, "limits", `{"name":"web","limit":"token-bucket 30/1m","description":"pages","reason":"a sale"}`, 200, `"version":5`, 5},
-		{nil, "plans", `{"key":"carol","plan":"gold","for":"1h","reason":"trial"}`, 200, `"version":6,"changes":[{"kind":"assignment"`, 6},
-		{nil, "plans", `{"key":"carol","plan":"silver"}`, 400, `the catalogue has gold`, 6},
-		{nil, "plans", `{"plan":"gold"}`, 400, `"field":"key"`, 6},
-		{nil, "plans", `{"key":"carol","plan":"gold","remove":true}`, 400, `"field":"remove"`, 6},
-		{nil, "plans", `{"key":"carol","remove":true}`, 200, `"version":7,"changes":[{"kind":"assignment"`, 7},
+		{nil, "limit", `{"name":"api","limit":"token-bucket 20/1m"}`, 200, `{"version":4,"changes":[]}`, 4},
+		{nil, "limit", `{"name":"api","limit":"token-bucket 30/"}`, 400, `"field":"limit"`, 4},
+		{nil, "limit", `{"name":"API","limit":"token-bucket 30/1m"}`, 400, `"field":"name"`, 4},
+		{nil, "limit", `{"name":"api"}`, 400, `"field":"limit"`, 4},
+		{nil, "limit", `{"name":"api","limit":"concurrency 3 ttl 30s"}`, 400, "is acquired as concurrency 3 ttl 30s", 4},
+		{nil, "limit", `{"name":"api","limit":"token-bucket 30/1m","seen":3}`, 400, `"field":"seen"`, 4},
+		{limited, "limit", `{"name":"api","limit":"token-bucket 30/1m"}`, 403, "may not touch", 4},
+		{limited, "plan", `{"key":"carol","plan":"gold"}`, 403, "may not give plans", 4},
+		{limited, "limit", `{"name":"web","limit":"token-bucket 30/1m","description":"pages","reason":"a sale"}`, 200, `"version":5`, 5},
+		{nil, "plan", `{"key":"carol","plan":"gold","for":"1h","reason":"trial"}`, 200, `"version":6,"changes":[{"kind":"assignment"`, 6},
+		{nil, "plan", `{"key":"carol","plan":"silver"}`, 400, `the catalogue has gold`, 6},
+		{nil, "plan", `{"plan":"gold"}`, 400, `"field":"key"`, 6},
+		{nil, "plan", `{"key":"carol","plan":"gold","remove":true}`, 400, `"field":"remove"`, 6},
+		{nil, "plan", `{"key":"carol","remove":true}`, 200, `"version":7,"changes":[{"kind":"assignment"`, 7},
 		{nil, "override", `{"limit":"api","key":"alice","override":"token-bucket 70/1m"}`, 200, `"before":"token-bucket 50/1m burst 50`, 8},
 	} {
 		code, text := as(h, c.caller, "POST", "/v1/"+c.path, c.body)

@@ -113,6 +113,7 @@ var bodies = map[string]string{
 	"/v1/observe": `{` + charge + `,"status":429,"headers":{"Retry-After":"9"}}`,
 	"/v1/explain": `{"method":"GET","uri":"/"}`, "/v1/auth/settle": `{"n":1}`,
 	"/v1/rollback": `{"version":1}`,
+	"/v1/limit":    `{"name":"api","limit":"token-bucket 5/1m"}`, "/v1/plan": `{"key":"k","plan":"pro"}`,
 	"/v1/override": `{"limit":"api","key":"k","override":"token-bucket 5/1m"}`,
 }
 
@@ -134,6 +135,7 @@ var unasked = map[string]int{
 	"/v1/explain": http.StatusOK, "/v1/limits": http.StatusOK, "/openapi.yaml": http.StatusOK, "/livez": http.StatusOK,
 	"/v1/me": http.StatusOK, "/v1/audit": http.StatusOK, "/v1/traffic": http.StatusOK,
 	"/v1/override": http.StatusNotImplemented, "/v1/rollback": http.StatusNotImplemented,
+	"/v1/limit": http.StatusNotImplemented, "/v1/plan": http.StatusNotImplemented,
 	"/v1/catalogue": http.StatusNotImplemented, "/v1/versions": http.StatusNotImplemented,
 	"/v1/difference": http.StatusNotImplemented, "/v1/overrides": http.StatusNotImplemented,
 }

@@ -12,7 +12,9 @@ import (
 )
 
 // Keeper is what has a catalogue that a store keeps, as the names of a [Service].
-type Keeper interface{ Kept() *catalog.Catalog }
+type Keeper interface {
+	Kept() *catalog.Catalog // never nil
+}
 
 // catalogue returns the catalogue of the store.
 func (s *Service) catalogue() (*catalog.Catalog, error) {

@@ -57,14 +57,14 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 
 // SetLimit defines a limit of the catalogue, or changes it, as a version with the caller as its author.
 func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error) {
+	if err := headgate.ValidName(r.Name); err != nil {
+		return nil, err
+	}
 	if err := auth.From(ctx).Touches(r.Name); err != nil {
 		return nil, err
 	}
 	c, err := s.catalogue()
 	if err != nil {
-		return nil, err
-	}
-	if err := headgate.ValidName(r.Name); err != nil {
 		return nil, err
 	}
 	limit, err := headgate.ParseNamed(r.Name, r.Limit)
@@ -123,7 +123,7 @@ func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, er
 	c, err := s.catalogue()
 	switch {
 	case !caller.All():
-		return nil, fmt.Errorf("%w: %s may not give plans, which have any limits", auth.ErrForbidden, caller)
+		return nil, fmt.Errorf("%w: %s may not give plans, which may concern all limits", auth.ErrForbidden, caller)
 	case err != nil:
 		return nil, err
 	case r.NoKey:

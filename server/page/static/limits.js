@@ -64,7 +64,7 @@ async function edit(root, api, c, l) {
     about: "It holds for all keys, on every server within two seconds, and makes a new version. What keys have used stays."
       + (l.origin === "file" ? " A config file defines this limit: it stays as it is set here until the file is changed." : ""),
     fields: [{ name: "limit", label: "Limit", value: l.limit, required: true, max: 255 }, { name: "reason", label: "Reason", max: 1000 }],
-    send: (v) => api.post("/v1/limits", { name: l.name, limit: v.limit, seen: c.version, reason: v.reason || undefined }),
+    send: (v) => api.post("/v1/limit", { name: l.name, limit: v.limit, seen: c.version, reason: v.reason || undefined }),
   });
   if (!done) return;
   note(`${l.name} is ${done.limit} now`);
