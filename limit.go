@@ -183,6 +183,19 @@ func (l Limit) Boundaries(at int64) (b [4]int64) {
 	return l.r.calendar.bounds(at)
 }
 
+// Charged returns what a cost is charged as by a limit: rounded up to the step in which the limit counts, 0.001 for
+// 0.0001 of a fixed window. A cost that the limit cannot count, such as one that is too large, is returned as it is.
+func (l Limit) Charged(c Cost) Cost {
+	unit := l.Params().Unit
+	if unit == 0 {
+		return c
+	}
+	if n, err := c.said().credits(unit); err == errFine { //nolint:errorlint // it is never wrapped
+		return costOf(n, unit, true)
+	}
+	return c
+}
+
 // Bound returns the most that the limit lets pass.
 func (l Limit) Bound() Bound {
 	if l.r == nil {

@@ -221,7 +221,7 @@ func newValidateCommand() *cobra.Command {
 					about = fmt.Sprintf("%d limits, %d plans and %d rules", len(f.Limits), len(f.Plans), n)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, nothing wrong\n", f.File, about)
-				for _, warning := range f.Rules.Warnings() {
+				for _, warning := range f.Warnings() {
 					fmt.Fprintln(cmd.OutOrStdout(), "warning: "+warning)
 				}
 			}

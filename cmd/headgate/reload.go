@@ -51,6 +51,7 @@ type applied struct {
 	problem error         // why that is not in force; nil: nothing is known to be wrong
 
 	impossible []string // what the files that are in force say and can never work
+	warnings   []string // what may be a mistake in them
 }
 
 func newApplied(c *config.Config, log *slog.Logger) *applied {
@@ -162,10 +163,14 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 
 // useRules replaces all rules. What may be a mistake in them, or can never work, is said once.
 func (a *applied) useRules(c *config.Config) {
-	before := a.rules.Rules().Warnings()
 	a.rules.Set(c.Rules)
-	if !slices.Equal(before, c.Rules.Warnings()) {
-		for _, warning := range c.Rules.Warnings() {
+	warnings := c.Warnings()
+	a.mu.Lock()
+	told := slices.Equal(a.warnings, warnings)
+	a.warnings = warnings
+	a.mu.Unlock()
+	if !told {
+		for _, warning := range warnings {
 			a.log.Warn("rules: " + warning)
 		}
 	}
@@ -174,7 +179,7 @@ func (a *applied) useRules(c *config.Config) {
 		list = append(list, err.Error())
 	}
 	a.mu.Lock()
-	told := slices.Equal(a.impossible, list)
+	told = slices.Equal(a.impossible, list)
 	a.impossible = list
 	a.mu.Unlock()
 	if told {

@@ -34,6 +34,28 @@ func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 	return list
 }
 
+// Warnings are what may be a mistake in the rules of the file, a line each with its place: those of [rules.Rules], and
+// constant costs that are finer than their limit counts.
+func (c *Config) Warnings() []string {
+	list := c.Rules.Warnings()
+	for i := range c.rules.Rules {
+		r := &c.rules.Rules[i]
+		for j := range r.Limits {
+			d := &r.Limits[j]
+			cost, constant := constantCost(d)
+			l, ok := c.find(d.Limit.Value)
+			if !ok || !constant || d.Cost.Value == "" && d.CostMissing.Value == "" {
+				continue
+			}
+			if charged := l.Charged(cost); charged != cost {
+				list = append(list, fmt.Sprintf("%s: rules.%s.%s: a cost of %s is finer than %s counts: %s is charged",
+					d.Cost.At, r.Name.Value, l.Name(), cost, l, charged))
+			}
+		}
+	}
+	return list
+}
+
 const never = "no request can ever pass: "
 
 // neverPasses returns why no request passes a charge of a rule.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,5 +131,24 @@ func TestWhatIsValidIsPassedByAFirstRequest(t *testing.T) {
 	}
 	if valid < 100 || not < 100 {
 		t.Errorf("%d files are valid, %d are not", valid, not)
+	}
+}
+
+// TestACostThatIsTooFineIsAWarning: it is charged rounded up, so the rule works.
+func TestACostThatIsTooFineIsAWarning(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse("f.yaml", []byte("limits: {api: fixed-window 5/1h}\nrules:\n"+
+		"  - {name: fine, path: /a, limits: [{limit: api, key: ip, cost: 0.0001}]}\n"+
+		"  - {name: plain, path: /b, limits: [{limit: api, key: ip, cost: 0.25}]}\n"+
+		"  - {name: said, path: /c, limits: [{limit: api, key: ip, cost: 'header:X-Cost', cost_missing: 0.0009}]}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"f.yaml:3:65: rules.fine.api: a cost of 0.0001 is finer than fixed-window 5/1h counts: 0.001 is charged",
+		"f.yaml:5:65: rules.said.api: a cost of 0.0009 is finer than fixed-window 5/1h counts: 0.001 is charged",
+	}
+	if got := c.Warnings(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -48,6 +48,8 @@ func (c *Config) ruleList(n *yaml.Node) error {
 			"id":         c.said1(field+".id", &d.ID),
 			"id_life":    c.said1(field+".id_life", &d.IDLife),
 			"id_replays": c.trueOrFalse(field+".id_replays", &d.IDReplays),
+
+			"encoded_slash": c.trueOrFalse(field+".encoded_slash", &d.EncodedSlash),
 			"limits": func(n *yaml.Node) error {
 				return c.items(n, field+".limits", func(item *yaml.Node) error {
 					charge, err := c.charge(item, field+".limits")
@@ -202,7 +204,7 @@ func ruleSchema(name map[string]any) map[string]any {
 		"properties": object{
 			"limit": name,
 			"key": list("what the key is made of: ip, method, host, path:NAME, header:NAME, cookie:NAME, query:NAME, " +
-				"descriptor:NAME, text:CONSTANT"),
+				"descriptor:NAME, text:CONSTANT; lower and trim may stand before them"),
 			"cost":         number("a number, size, or a source such as header:NAME; default 1"),
 			"cost_missing": number("the cost where the source of the cost says none"),
 			"keep":         text("headroom: how much has to be free after it, a share such as 10% or an amount"),
@@ -217,8 +219,12 @@ func ruleSchema(name map[string]any) map[string]any {
 			"type": "object", "required": []string{"name"}, "additionalProperties": false,
 			"properties": object{
 				"name": name, "method": list("methods; GET is for HEAD too; default all"),
-				"host":       list("hosts, such as example.org or *.example.org; default all"),
-				"path":       text("a path, such as /users/{id}/; default all"),
+				"host": list("hosts, such as example.org or *.example.org; default all"),
+				"path": text("a path, such as /users/{id}/; default all"),
+				"encoded_slash": object{
+					"type": "boolean", "default": false,
+					"description": "let %2f stand in a path, as a part of its segment",
+				},
 				"header":     conditions("what headers have to be; a star at the end stands for any text"),
 				"descriptor": conditions("what descriptors have to be; a star at the end stands for any text"),
 				"allow":      list("addresses that pass and are not charged"),

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/server/rules"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -32,7 +33,7 @@ func TestRulesSeeTheOriginalRequest(t *testing.T) {
 		{[]string{"X-Forwarded-Uri: /a/%2e%2e/b"}, "", "", "", "", "is ambiguous"},
 		{[]string{"X-Forwarded-Uri: /a/."}, "", "", "", "", "is ambiguous"},
 		{[]string{"X-Forwarded-Uri: /api/..%2fx"}, "", "", "", "", "is ambiguous"},
-		{[]string{"X-Forwarded-Uri: /a%2Fb"}, "", "", "", "", "is ambiguous"},
+		{[]string{"X-Forwarded-Uri: /a%2Fb"}, "GET", "example.com", "/a" + rules.EncodedSlash + "b", "", ""},
 		{[]string{`X-Forwarded-Uri: /a\b`}, "", "", "", "", "is ambiguous"},
 		{[]string{"X-Forwarded-Uri: /a%5cb"}, "", "", "", "", "is ambiguous"},
 		{[]string{"X-Forwarded-Uri: /a..b/.c/..."}, "GET", "example.com", "/a..b/.c/...", "", ""},

@@ -40,6 +40,8 @@ type Definition struct {
 	ID          Text
 	IDLife      Text
 	IDReplays   bool
+
+	EncodedSlash bool // %2f in a path is a part of its segment, and not an error
 }
 
 // Condition is what a file says that a header or a descriptor has to be.
@@ -137,7 +139,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 
 // newRule returns the rule of a definition.
 func newRule(d *Definition, known func(string) bool) (*rule, error) {
-	r := &rule{at: d.At, name: d.Name.Value, replays: d.IDReplays}
+	r := &rule{at: d.At, name: d.Name.Value, replays: d.IDReplays, encodedSlash: d.EncodedSlash}
 	if r.name == "" {
 		return nil, wrong(d.At, "rules", "a rule has no name")
 	}
@@ -282,6 +284,9 @@ func (r *rule) readSource(text Text, field string) (source, error) {
 	s, err := parseSource(text.Value)
 	if err != nil {
 		return s, wrong(text.At, field, "%v", err)
+	}
+	if (s.lower || s.trim) && !strings.HasSuffix(field, "key") {
+		return s, wrong(text.At, field, "%.100q: lower and trim are for the parts of a key", text.Value)
 	}
 	if s.from == fromPath && !r.path.has(s.name) {
 		return s, wrong(text.At, field, "the path of the rule has no wildcard {%s}", s.name)

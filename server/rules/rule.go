@@ -29,6 +29,8 @@ type rule struct {
 	id          *source
 	life        time.Duration
 	replays     bool
+
+	encodedSlash bool // a slash that is encoded is a part of its segment
 }
 
 // missing says what becomes of a request that has not what a key or a cost is made of.

@@ -8,6 +8,7 @@ package rules
 import (
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 type Request struct {
 	Method string
 	Host   string // as it was sent, perhaps with a port
-	Path   string // decoded once; dot segments and double slashes count as they do in a file system
+	Path   string // as of a Target; dot segments and double slashes count as they do in a file system
 	Query  string // as it was sent, without the question mark
 	Header http.Header
 	Client netip.Addr // of the end user; no header says it here
@@ -123,13 +124,16 @@ func (r *Rules) Warnings() []string {
 // rule that is enforced needs. It may not be let through then.
 func (r *Rules) Match(q *Request) (Match, error) {
 	if r == nil {
-		return Match{}, nil
+		return Match{}, slashAllowed(q, "")
 	}
 	a := ask(q)
 	if l := r.lists.find(a.client); l != NotListed {
 		return Match{Listed: l}, nil
 	}
 	i := r.first(&a)
+	if err := r.encodedSlash(&a, i); err != nil {
+		return Match{}, err
+	}
 	if torn, name := r.torn(&a, i); torn >= 0 {
 		return r.list[torn].wrong(headgate.Invalid("header:"+name, "is there several times, with values that differ for "+
 			"rule %s; send it once", r.list[torn].name))
@@ -138,6 +142,33 @@ func (r *Rules) Match(q *Request) (Match, error) {
 		return Match{}, nil
 	}
 	return r.list[i].apply(&a)
+}
+
+// encodedSlash says why a path with an encoded slash may not be let through: the rule that decides does not allow it,
+// or a server that decodes it would serve a path that an earlier rule matches.
+func (r *Rules) encodedSlash(a *asked, decides int) error {
+	if !strings.Contains(a.Path, EncodedSlash) {
+		return nil
+	}
+	if decides < 0 || !r.list[decides].encodedSlash {
+		return slashAllowed(a.Request, "; a rule with encoded_slash: true allows it")
+	}
+	decoded := *a.Request
+	decoded.Path = strings.ReplaceAll(a.Path, EncodedSlash, "/")
+	other := ask(&decoded)
+	if i := r.first(&other); i >= 0 && i < decides {
+		return slashAllowed(a.Request, ", and decoded it is a path of rule "+r.list[i].name)
+	}
+	return nil
+}
+
+// slashAllowed is the error of a path with an encoded slash.
+func slashAllowed(q *Request, hint string) error {
+	if !strings.Contains(q.Path, EncodedSlash) {
+		return nil
+	}
+	return headgate.Invalid("path", "%.100q has an encoded slash, which servers interpret differently%s",
+		strings.ReplaceAll(q.Path, EncodedSlash, "%2F"), hint)
 }
 
 // torn returns the first rule, up to the one that decides, that one line of a header fulfils and another line of the

@@ -19,6 +19,8 @@ type source struct {
 	from from
 	name string // of a header, a wildcard and their like; a constant itself
 	bits int    // of the network of an IPv6 address
+
+	lower, trim bool // the value is written in small letters, or without blanks at both ends
 }
 
 type from uint8
@@ -40,8 +42,17 @@ var froms = map[string]from{
 	"query": fromQuery, "descriptor": fromDescriptor, "text": fromText,
 }
 
-// parseSource reads a source such as ip or header:X-Api-Key.
+// parseSource reads a source such as ip, header:X-Api-Key, or lower trim query:email.
 func parseSource(text string) (source, error) {
+	switch word, rest, _ := strings.Cut(text, " "); word {
+	case "lower", "trim":
+		s, err := parseSource(rest)
+		if twice := word == "lower" && s.lower || word == "trim" && s.trim; err == nil && twice {
+			err = fmt.Errorf("%.100q says %s twice", text, word)
+		}
+		s.lower, s.trim = s.lower || word == "lower", s.trim || word == "trim"
+		return s, err
+	}
 	if bits, ok, err := httpkey.ParseIP(text); ok {
 		return source{from: fromIP, bits: bits}, err
 	}
@@ -49,7 +60,7 @@ func parseSource(text string) (source, error) {
 	f, ok := froms[word]
 	if !ok {
 		return source{}, fmt.Errorf("%.100q is not known; there are ip, ip/BITS, method, host, path:NAME, "+
-			"header:NAME, cookie:NAME, query:NAME, descriptor:NAME and text:CONSTANT", text)
+			"header:NAME, cookie:NAME, query:NAME, descriptor:NAME and text:CONSTANT, with lower and trim before them", text)
 	}
 	if alone := f == fromIP || f == fromMethod || f == fromHost; alone == named {
 		if alone {
@@ -104,6 +115,13 @@ func isToken(text string) bool {
 
 // String writes a source as the file has it.
 func (s source) String() string {
+	if s.lower {
+		s.lower = false
+		return "lower " + s.String()
+	} else if s.trim {
+		s.trim = false
+		return "trim " + s.String()
+	}
 	if s.from == fromIP && s.bits != httpkey.SharedBits {
 		return "ip/" + strconv.Itoa(s.bits)
 	}
@@ -126,6 +144,26 @@ const mostCookies = 4
 // and domain that it was set for, and HTTP/2 sends them in lines of their own: the different values are all returned,
 // up to four.
 func (s source) all(a *asked, p pattern) (values []string, err error) {
+	found, err := s.plain(a, p)
+	if err != nil || !s.lower && !s.trim {
+		return found, err
+	}
+	for _, v := range found {
+		if s.lower {
+			v = strings.ToLower(v)
+		}
+		if s.trim {
+			v = strings.TrimSpace(v)
+		}
+		if v != "" && !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	return values, nil
+}
+
+// plain is all without lower and trim.
+func (s source) plain(a *asked, p pattern) (values []string, err error) {
 	switch s.from {
 	case fromHeader:
 		if n := len(a.Header[s.name]); n > 1 {
@@ -190,7 +228,7 @@ func (s source) of(a *asked, p pattern) string {
 	case fromHost:
 		return a.host
 	case fromPath:
-		return p.value(s.name, a.path)
+		return strings.ReplaceAll(p.value(s.name, a.path), EncodedSlash, "/")
 	case fromHeader:
 		return a.Header.Get(s.name)
 	case fromQuery:

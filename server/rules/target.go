@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -10,14 +11,18 @@ import (
 
 // Target is what the target of a request says: a path, a whole URL, or the * of OPTIONS.
 type Target struct {
-	Path  string // decoded once; "*" for OPTIONS
+	Path  string // decoded once, but for encoded slashes: see EncodedSlash; "*" for OPTIONS
 	Query string // as it was sent, without the question mark
 	Host  string // empty unless the target is a whole URL
 }
 
+// EncodedSlash stands in a path for a slash that was encoded (%2f). Some servers take it for a part of its segment,
+// others for a slash, so only a rule that allows it matches such a path. No other path has this character.
+const EncodedSlash = "\x00"
+
 // ParseTarget reads the target of a request. A path that servers interpret differently is an error, since an
 // application might serve it although the rule for it does not match: some servers resolve /api/..%2flogin to /login,
-// others serve it below /api/. Errors are headgate.ErrInvalid and name the field.
+// others serve it below /api/. An encoded slash is left to the rules, unless it makes such a segment. Errors are headgate.ErrInvalid and name the field.
 func ParseTarget(field, uri string) (Target, error) {
 	if uri == "*" {
 		return Target{Path: uri}, nil
@@ -34,14 +39,22 @@ func ParseTarget(field, uri string) (Target, error) {
 		return Target{}, headgate.Invalid(field, "the path of %.100q has a control character", uri)
 	case ambiguous(u):
 		return Target{}, headgate.Invalid(field, "the path of %.100q is ambiguous: it has a segment . or .., also "+
-			"with parameters such as ..;x, a backslash, or an encoded slash", uri)
+			"with parameters such as ..;x, or a backslash", uri)
 	}
-	return Target{Path: cmp.Or(u.Path, "/"), Query: u.RawQuery, Host: u.Host}, nil
+	path := u.Path
+	if escaped := u.EscapedPath(); encodedSlash.MatchString(escaped) {
+		if path, err = url.PathUnescape(encodedSlash.ReplaceAllString(escaped, "%00")); err != nil {
+			return Target{}, headgate.Invalid(field, "%.100q is not the path of a request", uri)
+		}
+	}
+	return Target{Path: cmp.Or(path, "/"), Query: u.RawQuery, Host: u.Host}, nil
 }
 
-// ambiguous reports whether servers interpret a path differently.
+var encodedSlash = regexp.MustCompile("(?i)%2f")
+
+// ambiguous reports whether servers interpret a path differently, also one that decodes slashes.
 func ambiguous(u *url.URL) bool {
-	if strings.Contains(u.Path, `\`) || strings.Contains(strings.ToLower(u.EscapedPath()), "%2f") {
+	if strings.Contains(u.Path, `\`) {
 		return true
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
