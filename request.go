@@ -311,7 +311,8 @@ func (b *bound) explain(err, otherwise error) error {
 	if store.Class(err) == nil {
 		err = fmt.Errorf("%w: %w", otherwise, err)
 	}
-	return fmt.Errorf("%w (no answer within %s: Timeout of headgate.Config, --deadline of headgate serve)", err, b.timeout)
+	return fmt.Errorf("%w (no answer within %s: Timeout of headgate.Config, --deadline of headgate serve)", err,
+		b.timeout)
 }
 
 // ahead says that what was admitted under an id may not start yet, or nil.

@@ -50,6 +50,8 @@ type Caller struct {
 	Name   string // of the entry in the file; empty: everybody on this listener is the same caller
 	Role   Role
 	Limits []string // patterns in which * stands for any text; nil: all limits
+
+	leaseKeys [][]byte // of its tokens, the first of which makes numbers of leases: see SealLease
 }
 
 // Can returns an error if a role is needed that the caller does not have, which is

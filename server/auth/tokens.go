@@ -131,6 +131,7 @@ func (t *Tokens) add(e *Entry) error {
 			return errors.New("hashes: one is said twice in the file")
 		}
 		t.tokens[[sha256.Size]byte(sum)] = c
+		c.addLeaseKey(sum)
 	}
 	for _, subject := range e.Certificates {
 		if _, twice := t.certificates[subject]; twice || subject == "" {

@@ -2,6 +2,8 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/server/config"
@@ -284,5 +287,41 @@ func TestAUnixSocketNeedsNoToken(t *testing.T) {
 		if res.StatusCode != want {
 			t.Errorf("%.8q: status %d, want %d: %s", token, res.StatusCode, want, text)
 		}
+	}
+}
+
+// TestALeaseIsOfItsCaller: another one can neither end nor prolong it, by its number or by one that it guesses.
+func TestALeaseIsOfItsCaller(t *testing.T) {
+	t.Parallel()
+	s, c, tokens := guarded(t)
+	h := New(s, slog.New(slog.DiscardHandler), c)
+	as := func(who, path, body string) string {
+		return ask(h, http.MethodPost, path, body, "Headgate-Token: "+tokens[who]).Body.String()
+	}
+	var a api.Acquired
+	if err := json.Unmarshal([]byte(as("take", "/v1/acquire", `{"limit":"jobs","key":"k"}`)), &a); err != nil {
+		t.Fatal(err)
+	}
+	held := func(number int64) string {
+		return fmt.Sprintf(`{"held":[{"limit":"jobs","key":"k","number":%d}]}`, number)
+	}
+	for number := range int64(20) {
+		for _, path := range []string{"/v1/release", "/v1/renew"} {
+			if text := as("admin", path, held(number)); !strings.Contains(text, `"lost":true`) {
+				t.Errorf("%s of lease %d by another caller: %s", path, number, text)
+			}
+		}
+	}
+	for who, lost := range map[string]string{"admin": `"lost":true`, "take": `"lost":false`} {
+		for _, path := range []string{"/v1/renew", "/v1/release"} {
+			if who == "admin" || path == "/v1/renew" {
+				if text := as(who, path, held(a.Held[0].Number)); !strings.Contains(text, lost) {
+					t.Errorf("%s by %s: %s", path, who, text)
+				}
+			}
+		}
+	}
+	if text := as("take", "/v1/release", held(a.Held[0].Number)); !strings.Contains(text, `"lost":false`) {
+		t.Errorf("its own release: %s", text)
 	}
 }

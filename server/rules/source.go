@@ -53,6 +53,11 @@ func parseSource(text string) (source, error) {
 		s.lower, s.trim = s.lower || word == "lower", s.trim || word == "trim"
 		return s, err
 	}
+	return parsePlain(text)
+}
+
+// parsePlain reads a source without lower and trim.
+func parsePlain(text string) (source, error) {
 	if bits, ok, err := httpkey.ParseIP(text); ok {
 		return source{from: fromIP, bits: bits}, err
 	}

@@ -82,7 +82,9 @@ func TestEncodedSlashes(t *testing.T) {
 // TestSpellingsOfAKey: with lower and trim they are one key.
 func TestSpellingsOfAKey(t *testing.T) {
 	t.Parallel()
-	r, err := New(&Definitions{Rules: []Definition{ruled(t, "/login", false, "trim lower query:email"), ruled(t, "/", false, "lower cookie:user")}})
+	r, err := New(&Definitions{Rules: []Definition{
+		ruled(t, "/login", false, "trim lower query:email"), ruled(t, "/", false, "lower cookie:user"),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +112,8 @@ func TestSpellingsOfAKey(t *testing.T) {
 	}
 	d := ruled(t, "/", false, "ip")
 	d.Limits[0].Cost.Value = "lower header:X-Cost"
-	if _, err := New(&Definitions{Rules: []Definition{d}}); err == nil || !strings.Contains(err.Error(), "parts of a key") {
+	_, err = New(&Definitions{Rules: []Definition{d}})
+	if err == nil || !strings.Contains(err.Error(), "parts of a key") {
 		t.Errorf("a cost in small letters: %v", err)
 	}
 }

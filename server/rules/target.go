@@ -22,7 +22,8 @@ const EncodedSlash = "\x00"
 
 // ParseTarget reads the target of a request. A path that servers interpret differently is an error, since an
 // application might serve it although the rule for it does not match: some servers resolve /api/..%2flogin to /login,
-// others serve it below /api/. An encoded slash is left to the rules, unless it makes such a segment. Errors are headgate.ErrInvalid and name the field.
+// others serve it below /api/. An encoded slash is left to the rules, unless it makes such a segment. Errors are
+// headgate.ErrInvalid and name the field.
 func ParseTarget(field, uri string) (Target, error) {
 	if uri == "*" {
 		return Target{Path: uri}, nil

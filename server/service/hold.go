@@ -6,6 +6,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 )
 
 // Acquire holds charges of concurrency limits. Nothing renews them here: that is the
@@ -29,11 +30,14 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 	var a answer
 	a.set(&lease.Decision, len(charges) > 1)
 	out := &api.Acquired{Decision: a.Decision}
+	caller := auth.From(ctx)
 	for _, h := range lease.Detach() {
 		if ttl := Millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {
 			out.TTLMS = ttl
 		}
-		out.Held = append(out.Held, api.LeaseToken{Limit: h.Limit.Name(), Key: h.Key, Number: h.Number})
+		out.Held = append(out.Held, api.LeaseToken{
+			Limit: h.Limit.Name(), Key: h.Key, Number: caller.SealLease(h.Number),
+		})
 	}
 	return out, nil
 }
@@ -54,17 +58,28 @@ func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Con
 	if len(r.Held) > MaxBatch {
 		return nil, headgate.Invalid("held", "are more than %d", MaxBatch)
 	}
-	held := make([]headgate.LeaseToken, len(r.Held))
-	for i, h := range r.Held {
+	held := make([]headgate.LeaseToken, 0, len(r.Held))
+	caller, lost := auth.From(ctx), false
+	for _, h := range r.Held {
 		limit, err := s.cell(ctx, h.Limit, h.NoKey)
 		if err != nil {
 			return nil, err
 		}
-		held[i] = headgate.LeaseToken{Limit: limit, Key: h.Key, Number: h.Number}
+		number, ours := caller.OpenLease(h.Number)
+		if !ours {
+			lost = true
+			continue
+		}
+		held = append(held, headgate.LeaseToken{Limit: limit, Key: h.Key, Number: number})
+	}
+	if len(held) == 0 && lost {
+		return &api.Lost{Lost: true}, nil
 	}
 	err := do(ctx, held...)
-	lost := errors.Is(err, headgate.ErrLeaseLost)
-	if err != nil && !lost {
+	if errors.Is(err, headgate.ErrLeaseLost) {
+		err, lost = nil, true
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &api.Lost{Lost: lost}, nil
