@@ -43,8 +43,7 @@ type Config struct {
 	// kin, and what is built on them wait for as long as their context lasts, for
 	// the store too. Zero: DefaultTimeout; but a request that takes or checks waits only for as long as
 	// its limits say (Tail.Deadline), or else the store (store.Deadliner): behind package
-	// front 250 ms, or 1.5 s for MariaDB and MySQL. Below 0: none, and none for a store in this
-	// process, which answers at once.
+	// front 1.5 s. Below 0: none, and none for a store in this process, which answers at once.
 	//
 	// The RetryFor of the drivers is for questions without a deadline: of calls
 	// that wait, and of programs that call a Store themselves.

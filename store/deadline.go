@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Deadliner is a Store whose decisions should be there within a time.
+// Deadliner is a wrapper of stores that answers in the place of one that takes too long: package store/guard.
 type Deadliner interface {
 	// Deadline returns how long a request that takes or checks may wait for the store, where
-	// its limits do not say; 0: the store does not mind. It may change.
+	// its limits do not say; 0: any time.
 	Deadline() time.Duration
 }
 

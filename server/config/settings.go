@@ -86,7 +86,7 @@ var (
 	Deadline = Setting{
 		Name:    "deadline",
 		Help:    "how `long` a request may wait for the store, where its limits do not say; then their policy answers",
-		Default: "250ms, with MariaDB and MySQL 1.5s",
+		Default: "1.5s",
 	}
 	Host = Setting{Name: "host", Help: "`name` by which a server on a loopback address may be asked, beside " +
 		"localhost and IP addresses; if there is one, other names are refused on other addresses too", List: true}

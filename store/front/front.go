@@ -146,7 +146,6 @@ type Store struct {
 	top    store.Store // the first of the wrappers, or the store itself
 	one    store.OneTaker
 	binder store.Pinner
-	below  store.Deadliner // of the store
 
 	guard    *guard.Store // nil: left out
 	deny     *deny.Store  // nil: left out
@@ -195,7 +194,6 @@ func (s *Store) wrap(inner store.Store, c *Config) {
 func (s *Store) start(inner store.Store, c *Config) {
 	s.one, _ = s.top.(store.OneTaker)
 	s.binder, _ = s.top.(store.Pinner)
-	s.below, _ = store.As[store.Deadliner](inner)
 	s.retrier, _ = store.As[store.Retrier](inner)
 	s.sweeper.part, _ = store.As[store.PartialSweeper](inner)
 	if s.coalesce != nil {
@@ -209,14 +207,10 @@ func (s *Store) Unwrap() store.Store { return s.top }
 
 // Deadline implements store.Deadliner.
 func (s *Store) Deadline() time.Duration {
-	switch {
-	case s.guard != nil:
-		return s.guard.Deadline()
-	case s.below != nil: // guard is in front, and asks
-		return s.below.Deadline()
-	default:
+	if s.guard == nil {
 		return 0
 	}
+	return s.guard.Deadline()
 }
 
 // Apply implements store.Store.

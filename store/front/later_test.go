@@ -20,11 +20,6 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// patient is a remote that wants a deadline of its own.
-type patient struct{ *remote }
-
-func (patient) Deadline() time.Duration { return 3 * time.Second }
-
 // late opens a store once it is there.
 type late struct {
 	there atomic.Bool
@@ -47,7 +42,7 @@ func later(l *late, cfg front.Config) *front.Store {
 func TestLimitsAnswerAsTheySayBeforeTheStoreIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		l := &late{store: patient{newRemote()}}
+		l := &late{store: newRemote()}
 		s := later(l, front.Config{SweepEvery: -1, Logger: log.logger()})
 		defer s.Close()
 		limiter := headgate.New(s, nil)
@@ -65,9 +60,6 @@ func TestLimitsAnswerAsTheySayBeforeTheStoreIsThere(t *testing.T) {
 		if st := s.Stats(); st.Guard.Degraded != 100 || !st.Guard.Away || st.Callers != 0 {
 			t.Errorf("before: %+v", st)
 		}
-		if d := s.Deadline(); d != 250*time.Millisecond {
-			t.Errorf("deadline before: %s", d)
-		}
 		l.there.Store(true)
 		begin := time.Now()
 		for _, policy := range []string{"away deny", "away share", "away allow"} { // deny has no fallback, so polling it counts nothing
@@ -84,9 +76,6 @@ func TestLimitsAnswerAsTheySayBeforeTheStoreIsThere(t *testing.T) {
 		}
 		if st := s.Stats(); st.Guard.Away || st.Callers < 3 || st.Retries != 7 {
 			t.Errorf("after: %+v", st)
-		}
-		if d := s.Deadline(); d != 3*time.Second {
-			t.Errorf("deadline after: %s, want that of the store", d)
 		}
 		if said := log.take(); strings.Count(said, "\n") != 2 || strings.Count(said, "the store is away") != 1 ||
 			strings.Count(said, "the store is back") != 1 || !strings.Contains(said, "answered_without_it=9") {

@@ -153,11 +153,6 @@ func TestWhatIsAdmittedWithoutTheStore(t *testing.T) {
 	})
 }
 
-// patient is a store that wants to be given some time.
-type patient struct{ scripted }
-
-func (*patient) Deadline() time.Duration { return 3 * time.Second }
-
 func TestTheDeadline(t *testing.T) {
 	for _, c := range []struct {
 		inner store.Store
@@ -165,9 +160,8 @@ func TestTheDeadline(t *testing.T) {
 		want  time.Duration
 	}{
 		{&scripted{}, guard.Config{}, guard.DefaultDeadline},
-		{&patient{}, guard.Config{}, 3 * time.Second},
-		{&patient{}, guard.Config{Deadline: time.Second}, time.Second},
-		{&patient{}, guard.Config{Deadline: -1}, 3 * time.Second},
+		{&scripted{}, guard.Config{Deadline: time.Second}, time.Second},
+		{&scripted{}, guard.Config{Deadline: -1}, guard.DefaultDeadline},
 		{nil, guard.Config{}, guard.DefaultDeadline}, // for a look at the settings
 	} {
 		if got := guard.New(c.inner, &c.cfg).Deadline(); got != c.want {

@@ -36,14 +36,14 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// DefaultDeadline is the deadline of a decision unless the store, the Config or the limit says
-// otherwise.
-const DefaultDeadline = 250 * time.Millisecond
+// DefaultDeadline is the deadline of a decision unless the Config or the limit says otherwise. MariaDB and MySQL wait a
+// second for a row that somebody has locked, the shortest lock timeout that they have; and a disk that a checkpoint
+// writes to can stall for some hundred milliseconds. See docs/decisions/2026-11-26-away.md for what was measured.
+const DefaultDeadline = 1500 * time.Millisecond
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Deadline is how long a decision may take whose limits do not say. Zero: what the store
-	// wants (store.Deadliner), or else DefaultDeadline.
+	// Deadline is how long a decision may take whose limits do not say. Zero, or below: DefaultDeadline.
 	Deadline time.Duration
 	// ShareLife is how long a process may use its share of limits after the store has last answered it. It
 	// is also how long the share of a process is lost that ends without Close. Zero:
@@ -70,9 +70,8 @@ type Observer interface {
 // first limit with law.AwayShare is asked for, which Close ends.
 type Store struct {
 	inner    store.Store
-	one      store.OneTaker  // inner, if it is one
-	below    store.Deadliner // the first behind this that is one; nil: none is
-	deadline time.Duration   // of the Config; 0: that of below
+	one      store.OneTaker // inner, if it is one
+	deadline time.Duration
 	breaker  breaker
 	shares   shares
 	degraded atomic.Int64
@@ -88,8 +87,10 @@ func New(inner store.Store, cfg *Config) *Store {
 		c.Logger = slog.Default()
 	}
 	s := &Store{inner: inner, deadline: c.Deadline}
+	if s.deadline <= 0 {
+		s.deadline = DefaultDeadline
+	}
 	s.one, _ = inner.(store.OneTaker)
-	s.below, _ = store.As[store.Deadliner](inner)
 	if c.Turned == nil {
 		c.Turned = s.log(c.Logger)
 	}
@@ -121,18 +122,8 @@ func (s *Store) log(log *slog.Logger) func(err error) {
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
 
-// Deadline implements store.Deadliner. It may change when package pending has opened the store behind.
-func (s *Store) Deadline() time.Duration {
-	if s.deadline > 0 {
-		return s.deadline
-	}
-	if s.below != nil {
-		if d := s.below.Deadline(); d > 0 {
-			return d
-		}
-	}
-	return DefaultDeadline
-}
+// Deadline implements store.Deadliner.
+func (s *Store) Deadline() time.Duration { return s.deadline }
 
 // Stats are counts since New, for metrics.
 type Stats struct {

@@ -186,10 +186,6 @@ func (s *Store) InTx(tx *sql.Tx) *Store {
 // Retries implements store.Retrier.
 func (s *Store) Retries() int64 { return s.repeats.Load() }
 
-// Deadline implements store.Deadliner. A row that somebody else locks is waited for a second, the
-// shortest lock timeout that these servers have.
-func (s *Store) Deadline() time.Duration { return 1500 * time.Millisecond }
-
 // Close implements store.Store.
 func (s *Store) Close() error {
 	var failed error

@@ -171,14 +171,6 @@ func (s *Store) publish(opened store.Store) error {
 // do everything, and fails.
 func (s *Store) Unwrap() store.Store { return s.current.Load().Store }
 
-// Deadline implements store.Deadliner: that of the store that is open, or 0.
-func (s *Store) Deadline() time.Duration {
-	if d, ok := store.As[store.Deadliner](s.current.Load().Store); ok {
-		return d.Deadline()
-	}
-	return 0
-}
-
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	return s.current.Load().Apply(ctx, ops, outs)
