@@ -64,7 +64,7 @@ func (r *Rules) Explain(q *Request) *Explanation {
 
 // why says which condition of a rule does not hold; empty: all do.
 func (r *rule) why(a *asked) string {
-	if !r.anyPath && (!a.isPath || !r.path.matches(a.path)) {
+	if !r.anyPath && (!a.isPath || !r.path.matches(a.folded)) {
 		return fmt.Sprintf("the path %.100q is not %s", strings.ReplaceAll(a.Path, EncodedSlash, "%2F"), r.path)
 	}
 	switch kind, i := r.fails(a); kind {

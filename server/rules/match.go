@@ -13,6 +13,7 @@ type asked struct {
 	*Request
 	host   string // lower case, without a port and a dot at the end
 	path   string // see cleanPath
+	folded string // path as patterns are compared with: see foldPath
 	isPath bool
 	client netip.Addr
 }
@@ -20,6 +21,7 @@ type asked struct {
 func ask(q *Request) asked {
 	a := asked{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
 	a.path, a.isPath = cleanPath(q.Path)
+	a.folded = foldPath(a.path)
 	return a
 }
 

@@ -14,7 +14,7 @@ type pattern []segment
 // segment is a part of a pattern between slashes.
 type segment struct {
 	kind kind
-	text string // of a literal; else the name of the wildcard, perhaps none
+	text string // of a literal, in small letters; else the name of the wildcard, perhaps none
 }
 
 type kind uint8
@@ -72,7 +72,10 @@ func parseSegment(part string, last bool) (segment, error) {
 		return segment{}, fmt.Errorf("can never match: %s is removed from paths", part)
 	}
 	if !strings.ContainsAny(part, "{}") {
-		return segment{text: part}, nil
+		if strings.HasSuffix(part, ".") || strings.HasSuffix(part, " ") {
+			return segment{}, fmt.Errorf("can never match: blanks and dots at the end are left out of paths")
+		}
+		return segment{text: strings.ToLower(part)}, nil
 	}
 	inner, ok := strings.CutPrefix(part, "{")
 	if inner, ok = cutIf(inner, "}", ok); !ok || strings.ContainsAny(inner, "{}") {
@@ -130,7 +133,7 @@ func (p pattern) value(name, clean string) string {
 	return ""
 }
 
-// matches reports whether a clean path matches.
+// matches reports whether a clean path matches that is folded.
 func (p pattern) matches(clean string) bool {
 	for _, s := range p {
 		if s.kind == rest {
@@ -189,6 +192,12 @@ func cleanPath(p string) (clean string, ok bool) {
 	return strings.TrimSuffix(p[1:], "/"), true
 }
 
+// foldPath writes a clean path as it is compared: without regard to case, and without blanks and dots at its end, since
+// servers differ in that. Express, ASP.NET and Caddy serve /LOGIN as /login, and Caddy /login. and "/login ".
+func foldPath(clean string) string {
+	return strings.TrimRight(strings.ToLower(clean), "./ ")
+}
+
 // node is a place in the tree of all paths. Lists have the indexes of rules, ascending.
 type node struct {
 	literals map[string]*node
@@ -223,7 +232,7 @@ func (n *node) add(p pattern, index int) {
 	n.here = append(n.here, index)
 }
 
-// find returns the first rule below best that matches a request whose path goes on with clean,
+// find returns the first rule below best that matches a request whose folded path goes on with clean,
 // or best.
 func (r *Rules) find(n *node, clean string, a *asked, best int) int {
 	best = r.earliest(n.rest, a, best)
@@ -257,7 +266,7 @@ func (r *Rules) earliest(list []int, a *asked, best int) int {
 func (r *Rules) first(a *asked) int {
 	best := r.earliest(r.anyPath, a, len(r.list))
 	if a.isPath {
-		best = r.find(&r.root, a.path, a, best)
+		best = r.find(&r.root, a.folded, a, best)
 	}
 	if best == len(r.list) {
 		return -1

@@ -185,7 +185,7 @@ func (r *Rules) torn(a *asked, decides int) (int, string) {
 			if len(lines) < 2 || !oneHolds(c, a.Header) || allHold(c, lines) {
 				continue
 			}
-			if one.method(a.Method) && one.host(a.host) && (one.anyPath || a.isPath && one.path.matches(a.path)) {
+			if one.method(a.Method) && one.host(a.host) && (one.anyPath || a.isPath && one.path.matches(a.folded)) {
 				return i, c.name
 			}
 		}

@@ -1,0 +1,349 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+// readings are the paths for which a server might take a target: each step is one that some server takes, in any order,
+// and decoding once.
+func readings(target string) map[string]bool {
+	type reading struct {
+		path    string
+		decoded bool
+	}
+	raw, _, _ := strings.Cut(target, "?")
+	if _, rest, ok := strings.Cut(raw, "://"); ok {
+		i := strings.IndexByte(rest, '/')
+		raw = rest[max(i, 0):]
+	}
+	todo := []reading{{raw, false}}
+	seen := map[reading]bool{todo[0]: true}
+	for len(todo) > 0 {
+		r := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		add := func(p string, decoded bool) {
+			if next := (reading{p, decoded}); !seen[next] {
+				seen[next] = true
+				todo = append(todo, next)
+			}
+		}
+		end := "#"
+		if r.decoded {
+			end = "\x00"
+		}
+		before, _, _ := strings.Cut(r.path, end)
+		add(before, r.decoded)
+		add(strings.ToLower(r.path), r.decoded)
+		add(strings.TrimRight(r.path, ". "), r.decoded)
+		add(strings.ReplaceAll(r.path, `\`, "/"), r.decoded)
+		add(strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(r.path), r.decoded)
+		add(withoutParameters(r.path), r.decoded)
+		add(strings.ReplaceAll(r.path, "//", "/"), r.decoded)
+		if strings.HasPrefix(r.path, "/") {
+			add(path.Clean(r.path), r.decoded)
+		}
+		if dots := dotsDecoded.Replace(r.path); dots != r.path { // WHATWG takes %2e for a dot there
+			add(dots, r.decoded)
+		}
+		if strings.HasPrefix(r.path, "//") { // an authority, for some
+			if i := strings.IndexByte(r.path[2:], '/'); i >= 0 {
+				add(r.path[2+i:], r.decoded)
+			}
+		}
+		if !r.decoded {
+			if p, err := url.PathUnescape(r.path); err == nil {
+				add(p, true)
+			}
+		}
+	}
+	paths := map[string]bool{}
+	for r := range seen {
+		paths["/"+strings.Trim(r.path, "/")] = true
+	}
+	return paths
+}
+
+var dotsDecoded = strings.NewReplacer("%2e", ".", "%2E", ".")
+
+func withoutParameters(p string) string {
+	segments := strings.Split(p, "/")
+	for i, s := range segments {
+		if name, _, ok := strings.Cut(s, ";"); ok && (name == "." || name == "..") {
+			segments[i] = name
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// TestSpellingsThatServersServe: what a recorded server serves as /login is charged by the rule for /login, or refused.
+func TestSpellingsThatServersServe(t *testing.T) {
+	t.Parallel()
+	table, err := os.ReadFile("testdata/spellings.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rulesFor(t, "/login")
+	lines := strings.Split(strings.TrimSpace(string(table)), "\n")
+	names := strings.Split(lines[0], "\t")
+	for _, line := range lines[1:] {
+		cells := strings.Split(line, "\t")
+		decided := decidedBy(t, r, cells[0])
+		for i, answer := range cells[1:] {
+			if answer != "login" {
+				continue
+			}
+			if decided == "rest" && cells[0] != "//h/login" {
+				t.Errorf("%s serves %s as /login, and no rule for that decides", names[i+1], cells[0])
+			}
+			if !readings(cells[0])["/login"] {
+				t.Errorf("%s serves %s as /login, which this test does not know", names[i+1], cells[0])
+			}
+		}
+	}
+	for _, legal := range []string{
+		"/login", "/login/", "//login", "/%6cogin", "/login?x", "/login%23x", "/login;x", "/login%20", "/login%c3%a9",
+	} {
+		if decidedBy(t, r, legal) == "refused" {
+			t.Errorf("%s is refused", legal)
+		}
+	}
+}
+
+// TestRandomSpellings: no spelling of a path that a server might serve as that passes its rule, and none is refused
+// that has nothing ambiguous in it.
+func TestRandomSpellings(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(tier.Seed(), 1))
+	bases := []string{
+		"/login", "/api/users", "/api/users/list", "/a", "/a/b/c/d", "/logout", "/v1/chat/completions", "/wp-login.php",
+		"/search", "/x.y/z", "/signup", "/password/reset", "/oauth/token", "/files/upload", "/admin", "/admin/users",
+		"/graphql", "/cart/checkout", "/-/health", "/~user",
+	}
+	counts := map[string]int{}
+	for range tier.Pick(10_000, 100_000, 1_000_000) {
+		base := bases[rng.IntN(len(bases))]
+		target := base
+		for range 1 + rng.IntN(4) {
+			target = misspelt(rng, target)
+		}
+		decided := decidedBy(t, rulesFor(t, base), target)
+		might := readings(target)[base]
+		counts[fmt.Sprint(decided, " ", might)]++
+		if might && decided == "rest" {
+			t.Errorf("%q might be served as %s, and no rule for that decides", target, base)
+		}
+		if decided == "refused" && !odd(target) {
+			t.Errorf("%q is refused, and nothing in it is ambiguous", target)
+		}
+	}
+	for _, kind := range []string{"rule true", "refused true", "rest false"} {
+		if counts[kind] < 100 {
+			t.Errorf("this test tries nothing: %v", counts)
+		}
+	}
+}
+
+// odd reports whether a target has what servers interpret differently.
+func odd(target string) bool {
+	raw, _, _ := strings.Cut(target, "?")
+	p, err := url.PathUnescape(raw)
+	if err != nil || strings.Contains(target, "#") || strings.Contains(p, `\`) ||
+		strings.ContainsFunc(p, isControl) || strings.Contains(strings.ToLower(raw), "%2f") {
+		return true
+	}
+	return slices.ContainsFunc(strings.Split(p, "/"), func(s string) bool {
+		name, _, _ := strings.Cut(s, ";")
+		return name == "." || name == ".."
+	})
+}
+
+// misspelt changes a target in one way that some server takes back.
+func misspelt(rng *rand.Rand, target string) string {
+	at := rng.IntN(len(target))
+	slash := strings.IndexByte(target[at:], '/')
+	if slash < 0 {
+		at, slash = 0, 0
+	}
+	slash += at
+	escaped := fmt.Sprintf([]string{"%%%02x", "%%%02X"}[rng.IntN(2)], target[at])
+	insert := func(what string) string { return target[:slash] + what + target[slash:] }
+	switch rng.IntN(17) {
+	case 0, 1, 2:
+		if target[at] != '%' && target[at] != '/' && !strings.ContainsRune("?#", rune(target[at])) {
+			return target[:at] + escaped + target[at+1:]
+		}
+		return target
+	case 3:
+		return insert("/")
+	case 4:
+		return insert("/.")
+	case 5:
+		return insert("/%2e")
+	case 6:
+		return insert("/x/..")
+	case 7:
+		return insert("/x/.%2E")
+	case 8:
+		return insert("/x/..;p")
+	case 9:
+		return target[:slash] + []string{"%2f", "%2F", `\`, "%5c"}[rng.IntN(4)] + target[slash+1:]
+	case 10:
+		return target + "/"
+	case 11:
+		return target + []string{"#", "#x", "%23", "%00", "%20"}[rng.IntN(5)]
+	case 12:
+		return target + []string{";x", "%3bx", ";x=1"}[rng.IntN(3)]
+	case 13:
+		return target + "?x=/../y"
+	case 15:
+		return target[:at] + strings.ToUpper(target[at:at+1]) + target[at+1:]
+	case 14:
+		return insert([]string{"%09", "%0a", "%00"}[rng.IntN(3)])
+	default:
+		return target + []string{".", "%2e", "/.", "/..", "/x/.."}[rng.IntN(5)]
+	}
+}
+
+// rulesFor has a rule for one path, and one for the rest.
+func rulesFor(t *testing.T, base string) *Rules {
+	t.Helper()
+	one, rest := ruled(t, base, false, "text:one"), ruled(t, "/", false, "text:rest")
+	one.Name.Value, rest.Name.Value = "rule", "rest"
+	r, err := New(&Definitions{Rules: []Definition{one, rest}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// decidedBy is the rule that decides about a target, or "refused".
+func decidedBy(t *testing.T, r *Rules, target string) string {
+	t.Helper()
+	keys, err := said(t, r, target, nil)
+	if err != nil {
+		return "refused"
+	}
+	rule, _, _ := strings.Cut(keys, ":")
+	return rule
+}
+
+// said returns the keys that rules charge a request for a target to, as limit=key.
+func said(t *testing.T, r *Rules, uri string, h http.Header) (string, error) {
+	t.Helper()
+	target, err := ParseTarget("uri", uri)
+	if err != nil {
+		return "", err
+	}
+	m, err := r.Match(&Request{
+		Method: "GET", Path: target.Path, Query: target.Query, Header: h, Client: netip.MustParseAddr("192.0.2.1"),
+	})
+	var list []string
+	for _, c := range m.Charges {
+		list = append(list, fmt.Sprint(m.Rule, ":", c.Key))
+	}
+	return strings.Join(list, " "), err
+}
+
+func ruled(t *testing.T, path string, encodedSlash bool, keys ...string) Definition {
+	t.Helper()
+	d := Definition{Path: Text{Value: path}, EncodedSlash: encodedSlash}
+	d.Name.Value = strings.NewReplacer("/", "", "{", "", "}", "", "...", "").Replace("r" + path)
+	c := Charge{Limit: Text{Value: "api"}}
+	for _, key := range keys {
+		c.Key = append(c.Key, Text{Value: key})
+	}
+	d.Limits = []Charge{c}
+	return d
+}
+
+// TestEncodedSlashes pass where a rule allows them, as a part of their segment, and where no earlier rule is for the
+// path that a server serves which decodes them.
+func TestEncodedSlashes(t *testing.T) {
+	t.Parallel()
+	r, err := New(&Definitions{Rules: []Definition{
+		ruled(t, "/projects/secret/admin", false, "text:admin"), ruled(t, "/projects/{id}", true, "path:id"),
+		ruled(t, "/files/{rest...}", true, "path:rest"), ruled(t, "/", false, "ip"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for uri, want := range map[string]string{
+		"/projects/a":              "rprojectsid:a",
+		"/projects/a%2Fb":          "rprojectsid:a/b",
+		"/projects/a%2fb/":         "rprojectsid:a/b",
+		"/projects/@s%2fp":         "rprojectsid:@s/p",
+		"/projects/a/b":            "r:192.0.2.1",
+		"/files/a%2Fb/c":           "rfilesrest:a/b/c",
+		"/projects/%252f":          "rprojectsid:%2f",
+		"/projects/secret%2Fadmin": "decoded it is a path of rule rprojectssecretadmin",
+		"/projects%2Fa":            "has an encoded slash",
+		"/other%2Fa":               "a rule with encoded_slash: true allows it",
+		"/projects/a%2F..%2Fb":     "is ambiguous",
+		"/projects/%2e%2e%2fadmin": "is ambiguous",
+	} {
+		got, err := said(t, r, uri, nil)
+		if errors.Is(err, headgate.ErrInvalid) && strings.Contains(err.Error(), want) {
+			continue
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", uri, got, err, want)
+		}
+	}
+	if _, err := (*Rules)(nil).Match(&Request{Path: "/a" + EncodedSlash + "b"}); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("without rules: %v", err)
+	}
+}
+
+// TestSpellingsOfAKey: with lower and trim they are one key.
+func TestSpellingsOfAKey(t *testing.T) {
+	t.Parallel()
+	r, err := New(&Definitions{Rules: []Definition{
+		ruled(t, "/login", false, "trim lower query:email"), ruled(t, "/", false, "lower cookie:user"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for uri, want := range map[string]string{
+		"/login?email=" + url.QueryEscape(" Ann@Example.org\t"): "rlogin:ann@example.org",
+		"/login?email=ann@example.org":                          "rlogin:ann@example.org",
+		"/login?email=%20":                                      "is missing",
+		"/":                                                     "r:bob",
+	} {
+		got, err := said(t, r, uri, http.Header{"Cookie": {"user=BOB; user=bob"}})
+		if err != nil && strings.Contains(err.Error(), want) {
+			continue
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", uri, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"lower": "not known", "lower lower ip": "twice", "upper ip": "not known", "trim": "not known",
+	} {
+		if _, err := parseSource(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if s, err := parseSource("trim lower header:x-user"); err != nil || s.String() != "lower trim header:X-User" {
+		t.Errorf("%v, %v", s, err)
+	}
+	d := ruled(t, "/", false, "ip")
+	d.Limits[0].Cost.Value = "lower header:X-Cost"
+	_, err = New(&Definitions{Rules: []Definition{d}})
+	if err == nil || !strings.Contains(err.Error(), "parts of a key") {
+		t.Errorf("a cost in small letters: %v", err)
+	}
+}
