@@ -95,7 +95,7 @@ export function rateChart(host) {
   const chart = hang(host, () => (innerWidth < 750 ? 190 : 240), "Decisions a second, admitted and refused", (c, tip) => {
     const o = base(c, tip, (u, i) => [h("div", { class: "quiet" }, time(u.data[0][i], true)),
       row("admitted", "admitted", number(counts[0][i])), row("refused", "refused", number(counts[1][i])),
-      counts[2][i] > 0 && row("failed", "failed", number(counts[2][i]))]);
+      counts[2][i] > 0 && row("failed", "not decided", number(counts[2][i]))]);
     const area = (stroke, paint) => ({ stroke: () => c()[stroke], fill: () => c()[paint], width: 1.5, points: { show: false } });
     return {
       ...o,

@@ -41,10 +41,11 @@ export const view = {
       h("button", { type: "button", "aria-pressed": String(n === by), onclick: () => to({ by: n }) }, text)));
     const of = limit && h("span", { class: "badge changed" }, limit, " ", h("button", { class: "x", type: "button", "aria-label": "All limits", title: "All limits", onclick: () => to({ limit: "" }) }, "×"));
 
+    const names = h("div");
     fill(root,
       h("div", { class: "head" }, h("h1", {}, "Live"), of, spans, pause),
       wrong, figures,
-      h("section", { class: "card" }, h("div", { class: "head" }, title, legend([["admitted", "admitted"], ["refused", "refused"]])), host),
+      h("section", { class: "card" }, h("div", { class: "head" }, title, names), host),
       h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, by === "used" ? "Used most" : "Limited now"), orders),
         h("div", { class: "scroll" }, h("table", { class: "stack keys" }, h("thead", {}, h("tr", {},
           h("th", {}, "Key"), h("th", {}, "Limit"), h("th", {}, "Of its capacity"), h("th", { class: "right" }, "Passes"),
@@ -62,6 +63,7 @@ export const view = {
       const admitted = total("admitted"), refused = total("refused"), failed = total("failed");
       const every = n ? [times, admitted, refused, failed] : [[end - 1, end], [0, 0], [0, 0], [0, 0]];
       chart.set(...every, seconds);
+      fill(names, legend([["admitted", "admitted"], ["refused", "refused"], ...(sum(failed) > 0 ? [["failed", "not decided"]] : [])]));
       const yes = recent(admitted), no = recent(refused), away = recent(failed);
       const figure = (kind, value, what) => h("li", { class: kind }, h("b", {}, value), h("span", {}, what));
       fill(figures, figure("all", short(yes + no + away), "decisions a second"), figure("admitted", short(yes), "admitted a second"),
