@@ -10,6 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/rules"
 )
 
@@ -64,6 +65,10 @@ func (h *Handler) Settle(ctx context.Context, header http.Header, body []byte) (
 	in := &api.Settle{ID: r.ID}
 	var missing error
 	for _, e := range r.Charges {
+		switch http.CanonicalHeaderKey(e.Header) {
+		case auth.TokenHeader, "Authorization": // no rule makes such a receipt, and the error would tell the value
+			return nil, headgate.Invalid(SettleHeader, "is not what %s has answered", Path)
+		}
 		cost := header.Get(e.Header)
 		if e.JSON != "" {
 			number, err := httpkey.JSONNumber(body, e.JSON)

@@ -2,6 +2,7 @@ package forwardauth_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -135,5 +136,20 @@ func TestTheResponseSettlesAnEstimate(t *testing.T) {
 	}
 	if got, err := settle(t.Context(), ask("/shadow"), "", body); got != "[189.5]" || err != nil {
 		t.Errorf("in shadow mode: %s, %v", got, err)
+	}
+}
+
+// TestAReceiptNamesNoSecret: the error of a cost that is no number would tell the caller's own token.
+func TestAReceiptNamesNoSecret(t *testing.T) {
+	t.Parallel()
+	g := newGate(t, nil)
+	for _, name := range []string{"Headgate-Token", "headgate-token", "Authorization"} {
+		header := http.Header{"Headgate-Token": {"hgt_secret"}, "Authorization": {"hgt_secret"}}
+		header.Set(forwardauth.SettleHeader, base64.RawURLEncoding.EncodeToString(
+			[]byte(`{"id":"i","charges":[{"limit":"token-bucket 1/s","key":"k","header":"`+name+`"}]}`)))
+		_, err := g.Settle(t.Context(), header, nil)
+		if !errors.Is(err, headgate.ErrInvalid) || strings.Contains(err.Error(), "hgt_secret") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
