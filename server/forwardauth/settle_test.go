@@ -146,7 +146,7 @@ func TestAReceiptNamesNoSecret(t *testing.T) {
 	for _, name := range []string{"Headgate-Token", "headgate-token", "Authorization"} {
 		header := http.Header{"Headgate-Token": {"hgt_secret"}, "Authorization": {"hgt_secret"}}
 		header.Set(forwardauth.SettleHeader, base64.RawURLEncoding.EncodeToString(
-			[]byte(`{"id":"i","charges":[{"limit":"token-bucket 1/s","key":"k","header":"`+name+`"}]}`)))
+			[]byte(`{"id":"i","charges":[{"limit":"api","key":"k","header":"`+name+`"}]}`)))
 		_, err := g.Settle(t.Context(), header, nil)
 		if !errors.Is(err, headgate.ErrInvalid) || strings.Contains(err.Error(), "hgt_secret") {
 			t.Errorf("%s: %v", name, err)
