@@ -67,7 +67,7 @@ func (r *remote) Block(ctx context.Context, in *api.Block) (*api.Status, error) 
 	return out, r.call(ctx, http.MethodPost, "/v1/block", in, out)
 }
 
-// me asks a server who asks it, and whether its store is away.
+// me returns what a server knows of its caller, and whether its store is away.
 func (r *remote) me(ctx context.Context) (*api.Me, error) {
 	out := new(api.Me)
 	return out, r.call(ctx, http.MethodGet, "/v1/me", nil, out)
