@@ -30,8 +30,8 @@ func TestFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	var out bytes.Buffer
-	command := []string{"sh", "-c", `[ "$GOMAXPROCS" != 1 ] || { echo "    --- FAIL: TestA/b (0.00s)"; exit 1; }`}
-	failed, err := run(t.Context(), &out, []mode{alone, single}, folder, command)
+	command := []string{"sh", "-c", `[ -z "$FAILS" ] || { echo "    --- FAIL: TestA/b (0.00s)"; exit 1; }`}
+	failed, err := run(t.Context(), &out, []mode{alone, {name: "another", env: []string{"FAILS=1"}}}, folder, command)
 	if failed != 1 || err != nil {
 		t.Errorf("%d failed, %v", failed, err)
 	}
