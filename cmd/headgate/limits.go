@@ -134,7 +134,9 @@ func newLimitsShowCommand() *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
 				list, err := c.History(cmd.Context(), args[0], 1)
 				if err == nil && len(list) > 0 {
-					fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed", versionLine(&list[0]))
+					last := &list[0]
+					fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed",
+						versionLine(last.Number, last.At, last.Author, last.Reason))
 				}
 				return err
 			})
@@ -146,10 +148,10 @@ func newLimitsShowCommand() *cobra.Command {
 }
 
 // versionLine says which version it is, when it was made, by whom and why.
-func versionLine(v *store.Version) string {
-	line := fmt.Sprintf("version %d, %s, by %s", v.Number, instant(v.At), key(v.Author))
-	if v.Reason != "" {
-		line += ": " + key(v.Reason)
+func versionLine(number, at int64, author, reason string) string {
+	line := fmt.Sprintf("version %d, %s, by %s", number, instant(at), key(author))
+	if reason != "" {
+		line += ": " + key(reason)
 	}
 	return line
 }
@@ -194,7 +196,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 }
 
 func printVersion(w io.Writer, v *store.Version, name string) {
-	fmt.Fprintln(w, versionLine(v))
+	fmt.Fprintln(w, versionLine(v.Number, v.At, v.Author, v.Reason))
 	for _, c := range v.Changes {
 		if name == "" || catalog.Concerns(c, name) {
 			fmt.Fprintln(w, "  "+catalog.Describe(c))

@@ -77,7 +77,9 @@ func (r *remote) show(cmd *cobra.Command, name string) error {
 		fmt.Fprintln(cmd.OutOrStdout(), c.Limits[i].Explain)
 		v, err := r.versions(cmd, name, 1)
 		if err == nil && len(v.Versions) > 0 {
-			fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed", servedVersion(&v.Versions[0]))
+			last := &v.Versions[0]
+			fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed",
+				versionLine(last.Version, last.At, last.By, last.Reason))
 		}
 		return err
 	}
@@ -94,21 +96,13 @@ func (r *remote) history(cmd *cobra.Command, name string, most int, asJSON bool)
 		return printJSON(cmd.OutOrStdout(), v.Versions)
 	}
 	for i := range v.Versions {
-		fmt.Fprintln(cmd.OutOrStdout(), servedVersion(&v.Versions[i]))
-		for _, line := range v.Versions[i].Changes {
+		one := &v.Versions[i]
+		fmt.Fprintln(cmd.OutOrStdout(), versionLine(one.Version, one.At, one.By, one.Reason))
+		for _, line := range one.Changes {
 			fmt.Fprintln(cmd.OutOrStdout(), "  "+line)
 		}
 	}
 	return nil
-}
-
-// servedVersion says which version it is, when it was made, by whom and why.
-func servedVersion(v *api.Version) string {
-	line := fmt.Sprintf("version %d, %s, by %s", v.Version, instant(v.At), key(v.By))
-	if v.Reason != "" {
-		line += ": " + key(v.Reason)
-	}
-	return line
 }
 
 // rollback makes the limits of a server what they were after a version.

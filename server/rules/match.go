@@ -12,8 +12,8 @@ import (
 type asked struct {
 	*Request
 	host   string // lower case, without a port and a dot at the end
-	path   string // see cleanPath
-	folded string // path as patterns are compared with: see foldPath
+	path   string // see cleanPath; without blanks and dots at its end, which Caddy leaves out
+	folded string // path in small letters, as patterns are compared with: Express, ASP.NET and Caddy ignore case
 	isPath bool
 	client netip.Addr
 }
@@ -21,7 +21,8 @@ type asked struct {
 func ask(q *Request) asked {
 	a := asked{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
 	a.path, a.isPath = cleanPath(q.Path)
-	a.folded = foldPath(a.path)
+	a.path = strings.TrimRight(a.path, "./ ")
+	a.folded = strings.ToLower(a.path)
 	return a
 }
 

@@ -192,12 +192,6 @@ func cleanPath(p string) (clean string, ok bool) {
 	return strings.TrimSuffix(p[1:], "/"), true
 }
 
-// foldPath writes a clean path as it is compared: without regard to case, and without blanks and dots at its end, since
-// servers differ in that. Express, ASP.NET and Caddy serve /LOGIN as /login, and Caddy /login. and "/login ".
-func foldPath(clean string) string {
-	return strings.TrimRight(strings.ToLower(clean), "./ ")
-}
-
 // node is a place in the tree of all paths. Lists have the indexes of rules, ascending.
 type node struct {
 	literals map[string]*node

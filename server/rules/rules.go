@@ -134,6 +134,9 @@ func (r *Rules) Match(q *Request) (Match, error) {
 	if err := r.encodedSlash(&a, i); err != nil {
 		return Match{}, err
 	}
+	if err := r.authority(&a, i); err != nil {
+		return Match{}, err
+	}
 	if torn, name := r.torn(&a, i); torn >= 0 {
 		return r.list[torn].wrong(headgate.Invalid("header:"+name, "is there several times, with values that differ for "+
 			"rule %s; send it once", r.list[torn].name))
@@ -158,6 +161,22 @@ func (r *Rules) encodedSlash(a *asked, decides int) error {
 	other := ask(&decoded)
 	if i := r.first(&other); i >= 0 && i < decides {
 		return slashAllowed(a.Request, ", and decoded it is a path of rule "+r.list[i].name)
+	}
+	return nil
+}
+
+// authority says why a path that begins with two slashes may not be let through: a server that takes its first segment
+// for a host, as Node's URL does, would serve a path that an earlier rule matches.
+func (r *Rules) authority(a *asked, decides int) error {
+	hosted := *a.Request
+	for strings.HasPrefix(hosted.Path, "//") {
+		_, rest, _ := strings.Cut(strings.TrimLeft(hosted.Path, "/"), "/")
+		hosted.Path = "/" + rest
+		other := ask(&hosted)
+		if i := r.first(&other); i >= 0 && (decides < 0 || i < decides) {
+			return headgate.Invalid("path", "%.100q begins with two slashes; with a host behind them it is a path of "+
+				"rule %s", a.Path, r.list[i].name)
+		}
 	}
 	return nil
 }
