@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -138,5 +139,28 @@ func obey() {
 			must(os.Unsetenv(name))
 		}
 		must(results.Encode(result{code, stdout.String(), stderr.String()}))
+	}
+}
+
+// TestNoScriptTakesATimeForANumber looks at what a script says is not in an output. A pattern of digits alone that may
+// stand anywhere in a line matches some times of day as well: 10.1 is in 06:46:10.170.
+func TestNoScriptTakesATimeForANumber(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatal(scripts, err)
+	}
+	absent, number := regexp.MustCompile(`(?m)^! (?:stdout|stderr) (.*)$`), regexp.MustCompile(`^[0-9][0-9.:\\]*$`)
+	for _, script := range scripts {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range absent.FindAllSubmatch(text, -1) {
+			for either := range strings.SplitSeq(strings.Trim(string(line[1]), "'"), "|") {
+				if number.MatchString(either) {
+					t.Errorf("%s: %s: %s may be a part of a time: say what stands before it", script, line[0], either)
+				}
+			}
+		}
 	}
 }
