@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"math/big"
+	"math/bits"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -11,16 +12,16 @@ import (
 // unit, a capacity, and a drain of exactly amount units per period.
 //
 // With amount/period = num/den in lowest terms per step g, a unit of den*m
-// credits drains num*m credits a step; m makes the unit a multiple of 1000
-// where that fits, so that costs of a thousandth are exact. Where the numbers
+// credits drains num*m credits a step; m makes the unit a multiple of a grain
+// that fits, so that costs of a thousandth, or of the scale, are exact. Where the numbers
 // would pass 2^53, g is the smallest power of ten microseconds for which they
 // do not: the rate stays exact, and tokens come at most g late.
-func compileRate(amount Cost, period time.Duration, burst Cost) (law.Params, error) {
+func compileRate(amount Cost, period time.Duration, burst Cost, digits uint8) (law.Params, error) {
 	micros := big.NewRat(period.Microseconds(), 1)
 	perMicro := new(big.Rat).Quo(amount.rat(), micros)
 	for g := int64(1); g <= period.Microseconds(); g *= 10 {
 		perStep := new(big.Rat).Mul(perMicro, big.NewRat(g, 1))
-		for _, grain := range []int64{1000, 100, 10, 1} {
+		for _, grain := range grains(digits) {
 			unit, drain, ok := scale(perStep, lcm(big.NewInt(grain), big.NewInt(pow10[burst.exp])))
 			if !ok {
 				continue
@@ -35,8 +36,45 @@ func compileRate(amount Cost, period time.Duration, burst Cost) (law.Params, err
 			}
 		}
 	}
-	return law.Params{}, Invalid("amount", "%s per %s with a burst of %s does not fit exactly into 53 bits, "+
+	return law.Params{}, tooFine("amount", digits, "%s per %s with a burst of %s does not fit exactly into 53 bits, "+
 		"or a full bucket takes more than 142 years to empty", amount, formatPeriod(period), burst)
+}
+
+// minScale is the least scale that can be said: without one costs are counted in thousandths.
+const minScale = 4
+
+// errScale is the error of a scale that is none.
+func errScale(s string) error {
+	return Invalid("scale", "%.100q is not a number of digits from %d to %d; without it costs are counted in "+
+		"thousandths", s, minScale, maxExp)
+}
+
+// grains returns of which steps of a unit a limit may be counted in the first that fits: those of a scale, or else
+// thousandths or coarser ones.
+func grains(scale uint8) []int64 {
+	if scale != 0 {
+		return []int64{pow10[scale]}
+	}
+	return []int64{1000, 100, 10, 1}
+}
+
+// tooFine is the error of amounts that fit in none of the grains.
+func tooFine(field string, scale uint8, format string, args ...any) error {
+	if scale != 0 {
+		format += "; a smaller scale than %d may fit"
+		args = append(args, scale)
+	}
+	return Invalid(field, format, args...)
+}
+
+// digitsOf returns how many digits a number of credits has after the point, in units.
+func digitsOf(credits, unit int64) (n uint8) {
+	for rest := credits % unit; rest != 0 && n < maxExp; n++ {
+		hi, lo := bits.Mul64(uint64(rest), 10)
+		_, r := bits.Div64(hi, lo, uint64(unit))
+		rest = int64(r)
+	}
+	return n
 }
 
 // scale returns the smallest unit that is a multiple of grain and for which
@@ -59,16 +97,16 @@ func lcm(a, b *big.Int) *big.Int {
 }
 
 // compileCount returns a unit, and the credits of amount, for limits whose
-// arithmetic needs no rate: a multiple of 1000 where that stays below most.
-func compileCount(field string, amount Cost, most int64) (unit, capacity int64, err error) {
-	for _, grain := range []int64{1000, 100, 10, 1} {
+// arithmetic needs no rate: a multiple of the grain where that stays below most.
+func compileCount(field string, amount Cost, digits uint8, most int64) (unit, capacity int64, err error) {
+	for _, grain := range grains(digits) {
 		unit = lcm(big.NewInt(grain), big.NewInt(pow10[amount.exp])).Int64()
 		capacity, err = amount.credits(unit)
 		if err == nil && capacity <= most {
 			return unit, capacity, nil
 		}
 	}
-	return 0, 0, Invalid(field, "%s is too large", amount)
+	return 0, 0, tooFine(field, digits, "%s is too large", amount)
 }
 
 // orAmount returns the burst, or its default: the amount, at least 1.

@@ -20,7 +20,7 @@ type Concurrency struct {
 
 var concurrencyEntry = entry{
 	name:   "concurrency",
-	syntax: "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD]",
+	syntax: "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD] [scale N]",
 	about:  "so many leases at the same time; a lease that is not renewed ends after its time to live",
 	parse: func(n *notation) (Algorithm, error) {
 		if n.hasPeriod {
@@ -47,7 +47,7 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 	if err := checkPeriod("ttl", a.TTL); err != nil {
 		return none, nil, err
 	}
-	unit, capacity, err := compileCount("amount", a.Amount, law.Max)
+	unit, capacity, err := compileCount("amount", a.Amount, a.Scale, law.Max)
 	if err != nil {
 		return none, nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+
+	"github.com/headgate/headgate/law"
 )
 
 // Cost is an exact decimal amount: what a charge costs, what a limit allows.
@@ -239,9 +241,13 @@ func (c Cost) credits(unit int64) (n int64, err error) {
 	return int64(q), err
 }
 
-// charged returns the credits that a charge takes: a cost that is finer than they are is rounded up.
-func (c Cost) charged(unit int64) (int64, error) {
-	n, err := c.credits(unit)
+// charged returns the credits that a charge takes: a cost that is finer than they are is rounded up. Of Closed it is
+// what does not fit, also where the cost is finer than all credits, or more than can be counted.
+func (c Cost) charged(p *law.Params) (int64, error) {
+	if closed(p) && (c.coef > 0 || c.IsZero()) {
+		return p.Capacity + 1, nil
+	}
+	n, err := c.credits(p.Unit)
 	if err == errFine { //nolint:errorlint // it is never wrapped
 		err = nil
 	}
@@ -249,34 +255,34 @@ func (c Cost) charged(unit int64) (int64, error) {
 }
 
 // refunded returns the credits that are given back: rounded down, also to 0, and at most as many as a cell can hold.
-func (c Cost) refunded(unit int64) (int64, error) {
-	n, err := c.credits(unit)
+func (c Cost) refunded(p *law.Params) (int64, error) {
+	n, err := c.credits(p.Unit)
 	if err == errFine { //nolint:errorlint // it is never wrapped
 		return n - 1, nil
 	}
-	return c.most(n, err, unit)
+	return c.most(n, err, p)
 }
 
 // actual returns the credits of what something has cost in the end, rounded up: also 0.
-func (c Cost) actual(unit int64) (int64, error) {
+func (c Cost) actual(p *law.Params) (int64, error) {
 	switch {
 	case c == nothing:
 		return 0, nil
 	case c.coef < 0:
 		return 0, Invalid("cost", "must not be below 0")
 	}
-	return c.charged(unit)
+	return c.charged(p)
 }
 
 // saturated returns the credits of what is charged whatever the level: rounded up, at most as many as a cell can hold.
-func (c Cost) saturated(unit int64) (int64, error) {
-	n, err := c.charged(unit)
-	return c.most(n, err, unit)
+func (c Cost) saturated(p *law.Params) (int64, error) {
+	n, err := c.charged(p)
+	return c.most(n, err, p)
 }
 
 // most turns the error of a cost that is more than a cell can hold into as many credits as it can.
-func (c Cost) most(n int64, err error, unit int64) (int64, error) {
-	if err != nil && c.Float64()*float64(unit) >= law53 {
+func (c Cost) most(n int64, err error, p *law.Params) (int64, error) {
+	if err != nil && c.Float64()*float64(p.Unit) >= law53 {
 		return law53, nil
 	}
 	return n, err
@@ -294,17 +300,18 @@ func smallest(unit int64) Cost {
 	return Cost{coef: 1}
 }
 
-// costOf returns credits as a cost, to six digits: rounded up or down.
-func costOf(credits, unit int64, up bool) Cost {
-	n := new(big.Int).Mul(big.NewInt(credits), big.NewInt(1e6))
-	q, r := new(big.Int).QuoRem(n, big.NewInt(unit), new(big.Int))
+// costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to as many digits as the limit has.
+func costOf(credits int64, p *law.Params, up bool) Cost {
+	exp := max(6, p.Digits)
+	n := new(big.Int).Mul(big.NewInt(credits), big.NewInt(pow10[exp]))
+	q, r := new(big.Int).QuoRem(n, big.NewInt(p.Unit), new(big.Int))
 	if up && r.Sign() > 0 {
 		q.Add(q, big.NewInt(1))
 	}
 	if q.IsInt64() && q.Int64() <= math.MaxInt64-1 {
-		return Cost{coef: q.Int64(), exp: 6}.normal()
+		return Cost{coef: q.Int64(), exp: exp}.normal()
 	}
-	return Cost{coef: credits / unit} // beyond 9e12: whole units
+	return Cost{coef: credits / p.Unit} // beyond 9e12: whole units
 }
 
 // checkAmount says what is wrong with an amount given as a Go value.

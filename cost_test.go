@@ -112,3 +112,54 @@ func TestFineCostsAreRoundedOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestFiguresOfMoney: a limit with a scale, or with a capacity that has digits, tells what is left with as many.
+func TestFiguresOfMoney(t *testing.T) {
+	for _, tt := range []struct {
+		limit, cost        string
+		capacity, left     string
+		whole              int64
+		exhausted, smaller string // a cost that does not fit any more, and one that does
+		passes             bool   // a cost of 1, or the smallest of a limit that lets less pass
+	}{
+		{"fixed-window 50/month scale 6", "0.0000624", "50", "49.999937", 49, "49.999938", "49.999937", true},
+		{"fixed-window 0.05/month scale 9", "0.0000624", "0.05", "0.0499376", 0, "0.049937601", "0.0499376", true},
+		{"fixed-window 0.05/month", "0.0000624", "0.05", "0.04", 0, "0.0491", "0.049", true},
+		{"token-bucket 1.5/s burst 2.25", "0.5", "2.25", "1.75", 1, "1.751", "1.75", true},
+		{"sliding-log 5/1h", "0.5", "5", "4", 4, "4.501", "4.5", true},
+		{"sliding-log 5/1h scale 4", "5", "5", "0", 0, "0.0001", "", false},
+	} {
+		l := newLimiter(newClock("2026-11-28T10:00:00Z"))
+		charge := func(cost string) headgate.Charge {
+			return headgate.Charge{Limit: headgate.MustParse(tt.limit), Key: "k", Cost: headgate.MustCost(cost)}
+		}
+		d, err := l.Take(t.Context(), charge(tt.cost))
+		if err != nil || !d.Allowed || d.CapacityCost().String() != tt.capacity || d.RemainingCost().String() != tt.left ||
+			d.Remaining != tt.whole {
+			t.Errorf("%s: %+v, %v: %s of %s; want %s of %s", tt.limit, d, err, d.RemainingCost(), d.CapacityCost(), tt.left,
+				tt.capacity)
+		}
+		two, err := l.Check(t.Context(), charge(tt.cost), charge(tt.exhausted))
+		if err != nil || two.Allowed || len(two.Each) != 2 || two.Each[0].RemainingCost() != d.RemainingCost() ||
+			two.Each[1].CapacityCost() != d.CapacityCost() {
+			t.Errorf("%s: two charges: %+v, %v", tt.limit, two, err)
+		}
+		if refused, err := l.Take(t.Context(), charge(tt.exhausted)); err != nil || refused.Allowed {
+			t.Errorf("%s: %s more is %+v, %v; want a refusal", tt.limit, tt.exhausted, refused, err)
+		}
+		s, err := l.Inspect(t.Context(), headgate.MustParse(tt.limit), "k")
+		if err != nil || s.Remaining != d.Remaining || s.RemainingNanos != d.RemainingNanos {
+			t.Errorf("%s: inspected %+v, %v; want what the decision says", tt.limit, s, err)
+		}
+		u, err := l.Usage(t.Context(), "k", headgate.MustParse(tt.limit))
+		if err != nil || (u[0].RetryAfter == 0) != tt.passes {
+			t.Errorf("%s: usage %+v, %v", tt.limit, u, err)
+		}
+		if tt.smaller == "" {
+			continue
+		}
+		if d, err := l.Take(t.Context(), charge(tt.smaller)); err != nil || !d.Allowed {
+			t.Errorf("%s: %s more is %+v, %v; want it admitted", tt.limit, tt.smaller, d, err)
+		}
+	}
+}

@@ -50,7 +50,7 @@ func (l *Limiter) debit(ctx context.Context, c Charge) (d Debited, err error) {
 			return err
 		}
 		d = Debited{
-			Charged: costOf(out.Granted, op.Params.Unit, false), Level: costOf(out.Used, op.Params.Unit, true),
+			Charged: costOf(out.Granted, &op.Params, false), Level: costOf(out.Used, &op.Params, true),
 			Over: out.Used > op.Params.Capacity, Decision: r.decision(),
 		}
 		return nil
@@ -94,7 +94,7 @@ func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err erro
 
 // alone does something with the op of a single charge, with its limit as it holds now, unless the charge is of no
 // credits.
-func (l *Limiter) alone(ctx context.Context, c Charge, credits func(Cost, int64) (int64, error),
+func (l *Limiter) alone(ctx context.Context, c Charge, credits func(Cost, *law.Params) (int64, error),
 	do func(context.Context, *request) error,
 ) (err error) {
 	asked := []Charge{c}

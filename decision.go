@@ -53,9 +53,12 @@ type Decision struct {
 	ResetAfter time.Duration // until the key is unused again
 	// the time of the decision by the store's clock, to the microsecond; after a small step
 	// of that clock backwards a little ahead of it
-	At          time.Time
-	Via         Via
-	EntryNumber int64 // transaction number in the log, for limits that keep one; else 0
+	At  time.Time
+	Via Via
+	// what Capacity and Remaining have beside whole units, in billionths of one, as google.type.Money has
+	// them: of limits with a scale or with such a capacity; else 0. See RemainingCost.
+	CapacityNanos, RemainingNanos int32
+	EntryNumber                   int64 // transaction number in the log, for limits that keep one; else 0
 	// what was in force in the place of the limit itself, such as an override or a plan; empty:
 	// nothing, or a server decided that does not say
 	Applied string
@@ -77,6 +80,33 @@ type Figures struct {
 	RetryAfter time.Duration
 	ResetAfter time.Duration
 	Applied    string // as that of the Decision
+
+	CapacityNanos, RemainingNanos int32 // as those of the Decision
+}
+
+// RemainingCost returns Remaining with its digits after the point: 0.031 of a limit of 0.05.
+func (d *Decision) RemainingCost() Cost { return figure(d.Remaining, d.RemainingNanos) }
+
+// CapacityCost returns Capacity with its digits after the point.
+func (d *Decision) CapacityCost() Cost { return figure(d.Capacity, d.CapacityNanos) }
+
+// RemainingCost is that of the Decision, of the charge.
+func (f *Figures) RemainingCost() Cost { return figure(f.Remaining, f.RemainingNanos) }
+
+// CapacityCost is that of the Decision, of the charge.
+func (f *Figures) CapacityCost() Cost { return figure(f.Capacity, f.CapacityNanos) }
+
+// figure returns units and billionths as a cost.
+func figure(units int64, nanos int32) Cost {
+	if units <= 0 && nanos <= 0 {
+		return nothing
+	}
+	coef, exp := nanos, uint8(maxExp)
+	for exp > 0 && coef%10 == 0 {
+		coef /= 10
+		exp--
+	}
+	return Cost{coef: units*pow10[exp] + int64(coef), exp: exp}
 }
 
 // figures are a charge's part of a decision, before it is known which charge
@@ -152,10 +182,12 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 			b.Used -= untaken(ops, outs, i)
 		}
 		var d Decision
-		d.derive(&op.Params, op.Params.Capacity/op.Params.Unit, &b)
+		d.derive(&op.Params, &b)
+		d.Capacity, d.CapacityNanos = op.Params.Figure(op.Params.Capacity)
 		list = append(list, Figures{
 			Charge: i, Allowed: f.fits, LimitName: op.Cell.Limit, Key: op.Cell.Key, Capacity: d.Capacity,
 			Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
+			CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
 		})
 	}
 	return list
@@ -198,7 +230,8 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 		Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
 		EntryNumber: about.out.EntryNumber,
 	}
-	d.derive(&about.op.Params, about.capacity()/about.op.Params.Unit, &b)
+	d.derive(&about.op.Params, &b)
+	d.Capacity, d.CapacityNanos = about.op.Params.Figure(about.capacity())
 	if len(ops) > 1 {
 		d.Each = each(ops, outs, allowed)
 	}
@@ -216,16 +249,14 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 // Go.
 //
 // It writes the fields in place: for decisions in this process, copies of a
-// Decision are a good part of what they take. So is a division: capacity is in whole units
-// of cost.
-func (d *Decision) derive(p *law.Params, capacity int64, b *store.Brief) {
+// Decision are a good part of what they take. So is a division: the capacity is set by the caller, who may know it.
+func (d *Decision) derive(p *law.Params, b *store.Brief) {
 	d.Allowed = b.Granted
 	d.ResetAfter = micros(b.EmptyAt - b.Clock)
 	d.At = time.UnixMicro(b.At).UTC()
 	d.Via = b.Via
-	d.Capacity = capacity
 	if room := p.Capacity - b.Used; room > 0 && !b.Blocked {
-		d.Remaining = room / p.Unit
+		d.Remaining, d.RemainingNanos = p.Figure(room)
 	}
 	if !b.Granted {
 		d.RetryAfter = Never

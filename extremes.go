@@ -30,11 +30,16 @@ func (Closed) String() string { return closedNotation }
 // String returns the canonical notation.
 func (Unlimited) String() string { return unlimitedNotation }
 
-// compile makes a bucket that holds less than the smallest cost, a millionth, so that no cell of
-// it ever changes.
+// closedUnit tells the Params of Closed from all others: a burst of half a millionth has a finer unit.
+const closedUnit = 2_000_000
+
+// compile makes a bucket of one credit, so that no cell of it ever changes: every cost is two.
 func (Closed) compile() (law.Params, *calendar, error) {
-	return law.Params{Kind: law.Bucket, Unit: 2_000_000, Capacity: 1, Step: 1, Drain: 1}, nil, nil
+	return law.Params{Kind: law.Bucket, Unit: closedUnit, Capacity: 1, Step: 1, Drain: 1}, nil, nil
 }
+
+// closed reports whether p are the Params of Closed.
+func closed(p *law.Params) bool { return p.Capacity == 1 && p.Unit == closedUnit }
 
 // compile makes a bucket that is as large as the laws can count, and empty after a microsecond.
 func (Unlimited) compile() (law.Params, *calendar, error) {

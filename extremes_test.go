@@ -11,7 +11,7 @@ func TestNothingPassesAClosedLimitAndEverythingAnUnlimitedOne(t *testing.T) {
 	c := newClock("2026-11-22T10:00:00Z")
 	l := newLimiter(c)
 	closed, unlimited := headgate.MustParse("0"), headgate.MustParse("unlimited")
-	for _, cost := range []string{"0.000001", "0.5", "1", "4503599627"} {
+	for _, cost := range []string{"0.000000001", "0.0000005", "0.000001", "0.5", "1", "9007199254740991"} {
 		amount, err := headgate.ParseCost(cost)
 		if err != nil {
 			t.Fatal(err)
@@ -19,6 +19,13 @@ func TestNothingPassesAClosedLimitAndEverythingAnUnlimitedOne(t *testing.T) {
 		d, err := l.Take(t.Context(), headgate.Charge{Limit: closed, Key: "k", Cost: amount})
 		if err != nil || d.Allowed || d.RetryAfter != headgate.Never || d.Remaining != 0 {
 			t.Errorf("closed, cost %s: %+v, %v; want a refusal for ever", cost, d, err)
+		}
+		if d, err := l.Key(closed, "k").Take(t.Context(), amount); err != nil || d.Allowed || d.RetryAfter != headgate.Never {
+			t.Errorf("closed, cost %s by a handle: %+v, %v; want a refusal for ever", cost, d, err)
+		}
+		f, err := l.FillUp(t.Context(), headgate.Charge{Limit: closed, Key: "k", Cost: amount})
+		if err != nil || f.Accepted.String() != "0" {
+			t.Errorf("closed, filled up with %s: %+v, %v; want nothing accepted", cost, f, err)
 		}
 	}
 	for range 3 {

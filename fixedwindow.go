@@ -27,7 +27,7 @@ type FixedWindow struct {
 var fixedWindowEntry = entry{
 	name: "fixed-window",
 	syntax: "AMOUNT/PERIOD [from-first] | AMOUNT/(minute|hour|day|week|month) [ZONE] [block PERIOD] [prefetch " +
-		"N|N%[/PERIOD]] [away share|allow] [deadline PERIOD]",
+		"N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]",
 	about: "a count that starts at zero with each window; up to twice the amount passes around a boundary",
 	parse: func(n *notation) (Algorithm, error) {
 		a := FixedWindow{Amount: n.amount, Period: n.period, Calendar: n.calendar, Tail: n.tail()}
@@ -70,7 +70,7 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 	if err := checkAmount("amount", a.Amount); err != nil {
 		return none, nil, err
 	}
-	unit, capacity, err := compileCount("amount", a.Amount, law.Max)
+	unit, capacity, err := compileCount("amount", a.Amount, a.Scale, law.Max)
 	if err != nil {
 		return none, nil, err
 	}

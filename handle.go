@@ -19,14 +19,15 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	credits := r.params.Unit
 	if !cost.IsZero() {
 		var err error
-		if credits, err = cost.charged(r.params.Unit); err != nil {
+		if credits, err = cost.charged(&r.params); err != nil {
 			return false
 		}
 	}
 	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: key}, &r.params, credits)
 	if decided {
 		d.LimitName, d.Key, d.Applied = r.name, key, r.applied
-		d.derive(&r.params, r.capacity, &b)
+		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
+		d.derive(&r.params, &b)
 	}
 	return decided
 }
@@ -71,14 +72,15 @@ func (h *Handle) quick(d *Decision, cost Cost) bool {
 	credits := r.params.Unit
 	if !cost.IsZero() {
 		var err error
-		if credits, err = cost.charged(r.params.Unit); err != nil {
+		if credits, err = cost.charged(&r.params); err != nil {
 			return false
 		}
 	}
 	b, decided := h.bound.TakeOne(credits)
 	if decided {
 		d.LimitName, d.Key, d.Applied = r.name, h.key, r.applied
-		d.derive(&r.params, r.capacity, &b)
+		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
+		d.derive(&r.params, &b)
 	}
 	return decided
 }

@@ -108,7 +108,7 @@ func (h Headroom) ceiling(p *law.Params) (int64, error) {
 			return p.Capacity - int64(keep), nil
 		}
 	}
-	most := costOf(p.Capacity, p.Unit, false)
+	most := costOf(p.Capacity, p, false)
 	return 0, Invalid("keep", "%s leaves nothing to take of a limit of %s at once", h, most)
 }
 

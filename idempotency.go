@@ -163,7 +163,7 @@ func (o identified) extendNow(ctx context.Context, charges []Charge) (Extended, 
 		return Extended{}, err
 	}
 	r := o.l.request(charges)
-	if err := o.l.compileWith(r.ops, law.Extend, 1, charges, Cost.credits); err != nil {
+	if err := o.l.compileWith(r.ops, law.Extend, 1, charges, Cost.charged); err != nil {
 		return Extended{}, err
 	}
 	if err := o.id.name(r.ops); err != nil {
@@ -175,7 +175,7 @@ func (o identified) extendNow(ctx context.Context, charges []Charge) (Extended, 
 	e := Extended{Charged: make([]Cost, len(r.ops))}
 	for i := range r.outs {
 		out := &r.outs[i]
-		e.Charged[i] = costOf(out.Granted, r.ops[i].Params.Unit, false)
+		e.Charged[i] = costOf(out.Granted, &r.ops[i].Params, false)
 		// From here on it is as one that takes what was to be charged in addition.
 		r.ops[i].Cost = max(0, r.ops[i].Cost-out.Granted)
 		if out.Granted = 0; out.RetryAt == 0 {

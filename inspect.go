@@ -69,7 +69,7 @@ func (l *Limiter) oneNow(ctx context.Context, verb law.Verb, limit Limit, key st
 ) {
 	charges := []Charge{{Limit: limit, Key: key}}
 	r := l.request(charges)
-	err := l.compileWith(r.ops, verb, 1, charges, Cost.credits)
+	err := l.compileWith(r.ops, verb, 1, charges, Cost.charged)
 	if err == nil {
 		err = law.ValidGroup(r.ops)
 	}
@@ -97,9 +97,11 @@ type Status struct {
 	// is in force; see [Decision.Applied].
 	Rule, Applied string
 
-	Used      Cost  // in use now, rounded up to a millionth
+	Used      Cost  // in use now, rounded up to a millionth, or to the digits of the limit
 	Capacity  Cost  // the most that can be in use; zero if the limit's parameters are not known here
 	Remaining int64 // whole units of cost that could pass now; -1 if Capacity is not known
+
+	RemainingNanos int32 // what is left beside it, as that of a Decision
 
 	At           time.Time // the store's time that this holds for
 	UpdatedAt    time.Time // of the last change; zero if none
@@ -145,7 +147,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	}
 	s = checked(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
-		s.History, err = attempts(ctx, inspector, op.Cell, op.Params.Unit, historyShown)
+		s.History, err = attempts(ctx, inspector, op.Cell, &op.Params, historyShown)
 	}
 	return s, err
 }
@@ -167,13 +169,15 @@ func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) 
 	if limit, err = l.meantOne(ctx, limit, key, tries{}); err != nil || limit.Params().Kind != law.Log {
 		return nil, err
 	}
-	return attempts(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, limit.Params().Unit, n)
+	return attempts(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, &limit.r.params, n)
 }
 
-func attempts(ctx context.Context, s store.Inspector, c law.Cell, unit int64, n int) (list []Attempt, err error) {
+func attempts(ctx context.Context, s store.Inspector, c law.Cell, p *law.Params, n int) (
+	list []Attempt, err error,
+) {
 	entries, err := s.Entries(ctx, c, n)
 	for _, e := range entries {
-		list = append(list, Attempt{e.Number, time.UnixMicro(e.At).UTC(), costOf(e.Cost, unit, true), e.Granted})
+		list = append(list, Attempt{e.Number, time.UnixMicro(e.At).UTC(), costOf(e.Cost, p, true), e.Granted})
 	}
 	return list, err
 }
@@ -311,7 +315,7 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 		Key:       c.Key,
 		Exists:    c.State.Kind != 0,
 		Shared:    law.IsShared(c.Cell),
-		Used:      costOf(used, op.Params.Unit, true),
+		Used:      costOf(used, &op.Params, true),
 		Remaining: -1,
 		At:        at(clock),
 	}
@@ -327,8 +331,8 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 	if !limit.IsZero() {
 		s.Rule, s.Applied = limit.r.notation, limit.r.applied
 		f := figures{op: op, out: &law.Outcome{Used: used, State: c.State, Clock: clock}}
-		s.Capacity = costOf(f.capacity(), op.Params.Unit, false)
-		s.Remaining = f.room() / op.Params.Unit
+		s.Capacity = costOf(f.capacity(), &op.Params, false)
+		s.Remaining, s.RemainingNanos = op.Params.Figure(f.room())
 	}
 	return s
 }

@@ -20,7 +20,7 @@ type Interval struct {
 
 var intervalEntry = entry{
 	name:   "interval",
-	syntax: "AMOUNT/PERIOD [burst N] [block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD]",
+	syntax: "AMOUNT/PERIOD [burst N] [block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]",
 	about:  "tokens come all at once at the end of each period, up to the burst",
 	parse: func(n *notation) (Algorithm, error) {
 		r, err := n.rate("burst")
@@ -40,7 +40,7 @@ func (a Interval) compile() (law.Params, *calendar, error) {
 	if burst.exp > finest.exp {
 		finest = burst
 	}
-	for _, grain := range []int64{1000, 100, 10, 1} {
+	for _, grain := range grains(a.Scale) {
 		unit := max(grain, pow10[finest.exp])
 		drain, err1 := a.Amount.credits(unit)
 		capacity, err2 := burst.credits(unit)
@@ -53,7 +53,7 @@ func (a Interval) compile() (law.Params, *calendar, error) {
 			return p, nil, err
 		}
 	}
-	return law.Params{}, nil, Invalid("amount", "%s with a burst of %s is too large", a.Amount, burst)
+	return law.Params{}, nil, tooFine("amount", a.Scale, "%s with a burst of %s is too large", a.Amount, burst)
 }
 
 func (a Interval) bound() Bound { return rated(a).bound() }

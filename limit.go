@@ -24,7 +24,9 @@ type rule struct {
 	params    law.Params
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
 	plain     bool      // taken by ops that need no boundaries
-	capacity  int64     // in whole units of cost
+	capacity  int64     // in whole units of cost, see law.Params.Figure
+
+	capacityNanos int32
 
 	applied     string // see Decision.Applied
 	from, until int64  // the store's time for which it holds, in microseconds; until 0: without an end
@@ -79,7 +81,8 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	if err := p.Valid(); err != nil {
 		return Limit{}, fmt.Errorf("%s: %w", r.notation, err)
 	}
-	r.plain, r.capacity = cal == nil && !p.Leased, p.Capacity/p.Unit
+	r.plain = cal == nil && !p.Leased
+	r.capacity, r.capacityNanos = p.Figure(p.Capacity)
 	return Limit{r}, nil
 }
 
@@ -191,7 +194,7 @@ func (l Limit) Charged(c Cost) Cost {
 		return c
 	}
 	if n, err := c.said().credits(unit); err == errFine { //nolint:errorlint // it is never wrapped
-		return costOf(n, unit, true)
+		return costOf(n, &l.r.params, true)
 	}
 	return c
 }

@@ -223,8 +223,7 @@ func (l *Limiter) fillUpNow(ctx context.Context, charges []Charge) (Filled, erro
 		return Filled{}, err
 	}
 	op := &r.ops[0]
-	// What holds less than a millionth, the finest amount that is told, takes nothing: Closed.
-	if op.Params.Capacity >= op.Params.Unit/millionths {
+	if !closed(&op.Params) {
 		op.Count, op.Cost, op.Partial = op.Cost, 1, true
 	}
 	if err := r.do(ctx); err != nil {
@@ -232,8 +231,8 @@ func (l *Limiter) fillUpNow(ctx context.Context, charges []Charge) (Filled, erro
 	}
 	p, used := &op.Params, r.outs[0].Used
 	return Filled{
-		Accepted: costOf(r.outs[0].Granted, p.Unit, false),
-		Level:    costOf(used, p.Unit, true),
+		Accepted: costOf(r.outs[0].Granted, p, false),
+		Level:    costOf(used, p, true),
 		Brim:     used >= p.Capacity,
 		Decision: r.decision(),
 	}, nil

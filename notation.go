@@ -36,7 +36,7 @@ func (e *ParseError) Unwrap() error {
 //
 // Without a NAME it is that of a token bucket, and the rate may be AMOUNT per PERIOD. 0 and
 // unlimited stand alone. An option is from-first, a time zone, or one of burst, capacity,
-// history, block, prefetch, ttl, away, deadline followed by its value, each at most once.
+// history, block, prefetch, ttl, away, deadline, scale followed by its value, each at most once.
 type notation struct {
 	text   string
 	fields []field // the words after the name and the rate that are not yet used
@@ -52,6 +52,7 @@ type notation struct {
 	prefetch  Prefetch
 	away      Away
 	deadline  time.Duration
+	scale     uint8
 
 	options map[string]field // not yet used, by the option's word; "zone" for a time zone
 	places  map[string]int   // where the value of each option stands
@@ -63,7 +64,7 @@ type field struct {
 }
 
 // valued are the options that are followed by a value.
-var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline"}
+var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale"}
 
 // prefetching are the algorithms that can have a prefetch. Of others it is an option
 // that does not apply.
@@ -167,7 +168,7 @@ func (n *notation) parseOptions(words []field) error {
 			name = "zone"
 		default:
 			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
-				"history, block, prefetch, ttl, away, deadline and a calendar's time zone", w.text))
+				"history, block, prefetch, ttl, away, deadline, scale and a calendar's time zone", w.text))
 		}
 		if _, twice := n.places[name]; twice {
 			return n.fail(name, w.at, "is said twice")
@@ -183,6 +184,9 @@ func (n *notation) parseOptions(words []field) error {
 	}
 	if err == nil {
 		n.deadline, err = n.periodOption("deadline")
+	}
+	if err == nil {
+		n.scale, err = n.scaleOption()
 	}
 	return err
 }
@@ -233,7 +237,7 @@ func (n *notation) needPeriod() error {
 }
 
 func (n *notation) tail() Tail {
-	return Tail{Block: n.block, Prefetch: n.prefetch, Away: n.away, Deadline: n.deadline}
+	return Tail{Block: n.block, Prefetch: n.prefetch, Away: n.away, Deadline: n.deadline, Scale: n.scale}
 }
 
 func (n *notation) fail(field string, at int, problem string) error {
@@ -292,4 +296,17 @@ func (n *notation) awayOption() (Away, error) {
 		}
 	}
 	return AwayDeny, n.fail("away", f.at, "must be deny, share or allow")
+}
+
+// scaleOption takes the option scale from a notation.
+func (n *notation) scaleOption() (uint8, error) {
+	f, ok := n.options["scale"]
+	if !ok {
+		return 0, nil
+	}
+	delete(n.options, "scale")
+	if len(f.text) != 1 || f.text[0] < '0'+minScale || f.text[0] > '0'+maxExp {
+		return 0, n.wrap("scale", f.at, errScale(f.text))
+	}
+	return f.text[0] - '0', nil
 }

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -17,10 +18,19 @@ type Tail struct {
 	// Deadline is how long a decision may take. Zero: as long as the Limiter lets it, see
 	// Config.Timeout. Of the limits of one request the shortest holds.
 	Deadline time.Duration
+	// Scale is how many digits after the point costs are counted in, from 4 to 9: 6 for money in
+	// millionths. Zero: 3, thousandths, or as many as the limit's own amounts have, or fewer where these are
+	// large. A limit that gets another scale starts to count in other steps: what was charged before can
+	// then not be settled or cancelled.
+	Scale uint8
 }
 
 // tail writes the options into p, or says what is wrong with it.
 func (t Tail) tail(p *law.Params) error {
+	if t.Scale != 0 && (t.Scale < minScale || t.Scale > maxExp) {
+		return errScale(strconv.Itoa(int(t.Scale)))
+	}
+	p.Digits = max(t.Scale, digitsOf(p.Capacity, p.Unit))
 	if t.Block != 0 {
 		if err := checkPeriod("block", t.Block); err != nil {
 			return err
@@ -38,6 +48,9 @@ func (t Tail) suffix() string {
 	s := ""
 	if t.Block != 0 {
 		s = " block " + formatPeriod(t.Block)
+	}
+	if t.Scale != 0 {
+		s += " scale " + strconv.Itoa(int(t.Scale))
 	}
 	return s + t.Prefetch.suffix() + t.awaySuffix()
 }

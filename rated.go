@@ -38,7 +38,7 @@ func (r rated) compile(burst string) (law.Params, *calendar, error) {
 	if err := r.check(burst); err != nil {
 		return law.Params{}, nil, err
 	}
-	p, err := compileRate(r.Amount, r.Period, orAmount(r.Burst, r.Amount))
+	p, err := compileRate(r.Amount, r.Period, orAmount(r.Burst, r.Amount), r.Scale)
 	if err != nil {
 		return law.Params{}, nil, err
 	}

@@ -77,7 +77,7 @@ func changed(op *law.Op, out *law.Outcome) Cost {
 	if out.Granted == 0 {
 		return nothing
 	}
-	return costOf(max(out.Granted, -out.Granted), op.Params.Unit, false)
+	return costOf(max(out.Granted, -out.Granted), &op.Params, false)
 }
 
 // takeable refuses charges that are not taken but acquired.
@@ -110,7 +110,7 @@ func valid(ops []law.Op) error {
 
 // compileWith is compile with another meaning of the costs, and not yet valid.
 func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges []Charge,
-	credits func(Cost, int64) (int64, error),
+	credits func(Cost, *law.Params) (int64, error),
 ) error {
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
@@ -123,7 +123,7 @@ func (l *Limiter) compileWith(ops []law.Op, verb law.Verb, group uint32, charges
 		if r.algorithm == nil {
 			return r.errNameOnly()
 		}
-		cost, err := credits(c.Cost, r.params.Unit)
+		cost, err := credits(c.Cost, &r.params)
 		if err != nil {
 			return err
 		}

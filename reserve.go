@@ -238,7 +238,7 @@ func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost,
 			return nil, Invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
 		}
 		for i, c := range actual {
-			if credits[i], err = c.actual(r.ops[i].Params.Unit); err != nil {
+			if credits[i], err = c.actual(&r.ops[i].Params); err != nil {
 				return nil, err
 			}
 		}

@@ -21,7 +21,7 @@ type SlidingLog struct {
 
 var slidingLogEntry = entry{
 	name:   "sliding-log",
-	syntax: "AMOUNT/PERIOD [history PERIOD] [block PERIOD] [away share|allow] [deadline PERIOD]",
+	syntax: "AMOUNT/PERIOD [history PERIOD] [block PERIOD] [away share|allow] [deadline PERIOD] [scale N]",
 	about:  "exact: every admitted request counts until it is one period old; attempts can be kept as history",
 	parse: func(n *notation) (Algorithm, error) {
 		if err := n.needPeriod(); err != nil {
@@ -46,7 +46,7 @@ func (a SlidingLog) compile() (law.Params, *calendar, error) {
 	if err := (rated{Amount: a.Amount, Period: a.Period}).check(""); err != nil {
 		return none, nil, err
 	}
-	unit, capacity, err := compileCount("amount", a.Amount, law.Max)
+	unit, capacity, err := compileCount("amount", a.Amount, a.Scale, law.Max)
 	if err != nil {
 		return none, nil, err
 	}

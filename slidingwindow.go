@@ -19,7 +19,7 @@ type SlidingWindow struct {
 
 var slidingWindowEntry = entry{
 	name:   "sliding-window",
-	syntax: "AMOUNT/PERIOD [block PERIOD] [away share|allow] [deadline PERIOD]",
+	syntax: "AMOUNT/PERIOD [block PERIOD] [away share|allow] [deadline PERIOD] [scale N]",
 	about:  "two adjacent counters, the older one fading out; small state, close to an exact sliding window",
 	parse: func(n *notation) (Algorithm, error) {
 		if err := n.needPeriod(); err != nil {
@@ -39,7 +39,7 @@ func (a SlidingWindow) compile() (law.Params, *calendar, error) {
 	if err := (rated{Amount: a.Amount, Period: a.Period}).check(""); err != nil {
 		return none, nil, err
 	}
-	unit, capacity, err := compileCount("amount", a.Amount, 1<<32-1)
+	unit, capacity, err := compileCount("amount", a.Amount, a.Scale, 1<<32-1)
 	if err != nil {
 		return none, nil, err
 	}

@@ -13,8 +13,8 @@ import (
 // Usage is what a key has used of one limit, and when it can go on. Its Status has no History.
 type Usage struct {
 	Status
-	// RetryAfter is the time until a cost of 1 can pass if nobody else comes: 0 if it can now, or
-	// Never. ResetAfter is the time until the key is unused again, its block over.
+	// RetryAfter is the time until a cost of 1 can pass if nobody else comes, or the smallest amount of a limit
+	// that lets less than 1 pass at once: 0 if it can now, or Never. ResetAfter is the time until the key is unused again, its block over.
 	RetryAfter, ResetAfter time.Duration
 }
 
@@ -60,6 +60,7 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 		if err := l.compile(r.ops[i:i+1], law.Check, uint32(i+1), charges[i:i+1]); err != nil {
 			return nil, err
 		}
+		r.ops[i].Cost = probe(&r.ops[i].Params)
 	}
 	if err := l.apply(ctx, r.ops, r.outs, r.cals); err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 		limit := charges[i].Limit
 		if err = r.outs[i].Err; errors.Is(err, errUntimely) { // another limit holds by now
 			limit, r.ops[i], r.outs[i], err = l.one(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
-				op.Cost = op.Params.Unit
+				op.Cost = probe(&op.Params)
 			})
 		}
 		if err == nil {
@@ -82,7 +83,15 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	return list, nil
 }
 
-// used is the Usage of a limit that was asked for a cost of 1.
+// probe returns what a look asks for: a cost of 1, or the smallest amount of a limit that lets less pass at once.
+func probe(p *law.Params) int64 {
+	if p.Capacity >= p.Unit || closed(p) {
+		return p.Unit
+	}
+	return max(1, p.Unit/pow10[p.Digits])
+}
+
+// used is the Usage of a limit that was asked for its probe.
 func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
 	cell := store.Cell{Cell: op.Cell, State: out.State}
 	if cell.State.BlockedUntil > out.Clock {
@@ -93,7 +102,7 @@ func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Ou
 	f := figures{op, out, out.Granted == op.Count}
 	b := f.brief(f.fits)
 	var d Decision
-	d.derive(&op.Params, op.Params.Capacity/op.Params.Unit, &b)
+	d.derive(&op.Params, &b)
 	u = Usage{Status: checked(cell, limit, op, out), RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
 	return u, nil
 }

@@ -21,7 +21,7 @@ func (l Limit) Within(first, last time.Time, cost Cost) (int64, error) {
 		return 0, Invalid("limit", "is missing")
 	}
 	p := &l.r.params
-	c, err := cost.charged(p.Unit)
+	c, err := cost.charged(p)
 	if err != nil {
 		return 0, err
 	}

@@ -191,10 +191,16 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 	return err
 }
 
+// errUnread is the error of a catalogue before the first look has ended: it is not known to be empty.
+var errUnread = fmt.Errorf("%w: the catalogue of limits was not read yet", store.ErrUnavailable)
+
 // Err implements Names.
 func (c *Catalog) Err() error {
 	if err := c.failed.Load(); err != nil {
 		return *err
+	}
+	if c.now.Load() == nil {
+		return errUnread
 	}
 	return nil
 }

@@ -68,7 +68,9 @@ func charge(c *headgate.Charge) api.Charge {
 // decision returns what the wire says about charges.
 func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 	d := headgate.Decision{
-		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key, Capacity: w.Capacity, Remaining: w.Remaining,
+		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key,
+		Capacity: w.Capacity.Units, CapacityNanos: w.Capacity.Nanos,
+		Remaining: w.Remaining.Units, RemainingNanos: w.Remaining.Nanos,
 		RetryAfter: retryAfter(w.RetryAfterMS), ResetAfter: millis(w.ResetAfterMS),
 		At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared,
 		Replayed: w.Replayed, Applied: w.Applied,
@@ -79,8 +81,9 @@ func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 	for i := range w.Each {
 		f := &w.Each[i]
 		d.Each = append(d.Each, headgate.Figures{
-			Charge: f.Charge, Allowed: f.Allowed, LimitName: f.Limit, Key: f.Key, Capacity: f.Capacity,
-			Remaining: f.Remaining, RetryAfter: retryAfter(f.RetryAfterMS), ResetAfter: millis(f.ResetAfterMS),
+			Charge: f.Charge, Allowed: f.Allowed, LimitName: f.Limit, Key: f.Key,
+			Capacity: f.Capacity.Units, CapacityNanos: f.Capacity.Nanos,
+			Remaining: f.Remaining.Units, RemainingNanos: f.Remaining.Nanos, RetryAfter: retryAfter(f.RetryAfterMS), ResetAfter: millis(f.ResetAfterMS),
 			Applied: f.Applied,
 		})
 	}

@@ -84,7 +84,7 @@ func status(w *api.Status) (s headgate.Status, err error) {
 		s.Capacity, err = cost(w.Capacity)
 	}
 	if w.Remaining != nil {
-		s.Remaining = *w.Remaining
+		s.Remaining, s.RemainingNanos = w.Remaining.Units, w.Remaining.Nanos
 	}
 	if w.EmptyAt != nil {
 		s.EmptyAt = time.UnixMicro(*w.EmptyAt).UTC()

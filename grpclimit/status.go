@@ -53,18 +53,18 @@ func refusal(what string, d *headgate.Decision, cause error) *failure {
 // secret of the client's.
 func quota(d *headgate.Decision) *errdetails.QuotaFailure {
 	q := &errdetails.QuotaFailure{}
-	add := func(limit string, remaining, capacity int64) {
+	add := func(limit string, remaining, capacity headgate.Cost) {
 		q.Violations = append(q.Violations, &errdetails.QuotaFailure_Violation{
-			Subject: limit, Description: fmt.Sprintf("%d of %d units remain.", remaining, capacity),
+			Subject: limit, Description: fmt.Sprintf("%s of %s units remain.", remaining, capacity),
 		})
 	}
 	for i := range d.Each {
 		if f := &d.Each[i]; !f.Allowed {
-			add(f.LimitName, f.Remaining, f.Capacity)
+			add(f.LimitName, f.RemainingCost(), f.CapacityCost())
 		}
 	}
 	if len(q.Violations) == 0 {
-		add(d.LimitName, d.Remaining, d.Capacity)
+		add(d.LimitName, d.RemainingCost(), d.CapacityCost())
 	}
 	return q
 }

@@ -20,6 +20,9 @@ const maxWindow = 1 << 32
 // drain: about 142 years. It keeps every time of the laws within Max.
 const maxDrain = 1 << 52
 
+// maxDigits is how fine amounts can be said: billionths.
+const maxDigits = 9
+
 // Highest returns the highest level, in credits, that a cell of the limit can have: what is charged
 // whatever the level has it as its Ceiling.
 func (p *Params) Highest() int64 {
@@ -99,6 +102,8 @@ func (p *Params) Valid() error {
 		return Invalid("max_keys", "the number of keys must be from 0 to 2^53-1")
 	case p.Away > AwayAllow:
 		return Invalid("limit", "policy %d for a store that is away does not exist", p.Away)
+	case p.Digits > maxDigits:
+		return Invalid("limit", "%d digits after the point are too many", p.Digits)
 	case p.Deadline < 0 || p.Deadline > maxDrain:
 		return Invalid("limit", "the deadline must be from 0 to 142 years")
 	}

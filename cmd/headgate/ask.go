@@ -201,12 +201,12 @@ func sentence(d *api.Decision) string {
 		if d.Replayed {
 			again = ", as before"
 		}
-		return fmt.Sprintf("allowed  %s  remaining %d, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS),
+		return fmt.Sprintf("allowed  %s  remaining %s, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS),
 			again, inCommon(d)) + because(d)
 	case d.RetryAfterMS == nil:
 		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit) + because(d)
 	}
-	return fmt.Sprintf("refused  %s  retry in %s, remaining %d%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining,
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %s%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining,
 		inCommon(d)) + because(d)
 }
 

@@ -176,7 +176,7 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 		if f.Allowed {
 			yes = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d of %d\t%s\n", c.Limit, key(c.Key), c.Cost, keep, yes, f.Remaining,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s of %s\t%s\n", c.Limit, key(c.Key), c.Cost, keep, yes, f.Remaining,
 			f.Capacity, after(f.RetryAfterMS))
 	}
 	if err := t.Flush(); err != nil {

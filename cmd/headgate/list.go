@@ -108,7 +108,7 @@ func useOf(c *api.Status) *keyUse {
 	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // it is over
 		u.BlockedUntil = nil
 	}
-	u.Refused = u.BlockedUntil != nil || u.Remaining != nil && *u.Remaining <= 0
+	u.Refused = u.BlockedUntil != nil || u.Remaining != nil && *u.Remaining == (api.Amount{})
 	if u.Refused || u.Remaining == nil {
 		u.RetryAfterMS = nil
 	}

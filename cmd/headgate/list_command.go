@@ -151,7 +151,7 @@ func (u *keyUse) left() string {
 	if u.Remaining == nil {
 		return "-"
 	}
-	return strconv.FormatInt(*u.Remaining, 10)
+	return u.Remaining.String()
 }
 
 // retry writes when a cost of 1 can pass.

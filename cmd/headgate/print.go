@@ -52,7 +52,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 	}
 	line("used", "%s of %s", s.Used, s.Capacity)
 	if s.Remaining != nil {
-		line("remaining", "%d", *s.Remaining)
+		line("remaining", "%s", *s.Remaining)
 	}
 	if s.EmptyAt != nil && *s.EmptyAt > s.At {
 		line("empty at", "%s, in %s", instant(*s.EmptyAt), time.Duration(*s.EmptyAt-s.At)*time.Microsecond)

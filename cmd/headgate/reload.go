@@ -149,7 +149,8 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	if err == nil { // the limits that the rules name are there
+	if err == nil {
+		a.refresh(ctx) // so that the limits which the rules name are known
 		a.useRules(c)
 	}
 	a.mu.Lock()
@@ -268,7 +269,6 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 			_ = a.apply(ctx, s) // it says what is wrong
 		}
 		if asked && still {
-			a.refresh(ctx)
 			tell(a.log, daemon.SdNotifyReady)
 			asked = false
 		}
@@ -278,7 +278,7 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 	}
 }
 
-// refresh lets the server go by what was applied now, and not when it next looks.
+// refresh lets the server go by the catalogue as it is now, and not as of when it last looked.
 func (a *applied) refresh(ctx context.Context) {
 	a.mu.Lock()
 	limits := a.limits

@@ -286,12 +286,10 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 			all.Close()
 			return err
 		}
+		o.applied.refresh(ctx)
 	case <-ctx.Done():
 	case <-time.After(firstTry):
 	}
-	soonest, cancel := context.WithTimeout(ctx, firstTry)
-	_ = limits.Refresh(soonest) // else it is read within a second
-	cancel()
 	welcome(stderr, log, all, o)
 
 	watching, stopWatching := context.WithCancel(ctx)

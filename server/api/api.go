@@ -83,8 +83,8 @@ type Decision struct {
 	Allowed      bool   `json:"allowed"`
 	Limit        string `json:"limit"`
 	Key          string `json:"key,omitempty"`  // said of several charges only
-	Capacity     int64  `json:"capacity"`       // whole units of cost that can pass at once
-	Remaining    int64  `json:"remaining"`      // whole units of cost that could pass now
+	Capacity     Amount `json:"capacity"`       // what can pass at once
+	Remaining    Amount `json:"remaining"`      // what could pass now, rounded down
 	RetryAfterMS *int64 `json:"retry_after_ms"` // rounded up; 0 if allowed, null if this cost can never pass
 	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
 	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
@@ -105,8 +105,8 @@ type Figures struct {
 	Allowed      bool   `json:"allowed"` // it would have passed alone
 	Limit        string `json:"limit"`
 	Key          string `json:"key"`
-	Capacity     int64  `json:"capacity"`
-	Remaining    int64  `json:"remaining"`
+	Capacity     Amount `json:"capacity"`
+	Remaining    Amount `json:"remaining"`
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	Applied      string `json:"applied,omitempty"`
@@ -224,7 +224,7 @@ type Status struct {
 	Applied      string      `json:"applied,omitempty"` // what is in force in the place of the limit itself
 	Used         json.Number `json:"used"`
 	Capacity     json.Number `json:"capacity,omitempty"`
-	Remaining    *int64      `json:"remaining,omitempty"`
+	Remaining    *Amount     `json:"remaining,omitempty"`
 	At           int64       `json:"at"`
 	EmptyAt      *int64      `json:"empty_at"`
 	BlockedUntil *int64      `json:"blocked_until"`

@@ -128,9 +128,9 @@ func (f *Figures) append(b []byte) []byte {
 }
 
 // appendRoom appends the figures that a decision and each of its charges have.
-func appendRoom(b []byte, capacity, remaining int64, retry *int64, reset int64) []byte {
-	b = strconv.AppendInt(append(b, `,"capacity":`...), capacity, 10)
-	b = strconv.AppendInt(append(b, `,"remaining":`...), remaining, 10)
+func appendRoom(b []byte, capacity, remaining Amount, retry *int64, reset int64) []byte {
+	b = capacity.append(append(b, `,"capacity":`...))
+	b = remaining.append(append(b, `,"remaining":`...))
 	if retry == nil {
 		b = append(b, `,"retry_after_ms":null`...)
 	} else {

@@ -41,6 +41,10 @@ func TestDecisionsAreWrittenAsEncodingJSONWritesThem(t *testing.T) {
 			t.Fatal("no value")
 		}
 		d := v.Interface().(api.Decision)
+		legal(&d.Capacity, &d.Remaining)
+		for i := range d.Each {
+			legal(&d.Each[i].Capacity, &d.Each[i].Remaining)
+		}
 		fields := reflect.ValueOf(&d).Elem()
 		for i := range fields.NumField() {
 			if rng.Intn(3) == 0 {
@@ -48,6 +52,13 @@ func TestDecisionsAreWrittenAsEncodingJSONWritesThem(t *testing.T) {
 			}
 		}
 		writes(t, &d)
+	}
+}
+
+// legal makes amounts of random bits ones that there are.
+func legal(list ...*api.Amount) {
+	for _, a := range list {
+		a.Units, a.Nanos = a.Units&(1<<53-1), int32(uint32(a.Nanos)%1_000_000_000)
 	}
 }
 
@@ -59,7 +70,7 @@ func FuzzDecision(f *testing.F) {
 		entry int64, via string, replayed, shared bool,
 	) {
 		d := api.Decision{
-			Allowed: allowed, Limit: limit, Key: key, Remaining: remaining, ResetAfterMS: reset, At: at, Entry: entry,
+			Allowed: allowed, Limit: limit, Key: key, Remaining: api.Amount{Units: remaining & (1<<53 - 1), Nanos: int32(uint64(at) % 1_000_000_000)}, ResetAfterMS: reset, At: at, Entry: entry,
 			Via: via, Replayed: replayed, Shared: shared,
 		}
 		if !never {

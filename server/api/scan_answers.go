@@ -80,7 +80,7 @@ func (s *scanner) decision(d *decision) bool {
 			text, ok = s.text()
 			d.Key, bit = string(text), 4
 		case "remaining":
-			d.Remaining, ok = s.integer()
+			d.Remaining, ok = s.amount()
 			bit = 8
 		case "retry_after_ms":
 			ok, bit = s.retry(&d.retry), 16
@@ -106,7 +106,7 @@ func (s *scanner) decision(d *decision) bool {
 			d.Applied, ok = s.repeated()
 			bit = 2048
 		case "capacity":
-			d.Capacity, ok = s.integer()
+			d.Capacity, ok = s.amount()
 			bit = 4096
 		case "each":
 			ok = s.array(func() bool {
@@ -143,10 +143,10 @@ func (s *scanner) figures(f *Figures, r *retry) bool {
 			text, ok = s.text()
 			f.Key, bit = string(text), 8
 		case "capacity":
-			f.Capacity, ok = s.integer()
+			f.Capacity, ok = s.amount()
 			bit = 16
 		case "remaining":
-			f.Remaining, ok = s.integer()
+			f.Remaining, ok = s.amount()
 			bit = 32
 		case "retry_after_ms":
 			ok, bit = s.retry(r), 64

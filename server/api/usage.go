@@ -18,7 +18,8 @@ type Usage struct {
 // LimitUsage is what a key has used of one limit, and what can be done about it.
 type LimitUsage struct {
 	Status
-	RetryAfterMS *int64 `json:"retry_after_ms"`       // of a cost of 1, rounded up; 0: it can pass now, null: never
+	// of a cost of 1, or the smallest of a limit that lets less pass at once; rounded up; 0: now, null: never
+	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetAfterMS int64  `json:"reset_after_ms"`       // rounded up; until nothing is in use and no block holds
 	BlockedBy    string `json:"blocked_by,omitempty"` // ByOperator or ByLimit; absent: it is not blocked
 	// Of what is applied: when it ends, in microseconds, absent if it does not; why it was made; and who

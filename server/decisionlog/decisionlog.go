@@ -119,7 +119,8 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	}
 	add("why", why(e, &c))
 	if e.Err == nil {
-		list = append(list, slog.Int64("capacity", d.Capacity), slog.Int64("remaining", d.Remaining))
+		list = append(list, amount("capacity", d.Capacity, d.CapacityCost()),
+			amount("remaining", d.Remaining, d.RemainingCost()))
 		switch {
 		case d.Allowed:
 		case d.RetryAfter == headgate.Never:
@@ -135,6 +136,14 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	add("verb", string(e.Verb))
 	add("protocol", service.ProtocolOf(ctx).String())
 	return append(list, slog.Duration("took", e.Took))
+}
+
+// amount is a number: a whole one, but of limits that have digits after the point.
+func amount(name string, units int64, exact headgate.Cost) slog.Attr {
+	if exact == headgate.Units(units) {
+		return slog.Int64(name, units)
+	}
+	return slog.Float64(name, exact.Float64())
 }
 
 // about returns the charge that a decision is about, the first one if that is not known.
@@ -171,15 +180,15 @@ func why(e *headgate.Event, c *headgate.Charge) string {
 	case d.Via == headgate.ViaFallback:
 		return "the store is away, and the limit says what is answered then"
 	case d.Allowed:
-		return fmt.Sprintf("a cost of %s fits, %d of %d remain", cost, d.Remaining, d.Capacity)
+		return fmt.Sprintf("a cost of %s fits, %s of %s remain", cost, d.RemainingCost(), d.CapacityCost())
 	case d.RetryAfter == headgate.Never && !c.Keep.IsZero():
-		return fmt.Sprintf("a cost of %s that leaves %s can never pass, the capacity is %d", cost, c.Keep, d.Capacity)
+		return fmt.Sprintf("a cost of %s that leaves %s can never pass, the capacity is %s", cost, c.Keep, d.CapacityCost())
 	case d.RetryAfter == headgate.Never:
-		return fmt.Sprintf("a cost of %s can never pass, the capacity is %d", cost, d.Capacity)
-	case d.Remaining == 0 || cost.Float64() > float64(d.Remaining):
-		return fmt.Sprintf("a cost of %s does not fit, %d of %d remain", cost, d.Remaining, d.Capacity)
+		return fmt.Sprintf("a cost of %s can never pass, the capacity is %s", cost, d.CapacityCost())
+	case cost.Float64() > d.RemainingCost().Float64():
+		return fmt.Sprintf("a cost of %s does not fit, %s of %s remain", cost, d.RemainingCost(), d.CapacityCost())
 	case !c.Keep.IsZero():
-		return fmt.Sprintf("a cost of %s leaves less than %s, %d of %d remain", cost, c.Keep, d.Remaining, d.Capacity)
+		return fmt.Sprintf("a cost of %s leaves less than %s, %s of %s remain", cost, c.Keep, d.RemainingCost(), d.CapacityCost())
 	}
 	return "it is held back until then"
 }

@@ -191,7 +191,7 @@ func status(s headgate.Status) *api.Status {
 		out.Capacity = json.Number(s.Capacity.String())
 	}
 	if s.Remaining >= 0 {
-		out.Remaining = &s.Remaining
+		out.Remaining = &api.Amount{Units: s.Remaining, Nanos: s.RemainingNanos}
 	}
 	for _, a := range s.History {
 		out.History = append(out.History, api.Attempt{

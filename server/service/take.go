@@ -187,7 +187,9 @@ type answer struct {
 // set writes a decision about one charge, or about several.
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
-		Allowed: d.Allowed, Limit: d.LimitName, Capacity: d.Capacity, Remaining: d.Remaining,
+		Allowed: d.Allowed, Limit: d.LimitName,
+		Capacity:     api.Amount{Units: d.Capacity, Nanos: d.CapacityNanos},
+		Remaining:    api.Amount{Units: d.Remaining, Nanos: d.RemainingNanos},
 		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed,
 		Shared: d.Shared, Applied: d.Applied,
 	}
@@ -208,8 +210,9 @@ func figures(list []headgate.Figures) []api.Figures {
 	for i := range list {
 		f := &list[i]
 		each[i] = api.Figures{
-			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key, Capacity: f.Capacity,
-			Remaining: f.Remaining, ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
+			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
+			Capacity:  api.Amount{Units: f.Capacity, Nanos: f.CapacityNanos},
+			Remaining: api.Amount{Units: f.Remaining, Nanos: f.RemainingNanos}, ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
 		}
 		each[i].RetryAfterMS = retryAfter(f.RetryAfter, &retries[i])
 	}

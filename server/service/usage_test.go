@@ -147,7 +147,7 @@ func whyRefused(t *testing.T, st store.Store) {
 		}
 	}
 	_, blocked := usage(t, s, service.UsageQuery{Key: "blocked"})
-	if l := blocked["login"]; l.BlockedBy != api.ByOperator || l.Reason != "guesses passwords" || *l.Remaining != 0 ||
+	if l := blocked["login"]; l.BlockedBy != api.ByOperator || l.Reason != "guesses passwords" || l.Remaining.Units != 0 ||
 		l.BlockedUntil == nil || *l.RetryAfterMS < 3_000_000 || *l.RetryAfterMS > 3_600_000 ||
 		!strings.HasSuffix(l.Hint, ", or lift the block: headgate block --for 0 login blocked") {
 		t.Errorf("blocked: %+v", l)

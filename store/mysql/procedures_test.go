@@ -123,6 +123,11 @@ func TestTakeByCall(t *testing.T) {
 	if err != nil || never.allowed != 0 || never.retryAfter.Valid {
 		t.Errorf("a cost above the capacity: %+v, %v; want never", never, err)
 	}
+	for _, cost := range []string{"1e-30", "0.000000001", "0.0000005", "1", "9007199254740991"} {
+		if got, err := call(t, db, "headgate_take", "0", "k", cost); err != nil || got.allowed != 0 || got.retryAfter.Valid {
+			t.Errorf("a cost of %s of limit 0: %+v, %v; want never", cost, got, err)
+		}
+	}
 	half, err := call(t, db, "headgate_take", "token-bucket 1/1h burst 2", "k", "0.5")
 	if err != nil || half.allowed != 1 || half.remaining != 1 || half.resetAfter != 1800 {
 		t.Errorf("half a token: %+v, %v", half, err)

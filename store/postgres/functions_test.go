@@ -168,6 +168,11 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1h', 'a', 6)`); r.allowed || r.retry != nil {
 		t.Errorf("a cost above the capacity: %+v, want never", r)
 	}
+	for _, cost := range []string{"1e-30", "0.000000001", "0.0000005", "1", "9007199254740991"} {
+		if r := ask(t, conn, `select * from headgate.take('0', 'a', `+cost+`)`); r.allowed || r.retry != nil {
+			t.Errorf("a cost of %s of limit 0: %+v, want never", cost, r)
+		}
+	}
 	if r := ask(t, conn, `select * from headgate.check('token-bucket 5/1h', 'a', 5)`); r.allowed ||
 		r.retry.Round(time.Minute) != 30*time.Minute {
 		t.Errorf("check: %+v", r)

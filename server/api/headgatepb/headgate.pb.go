@@ -182,9 +182,10 @@ type Decision struct {
 	Allowed bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
 	Limit   string                 `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Said of several charges only.
-	Key       string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	Capacity  int64  `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Remaining int64  `protobuf:"varint,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Whole units of cost, rounded down; see capacity_nanos.
+	Capacity  int64 `protobuf:"varint,4,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Remaining int64 `protobuf:"varint,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	// 0 if allowed; absent: this cost can never pass.
 	RetryAfterMs *int64 `protobuf:"varint,6,opt,name=retry_after_ms,json=retryAfterMs,proto3,oneof" json:"retry_after_ms,omitempty"`
 	ResetAfterMs int64  `protobuf:"varint,7,opt,name=reset_after_ms,json=resetAfterMs,proto3" json:"reset_after_ms,omitempty"`
@@ -195,10 +196,14 @@ type Decision struct {
 	Replayed bool   `protobuf:"varint,11,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	Shared   bool   `protobuf:"varint,12,opt,name=shared,proto3" json:"shared,omitempty"`
 	// What was in force in the place of the limit: an override, or a plan.
-	Applied       string     `protobuf:"bytes,13,opt,name=applied,proto3" json:"applied,omitempty"`
-	Each          []*Figures `protobuf:"bytes,14,rep,name=each,proto3" json:"each,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Applied string     `protobuf:"bytes,13,opt,name=applied,proto3" json:"applied,omitempty"`
+	Each    []*Figures `protobuf:"bytes,14,rep,name=each,proto3" json:"each,omitempty"`
+	// What capacity and remaining have beside whole units, in billionths, as google.type.Money has them:
+	// of limits that have digits after the point.
+	CapacityNanos  int32 `protobuf:"varint,15,opt,name=capacity_nanos,json=capacityNanos,proto3" json:"capacity_nanos,omitempty"`
+	RemainingNanos int32 `protobuf:"varint,16,opt,name=remaining_nanos,json=remainingNanos,proto3" json:"remaining_nanos,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Decision) Reset() {
@@ -329,20 +334,36 @@ func (x *Decision) GetEach() []*Figures {
 	return nil
 }
 
+func (x *Decision) GetCapacityNanos() int32 {
+	if x != nil {
+		return x.CapacityNanos
+	}
+	return 0
+}
+
+func (x *Decision) GetRemainingNanos() int32 {
+	if x != nil {
+		return x.RemainingNanos
+	}
+	return 0
+}
+
 // Figures are those of one charge of a request of several.
 type Figures struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Charge        int64                  `protobuf:"varint,1,opt,name=charge,proto3" json:"charge,omitempty"`
-	Allowed       bool                   `protobuf:"varint,2,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Limit         string                 `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Key           string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
-	Capacity      int64                  `protobuf:"varint,5,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Remaining     int64                  `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	RetryAfterMs  *int64                 `protobuf:"varint,7,opt,name=retry_after_ms,json=retryAfterMs,proto3,oneof" json:"retry_after_ms,omitempty"`
-	ResetAfterMs  int64                  `protobuf:"varint,8,opt,name=reset_after_ms,json=resetAfterMs,proto3" json:"reset_after_ms,omitempty"`
-	Applied       string                 `protobuf:"bytes,9,opt,name=applied,proto3" json:"applied,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Charge         int64                  `protobuf:"varint,1,opt,name=charge,proto3" json:"charge,omitempty"`
+	Allowed        bool                   `protobuf:"varint,2,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Limit          string                 `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Key            string                 `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
+	Capacity       int64                  `protobuf:"varint,5,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Remaining      int64                  `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	RetryAfterMs   *int64                 `protobuf:"varint,7,opt,name=retry_after_ms,json=retryAfterMs,proto3,oneof" json:"retry_after_ms,omitempty"`
+	ResetAfterMs   int64                  `protobuf:"varint,8,opt,name=reset_after_ms,json=resetAfterMs,proto3" json:"reset_after_ms,omitempty"`
+	Applied        string                 `protobuf:"bytes,9,opt,name=applied,proto3" json:"applied,omitempty"`
+	CapacityNanos  int32                  `protobuf:"varint,10,opt,name=capacity_nanos,json=capacityNanos,proto3" json:"capacity_nanos,omitempty"`
+	RemainingNanos int32                  `protobuf:"varint,11,opt,name=remaining_nanos,json=remainingNanos,proto3" json:"remaining_nanos,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Figures) Reset() {
@@ -436,6 +457,20 @@ func (x *Figures) GetApplied() string {
 		return x.Applied
 	}
 	return ""
+}
+
+func (x *Figures) GetCapacityNanos() int32 {
+	if x != nil {
+		return x.CapacityNanos
+	}
+	return 0
+}
+
+func (x *Figures) GetRemainingNanos() int32 {
+	if x != nil {
+		return x.RemainingNanos
+	}
+	return 0
 }
 
 // Problem is an error of one request of several.
@@ -1362,23 +1397,24 @@ func (x *InspectRequest) GetAttempts() int32 {
 
 // Status is what is known about a key.
 type Status struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Exists        bool                   `protobuf:"varint,3,opt,name=exists,proto3" json:"exists,omitempty"`
-	Shared        bool                   `protobuf:"varint,4,opt,name=shared,proto3" json:"shared,omitempty"`
-	Rule          string                 `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
-	Applied       string                 `protobuf:"bytes,6,opt,name=applied,proto3" json:"applied,omitempty"`
-	Used          string                 `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
-	Capacity      string                 `protobuf:"bytes,8,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Remaining     *int64                 `protobuf:"varint,9,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
-	At            int64                  `protobuf:"varint,10,opt,name=at,proto3" json:"at,omitempty"`
-	EmptyAt       *int64                 `protobuf:"varint,11,opt,name=empty_at,json=emptyAt,proto3,oneof" json:"empty_at,omitempty"`
-	BlockedUntil  *int64                 `protobuf:"varint,12,opt,name=blocked_until,json=blockedUntil,proto3,oneof" json:"blocked_until,omitempty"`
-	Reason        string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
-	History       []*Attempt             `protobuf:"bytes,14,rep,name=history,proto3" json:"history,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Limit          string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Key            string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Exists         bool                   `protobuf:"varint,3,opt,name=exists,proto3" json:"exists,omitempty"`
+	Shared         bool                   `protobuf:"varint,4,opt,name=shared,proto3" json:"shared,omitempty"`
+	Rule           string                 `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
+	Applied        string                 `protobuf:"bytes,6,opt,name=applied,proto3" json:"applied,omitempty"`
+	Used           string                 `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
+	Capacity       string                 `protobuf:"bytes,8,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Remaining      *int64                 `protobuf:"varint,9,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	At             int64                  `protobuf:"varint,10,opt,name=at,proto3" json:"at,omitempty"`
+	EmptyAt        *int64                 `protobuf:"varint,11,opt,name=empty_at,json=emptyAt,proto3,oneof" json:"empty_at,omitempty"`
+	BlockedUntil   *int64                 `protobuf:"varint,12,opt,name=blocked_until,json=blockedUntil,proto3,oneof" json:"blocked_until,omitempty"`
+	Reason         string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
+	History        []*Attempt             `protobuf:"bytes,14,rep,name=history,proto3" json:"history,omitempty"`
+	RemainingNanos int32                  `protobuf:"varint,15,opt,name=remaining_nanos,json=remainingNanos,proto3" json:"remaining_nanos,omitempty"` // as those of a Decision
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -1507,6 +1543,13 @@ func (x *Status) GetHistory() []*Attempt {
 		return x.History
 	}
 	return nil
+}
+
+func (x *Status) GetRemainingNanos() int32 {
+	if x != nil {
+		return x.RemainingNanos
+	}
+	return 0
 }
 
 // Attempt is one entry of a history.
@@ -3031,7 +3074,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\acharges\x18\x01 \x03(\v2\x13.headgate.v1.ChargeR\acharges\x12\x14\n" +
 	"\x05check\x18\x02 \x01(\bR\x05check\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
-	"\x04life\x18\x04 \x01(\tR\x04life\"\x9a\x03\n" +
+	"\x04life\x18\x04 \x01(\tR\x04life\"\xea\x03\n" +
 	"\bDecision\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x10\n" +
@@ -3047,8 +3090,10 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\breplayed\x18\v \x01(\bR\breplayed\x12\x16\n" +
 	"\x06shared\x18\f \x01(\bR\x06shared\x12\x18\n" +
 	"\aapplied\x18\r \x01(\tR\aapplied\x12(\n" +
-	"\x04each\x18\x0e \x03(\v2\x14.headgate.v1.FiguresR\x04eachB\x11\n" +
-	"\x0f_retry_after_ms\"\x9b\x02\n" +
+	"\x04each\x18\x0e \x03(\v2\x14.headgate.v1.FiguresR\x04each\x12%\n" +
+	"\x0ecapacity_nanos\x18\x0f \x01(\x05R\rcapacityNanos\x12'\n" +
+	"\x0fremaining_nanos\x18\x10 \x01(\x05R\x0eremainingNanosB\x11\n" +
+	"\x0f_retry_after_ms\"\xeb\x02\n" +
 	"\aFigures\x12\x16\n" +
 	"\x06charge\x18\x01 \x01(\x03R\x06charge\x12\x18\n" +
 	"\aallowed\x18\x02 \x01(\bR\aallowed\x12\x14\n" +
@@ -3058,7 +3103,10 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\tremaining\x18\x06 \x01(\x03R\tremaining\x12)\n" +
 	"\x0eretry_after_ms\x18\a \x01(\x03H\x00R\fretryAfterMs\x88\x01\x01\x12$\n" +
 	"\x0ereset_after_ms\x18\b \x01(\x03R\fresetAfterMs\x12\x18\n" +
-	"\aapplied\x18\t \x01(\tR\aappliedB\x11\n" +
+	"\aapplied\x18\t \x01(\tR\aapplied\x12%\n" +
+	"\x0ecapacity_nanos\x18\n" +
+	" \x01(\x05R\rcapacityNanos\x12'\n" +
+	"\x0fremaining_nanos\x18\v \x01(\x05R\x0eremainingNanosB\x11\n" +
 	"\x0f_retry_after_ms\"y\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x14\n" +
@@ -3121,7 +3169,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x1a\n" +
 	"\battempts\x18\x03 \x01(\x05R\battemptsB\x06\n" +
-	"\x04_key\"\xb0\x03\n" +
+	"\x04_key\"\xd9\x03\n" +
 	"\x06Status\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
@@ -3137,7 +3185,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bempty_at\x18\v \x01(\x03H\x01R\aemptyAt\x88\x01\x01\x12(\n" +
 	"\rblocked_until\x18\f \x01(\x03H\x02R\fblockedUntil\x88\x01\x01\x12\x16\n" +
 	"\x06reason\x18\r \x01(\tR\x06reason\x12.\n" +
-	"\ahistory\x18\x0e \x03(\v2\x14.headgate.v1.AttemptR\ahistoryB\f\n" +
+	"\ahistory\x18\x0e \x03(\v2\x14.headgate.v1.AttemptR\ahistory\x12'\n" +
+	"\x0fremaining_nanos\x18\x0f \x01(\x05R\x0eremainingNanosB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +
 	"\t_empty_atB\x10\n" +

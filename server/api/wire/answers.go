@@ -8,7 +8,8 @@ import (
 // DecisionOf is a decision as a message.
 func DecisionOf(d *api.Decision) *pb.Decision {
 	return &pb.Decision{
-		Allowed: d.Allowed, Limit: d.Limit, Key: d.Key, Capacity: d.Capacity, Remaining: d.Remaining,
+		Allowed: d.Allowed, Limit: d.Limit, Key: d.Key, Capacity: d.Capacity.Units, Remaining: d.Remaining.Units,
+		CapacityNanos: d.Capacity.Nanos, RemainingNanos: d.Remaining.Nanos,
 		RetryAfterMs: d.RetryAfterMS, ResetAfterMs: d.ResetAfterMS, At: d.At, Entry: d.Entry, Via: d.Via,
 		Replayed: d.Replayed, Shared: d.Shared, Applied: d.Applied, Each: each(d.Each, figuresOf),
 	}
@@ -20,8 +21,9 @@ func Decision(d *pb.Decision) *api.Decision {
 		return new(api.Decision)
 	}
 	return &api.Decision{
-		Allowed: d.GetAllowed(), Limit: d.GetLimit(), Key: d.GetKey(), Capacity: d.GetCapacity(),
-		Remaining: d.GetRemaining(), RetryAfterMS: d.RetryAfterMs, ResetAfterMS: d.GetResetAfterMs(), At: d.GetAt(),
+		Allowed: d.GetAllowed(), Limit: d.GetLimit(), Key: d.GetKey(),
+		Capacity:  api.Amount{Units: d.GetCapacity(), Nanos: d.GetCapacityNanos()},
+		Remaining: api.Amount{Units: d.GetRemaining(), Nanos: d.GetRemainingNanos()}, RetryAfterMS: d.RetryAfterMs, ResetAfterMS: d.GetResetAfterMs(), At: d.GetAt(),
 		Entry: d.GetEntry(), Via: d.GetVia(), Replayed: d.GetReplayed(), Shared: d.GetShared(),
 		Applied: d.GetApplied(), Each: each(d.GetEach(), figures),
 	}
@@ -29,15 +31,17 @@ func Decision(d *pb.Decision) *api.Decision {
 
 func figuresOf(f api.Figures) *pb.Figures {
 	return &pb.Figures{
-		Charge: int64(f.Charge), Allowed: f.Allowed, Limit: f.Limit, Key: f.Key, Capacity: f.Capacity,
-		Remaining: f.Remaining, RetryAfterMs: f.RetryAfterMS, ResetAfterMs: f.ResetAfterMS, Applied: f.Applied,
+		Charge: int64(f.Charge), Allowed: f.Allowed, Limit: f.Limit, Key: f.Key, Capacity: f.Capacity.Units,
+		Remaining: f.Remaining.Units, CapacityNanos: f.Capacity.Nanos, RemainingNanos: f.Remaining.Nanos,
+		RetryAfterMs: f.RetryAfterMS, ResetAfterMs: f.ResetAfterMS, Applied: f.Applied,
 	}
 }
 
 func figures(f *pb.Figures) api.Figures {
 	return api.Figures{
 		Charge: int(f.GetCharge()), Allowed: f.GetAllowed(), Limit: f.GetLimit(), Key: f.GetKey(),
-		Capacity: f.GetCapacity(), Remaining: f.GetRemaining(), RetryAfterMS: f.RetryAfterMs,
+		Capacity:  api.Amount{Units: f.GetCapacity(), Nanos: f.GetCapacityNanos()},
+		Remaining: api.Amount{Units: f.GetRemaining(), Nanos: f.GetRemainingNanos()}, RetryAfterMS: f.RetryAfterMs,
 		ResetAfterMS: f.GetResetAfterMs(), Applied: f.GetApplied(),
 	}
 }
@@ -106,14 +110,18 @@ func ObservedOf(o *api.Observed) *pb.ObserveResponse {
 
 // StatusOf is what is known about a key, as a message.
 func StatusOf(s *api.Status) *pb.Status {
-	return &pb.Status{
+	out := &pb.Status{
 		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Shared: s.Shared, Rule: s.Rule, Applied: s.Applied,
-		Used: text(s.Used), Capacity: text(s.Capacity), Remaining: s.Remaining, At: s.At, EmptyAt: s.EmptyAt,
+		Used: text(s.Used), Capacity: text(s.Capacity), At: s.At, EmptyAt: s.EmptyAt,
 		BlockedUntil: s.BlockedUntil, Reason: s.Reason,
 		History: each(s.History, func(a api.Attempt) *pb.Attempt {
 			return &pb.Attempt{Number: a.Number, At: a.At, Cost: text(a.Cost), Allowed: a.Allowed}
 		}),
 	}
+	if s.Remaining != nil {
+		out.Remaining, out.RemainingNanos = &s.Remaining.Units, s.Remaining.Nanos
+	}
+	return out
 }
 
 // UsageOf is what a key has used, as a message.

@@ -56,14 +56,18 @@ func Status(s *pb.Status) *api.Status {
 	if s == nil {
 		return new(api.Status)
 	}
-	return &api.Status{
+	out := &api.Status{
 		Limit: s.GetLimit(), Key: s.GetKey(), Exists: s.GetExists(), Shared: s.GetShared(), Rule: s.GetRule(),
-		Applied: s.GetApplied(), Used: number(s.GetUsed()), Capacity: number(s.GetCapacity()), Remaining: s.Remaining,
+		Applied: s.GetApplied(), Used: number(s.GetUsed()), Capacity: number(s.GetCapacity()),
 		At: s.GetAt(), EmptyAt: s.EmptyAt, BlockedUntil: s.BlockedUntil, Reason: s.GetReason(),
 		History: each(s.GetHistory(), func(a *pb.Attempt) api.Attempt {
 			return api.Attempt{Number: a.GetNumber(), At: a.GetAt(), Cost: number(a.GetCost()), Allowed: a.GetAllowed()}
 		}),
 	}
+	if s.Remaining != nil {
+		out.Remaining = &api.Amount{Units: s.GetRemaining(), Nanos: s.GetRemainingNanos()}
+	}
+	return out
 }
 
 // Usage returns what a key has used.

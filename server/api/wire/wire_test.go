@@ -21,7 +21,7 @@ func fill(v reflect.Value, n *int) {
 	switch v.Kind() {
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(int64(*n))
 	case reflect.String: // also of a json.Number
 		v.SetString(fmt.Sprint(*n))

@@ -168,13 +168,13 @@ end
 //
 
 -- headgate_compile_rate_N returns the bucket of amount per period with a burst,
--- exactly: compileRate in Go; unit is null if nothing fits. Decimals, because
+-- exactly: compileRate in Go; unit is null if nothing fits. digits are those of a scale, or null. Decimals, because
 -- products pass 2^63; and / where a quotient may, because DIV answers with a
 -- BIGINT or an error. Every / here divides without a rest.
 drop procedure if exists headgate_compile_rate_N
 //
 create procedure headgate_compile_rate_N(
-    in coef bigint, in places int, in micros bigint, in burst bigint, in burst_places int,
+    in coef bigint, in places int, in micros bigint, in burst bigint, in burst_places int, in digits int,
     out unit bigint, out capacity bigint, out step bigint, out drain bigint)
     deterministic contains sql sql security invoker
 begin
@@ -191,8 +191,8 @@ begin
         call headgate_gcd_N(num, den, r);
         set num = num / r;
         set den = den / r;
-        set grain = 1000;
-        while unit is null and grain >= 1 do
+        set grain = pow(10, coalesce(digits, 3));
+        while unit is null and grain >= if(digits is null, 1, pow(10, digits)) do
             set u = greatest(grain, burst_scale);
             call headgate_gcd_N(den, u, r);
             set u = den / r * u;
@@ -214,22 +214,22 @@ end
 //
 
 -- headgate_compile_count_N returns the credits of amount and burst for limits
--- whose arithmetic needs no rate: a unit of a multiple of 1000 where they stay
+-- whose arithmetic needs no rate: a unit of a multiple of 1000, or of a scale's digits, where they stay
 -- within most; unit is null if they never do. A burst that drains by the amount
 -- each micros must be gone in 142 years; micros 0: it does not.
 drop procedure if exists headgate_compile_count_N
 //
 create procedure headgate_compile_count_N(
-    in coef bigint, in places int, in burst bigint, in burst_places int, in micros bigint, in most bigint,
+    in coef bigint, in places int, in burst bigint, in burst_places int, in micros bigint, in most bigint, in digits int,
     out unit bigint, out amount bigint, out capacity bigint)
     deterministic contains sql sql security invoker
 begin
     declare scale decimal(65, 0) default pow(10, places);
     declare burst_scale decimal(65, 0) default pow(10, burst_places);
-    declare grain decimal(65, 0) default 1000;
+    declare grain decimal(65, 0) default pow(10, coalesce(digits, 3));
     declare u, a, c, turns decimal(65, 0);
     set unit = null;
-    while unit is null and grain >= 1 do
+    while unit is null and grain >= if(digits is null, 1, pow(10, digits)) do
         set u = greatest(grain, scale, burst_scale);
         set a = coef * u / scale;
         set c = burst * u / burst_scale;
@@ -280,9 +280,9 @@ compiling: begin
     declare words varchar(512) character set utf8mb4 collate utf8mb4_bin default '';
     declare kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     -- The values of the options as they are written; null: not said.
-    declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone, o_away, o_deadline varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone, o_away, o_deadline, o_scale varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
-    declare i, n, places, burst_places int;
+    declare i, n, places, burst_places, digits int;
     declare coef, burst, micros, deadline bigint;
     declare prefetch, life bigint default 1000000;
     declare prefetch_places int;
@@ -342,7 +342,7 @@ compiling: begin
             if(kind = 'concurrency', ' AMOUNT ttl PERIOD', ' AMOUNT/PERIOD')));
     end if;
 
-    set allowed = concat(allowed, ',block,away,deadline');
+    set allowed = concat(allowed, ',block,away,deadline,scale');
 
     -- AMOUNT[/PERIOD]
     set w = substring_index(substring_index(words, ' ', 2), ' ', -1);
@@ -365,7 +365,7 @@ compiling: begin
     while i <= n do
         set w = substring_index(substring_index(words, ' ', i), ' ', -1);
         set v = w;
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline', 'scale') then
             set i = i + 1;
             if i > n then
                 call headgate_fail_N(concat(w, ': needs a value'));
@@ -377,7 +377,7 @@ compiling: begin
             set w = 'zone';
         elseif w <> 'from-first' then
             call headgate_fail_N(concat('option: "', w, '" is not known; options are burst, capacity, from-first, ',
-                'history, block, prefetch, ttl, away, deadline and a calendar''s time zone'));
+                'history, block, prefetch, ttl, away, deadline, scale and a calendar''s time zone'));
         end if;
         if find_in_set(w, seen) > 0 then
             call headgate_fail_N(concat(w, ': is said twice'));
@@ -390,6 +390,7 @@ compiling: begin
             when 'prefetch' then set o_prefetch = v;
             when 'away' then set o_away = v;
             when 'deadline' then set o_deadline = v;
+            when 'scale' then set o_scale = v;
             when 'zone' then set o_zone = v;
             when 'from-first' then set from_first = true;
             else
@@ -419,6 +420,10 @@ compiling: begin
     if o_deadline is not null then
         call headgate_parse_period_N('deadline', o_deadline, deadline);
     end if;
+    if char_length(o_scale) <> 1 or ascii(o_scale) not between 52 and 57 then
+        call headgate_fail_N(concat('scale: "', o_scale, '" is not a number of digits from 4 to 9; without it costs are counted in thousandths'));
+    end if;
+    set digits = o_scale;
 
     -- What each algorithm makes of them.
     if kind = 'concurrency' and has_period then
@@ -462,18 +467,18 @@ compiling: begin
     end if;
     set step = micros;
     if kind in ('token-bucket', 'leaky-bucket', 'gcra') then
-        call headgate_compile_rate_N(coef, places, micros, burst, burst_places, unit, capacity, step, drain);
+        call headgate_compile_rate_N(coef, places, micros, burst, burst_places, digits, unit, capacity, step, drain);
         if unit is null then
             call headgate_fail_N(concat('amount: ', amount_text, ' per ', per_text, ' with a burst of ', burst_text,
                 ' does not fit exactly into 53 bits, or a full bucket takes more than 142 years to empty'));
         end if;
     elseif kind = 'interval' then
-        call headgate_compile_count_N(coef, places, burst, burst_places, micros, c_max, unit, drain, capacity);
+        call headgate_compile_count_N(coef, places, burst, burst_places, micros, c_max, digits, unit, drain, capacity);
         if unit is null then
             call headgate_fail_N(concat('amount: ', amount_text, ' with a burst of ', burst_text, ' is too large'));
         end if;
     else
-        call headgate_compile_count_N(coef, places, 1, 0, 0, if(kind = 'sliding-window', 4294967295, c_max), unit, capacity, drain);
+        call headgate_compile_count_N(coef, places, 1, 0, 0, if(kind = 'sliding-window', 4294967295, c_max), digits, unit, capacity, drain);
         if unit is null then
             call headgate_fail_N(concat('amount: ', amount_text, ' is too large'));
         end if;
@@ -519,6 +524,10 @@ compiling: begin
     if o_block is not null then
         call headgate_format_period_N(block, per_text);
         set canonical = concat(canonical, ' block ', per_text);
+    end if;
+
+    if digits is not null then
+        set canonical = concat(canonical, ' scale ', digits);
     end if;
 
     -- What nodes take up front is theirs to know; here it is part of the name.

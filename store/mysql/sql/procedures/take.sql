@@ -156,9 +156,12 @@ begin
                 if law = 3 then
                     call headgate_algorithm_N(notation, word);
                 end if;
-                if credits > 9007199254740991 then
+                if capacity = 1 and unit = 2000000 then
+                    set credits = 2; -- of limit 0: more than fits, however little or much it is
+                elseif credits > 9007199254740991 then
                     call headgate_fail_N('cost: is too large');
-                elseif law = 3 and word = 'concurrency' then
+                end if;
+                if law = 3 and word = 'concurrency' then
                     call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
                 end if;
                 if @hg_keep is not null then -- others have room, so a refusal does not block the key

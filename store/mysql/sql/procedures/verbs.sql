@@ -191,6 +191,9 @@ begin
     end if;
     call headgate_algorithm_N(notation, word);
     set exact = ceiling(cost * unit);
+    if capacity = 1 and unit = 2000000 and cost > 0 then
+        set exact = 2; -- of limit 0: more than fits, however little or much it is
+    end if;
     if held and word <> 'concurrency' then
         call headgate_fail_N(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
     elseif verb in (1, 10) and not held and word = 'concurrency' then

@@ -65,7 +65,7 @@ $$;
 
 -- headgate.compile_rate_N returns unit, capacity, step and drain of amount per
 -- period with a burst, exactly: compileRate in Go.
-create or replace function headgate.compile_rate_N(amount numeric, period bigint, burst numeric)
+create or replace function headgate.compile_rate_N(amount numeric, period bigint, burst numeric, grains numeric[])
 returns bigint[] language plpgsql immutable as $$
 declare
     c_max constant numeric := 9007199254740991;
@@ -77,7 +77,7 @@ begin
         num := div(num, 1); den := div(den, 1);
         r := gcd(num, den);
         num := div(num, r); den := div(den, r);
-        foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
+        foreach grain in array grains loop
             unit := lcm(den, lcm(grain, div(10::numeric ^ scale(burst), 1)));
             drain := div(unit, den) * num;
             capacity := trim_scale(burst * unit);
@@ -99,7 +99,8 @@ declare
     c_max constant numeric := 9007199254740991;
     words text[]; algorithm text; w text; i int; slash int;
     amount numeric; period bigint; calendar text; burst numeric; capacity numeric; zone text; block bigint; history bigint; ttl bigint;
-    prefetch numeric; share text; percent boolean; life bigint := 1000000; away text; deadline bigint;
+    prefetch numeric; share text; percent boolean; life bigint := 1000000; away text; deadline bigint; digits text;
+    grains numeric[] := array[1000, 100, 10, 1]; -- the steps of a unit that may be counted in
     from_first boolean := false; seen text[] := '{}'; allowed text[];
     unit numeric; grain numeric; rate bigint[]; params bigint[]; canonical text; most numeric; drain numeric;
 begin
@@ -153,7 +154,7 @@ begin
     i := 3;
     while i <= cardinality(words) loop
         w := words[i];
-        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline') then
+        if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline', 'scale') then
             i := i + 1;
             if words[i] is null then
                 perform headgate.fail_N(format('%s: needs a value', w));
@@ -170,7 +171,7 @@ begin
         end if;
         if w = any (seen) then
             perform headgate.fail_N(format('%s: is said twice', w));
-        elsif w <> all (allowed) and w not in ('block', 'away', 'deadline') then
+        elsif w <> all (allowed) and w not in ('block', 'away', 'deadline', 'scale') then
             perform headgate.fail_N(format('%s: does not apply to %s', w, algorithm));
         end if;
         seen := seen || w;
@@ -181,6 +182,12 @@ begin
             when 'block' then block := headgate.parse_period_N(w, words[i]);
             when 'ttl' then ttl := headgate.parse_period_N(w, words[i]);
             when 'deadline' then deadline := headgate.parse_period_N(w, words[i]);
+            when 'scale' then
+                if words[i] !~ '^[4-9]$' then
+                    perform headgate.fail_N(format('scale: "%s" is not a number of digits from 4 to 9; without it costs are counted in thousandths', words[i]));
+                end if;
+                digits := words[i];
+                grains := array[div(10::numeric ^ digits::int, 1)];
             when 'away' then
                 if words[i] not in ('deny', 'share', 'allow') then
                     perform headgate.fail_N('away: must be deny, share or allow');
@@ -201,13 +208,13 @@ begin
 
     burst := coalesce(burst, greatest(amount, 1));
     if algorithm in ('token-bucket', 'leaky-bucket', 'gcra') then
-        rate := headgate.compile_rate_N(amount, period, burst);
+        rate := headgate.compile_rate_N(amount, period, burst, grains);
         params := array[{terms: kind => 1, unit => rate[{rate.unit}], capacity => rate[{rate.capacity}], step => rate[{rate.step}], drain => rate[{rate.drain}]}];
         canonical := format('%s %s/%s %s %s', algorithm, amount,
             case when period = 1000000 then 's' else headgate.format_period_N(period) end,
             case algorithm when 'leaky-bucket' then 'capacity' else 'burst' end, burst);
     elsif algorithm = 'interval' then
-        foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
+        foreach grain in array grains loop
             unit := greatest(grain, div(10::numeric ^ greatest(scale(amount), scale(burst)), 1));
             drain := trim_scale(amount * unit);
             capacity := trim_scale(burst * unit);
@@ -220,7 +227,7 @@ begin
         canonical := format('interval %s/%s burst %s', amount, case when period = 1000000 then 's' else headgate.format_period_N(period) end, burst);
     else
         most := case algorithm when 'sliding-window' then 4294967295 else c_max end;
-        foreach grain in array array[1000, 100, 10, 1]::numeric[] loop
+        foreach grain in array grains loop
             unit := lcm(grain, div(10::numeric ^ scale(amount), 1));
             capacity := trim_scale(amount * unit);
             if capacity <= most then
@@ -275,6 +282,9 @@ begin
     end if;
     if block is not null then
         canonical := canonical || ' block ' || headgate.format_period_N(block);
+    end if;
+    if digits is not null then
+        canonical := canonical || ' scale ' || digits;
     end if;
     if prefetch is not null then
         if (case when percent then div(prefetch * params[{limit.capacity}], 100) else div(prefetch * params[{limit.unit}], 1) end) > params[{limit.capacity}] then

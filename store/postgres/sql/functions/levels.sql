@@ -51,11 +51,12 @@ begin
 end $$;
 
 -- headgate.capacity_at_N is how much can be in use of a limit for a key at a time; null of a limit that is not known.
+-- It has the digits that the limit's figures have, six at most.
 -- It has the rights of its owner, as the view that calls it has.
 create or replace function headgate.capacity_at_N(p_limit text, p_key text, p_now bigint) returns numeric
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    r record; c headgate.compiled;
+    r record; c headgate.compiled; capacity numeric;
 begin
     select l.compiled, l.varies into r from headgate.limits l where l.name = p_limit;
     if found then
@@ -70,7 +71,8 @@ begin
         exception when sqlstate '22023' then return null;
         end;
     end if;
-    return trim_scale(trunc(c.params[{limit.capacity}]::numeric / c.params[{limit.unit}], 6));
+    capacity := trim_scale(trunc(c.params[{limit.capacity}]::numeric / c.params[{limit.unit}], 6));
+    return round(capacity, least(6, greatest(scale(capacity), substring(c.canonical from ' scale ([4-9])')::int)));
 end $$;
 
 -- Cells as people read them, as of now.
@@ -80,7 +82,7 @@ select c.limit_name, c.key, v.used,
     'epoch'::timestamptz + c.empty_at * interval '1 microsecond' as empty_at,
     case when c.blocked_until > n.now then 'epoch'::timestamptz + c.blocked_until * interval '1 microsecond' end as blocked_until,
     nullif(c.reason, '') as reason, v.capacity,
-    case when c.blocked_until > n.now then 0 else greatest(0, trunc(v.capacity - v.used)) end as remaining,
+    case when c.blocked_until > n.now then 0 else greatest(0, trunc(v.capacity - v.used, scale(v.capacity))) end as remaining,
     round(100 * v.used / nullif(v.capacity, 0)) as percent
 from headgate.cells c cross join (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now offset 0) n
 cross join lateral (

@@ -196,7 +196,9 @@ begin
         perform headgate.fail_N(format('%s: is %s; it must %s', field, cost, case when zero then 'not be below 0' else 'be above 0' end));
     end if;
     credits := ceil(cost * unit);
-    if credits > 9007199254740991 then
+    if c.canonical = '0' then
+        return 2; -- more than fits, however little or much it is
+    elsif credits > 9007199254740991 then
         perform headgate.fail_N(format('%s: %s is too large', field, cost));
     end if;
     return credits;
