@@ -94,6 +94,9 @@ func (h Headroom) ceiling(p *law.Params) (int64, error) {
 	if err := h.valid(); err != nil {
 		return 0, err
 	}
+	if closed(p) {
+		return p.Capacity, nil // which no cost fits below
+	}
 	by, den := p.Unit, uint64(pow10[h.amount.exp])
 	if h.share {
 		by, den = p.Capacity, 100*den

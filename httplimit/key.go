@@ -72,14 +72,13 @@ func ByHeader(name string) KeyFunc {
 }
 
 // ByCookie charges the value of a cookie. What is said of [ByHeader] holds for it too, except that a browser sends a
-// cookie of one name for each path and domain that it was set for: the same value several times counts once.
+// cookie of one name for each path and domain that it was set for: the same value several times counts once, also where
+// it is spelled with blanks, quotes or percent-encoding.
 func ByCookie(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
-		var values []string
-		for _, c := range r.CookiesNamed(name) {
-			if !slices.Contains(values, c.Value) {
-				values = append(values, c.Value)
-			}
+		values, err := httpkey.Cookies(r.Header, name)
+		if err != nil {
+			return "", err
 		}
 		return httpkey.Single("cookie "+name, values)
 	}

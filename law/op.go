@@ -1,9 +1,6 @@
 package law
 
-import (
-	"cmp"
-	"math/bits"
-)
+import "cmp"
 
 // Max is the largest integer of the laws, 2^53-1: the largest that a double,
 // and so Lua, holds exactly. Values that would pass it are saturated.
@@ -56,20 +53,6 @@ type Params struct {
 
 	Deadline int64 // microseconds that a decision may take; 0: the default. Laws and drivers ignore it
 }
-
-// Figure returns credits as people see them, rounded down: whole units, and billionths of one to as many digits as
-// p.Digits says. 31,250 credits of a unit of 1,000,000 with four digits are 0 and 31,200,000.
-func (p *Params) Figure(credits int64) (units int64, nanos int32) {
-	units = credits / p.Unit
-	if p.Digits == 0 {
-		return units, 0
-	}
-	hi, lo := bits.Mul64(uint64(credits-units*p.Unit), powers[p.Digits])
-	n, _ := bits.Div64(hi, lo, uint64(p.Unit))
-	return units, int32(n * powers[maxDigits-p.Digits])
-}
-
-var powers = [maxDigits + 1]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 
 // Away says what is answered while the store cannot decide.
 type Away uint8

@@ -20,9 +20,6 @@ const maxWindow = 1 << 32
 // drain: about 142 years. It keeps every time of the laws within Max.
 const maxDrain = 1 << 52
 
-// maxDigits is how fine amounts can be said: billionths.
-const maxDigits = 9
-
 // Highest returns the highest level, in credits, that a cell of the limit can have: what is charged
 // whatever the level has it as its Ceiling.
 func (p *Params) Highest() int64 {

@@ -39,7 +39,7 @@ func (p *pagesOf) Page(_ context.Context, q *api.CellsQuery) (*api.Cells, error)
 func someCells(n int) *pagesOf {
 	p := new(pagesOf)
 	for i := range n {
-		left := int64(n - i)
+		left := api.Amount{Units: int64(n - i)}
 		p.cells = append(p.cells, api.Status{
 			Limit: "api", Key: fmt.Sprintf("k%06d", i), Used: json.Number(fmt.Sprint(i)), At: 1,
 			Capacity: json.Number(fmt.Sprint(n)), Remaining: &left,
@@ -123,7 +123,7 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 		"a", "\x1b[2J\a\r\nx", strings.Repeat("😀", 128), strings.Repeat("k", 512), "<script>", "\u202eevil", "",
 	} {
 		u := useOf(&api.Status{
-			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: new(int64),
+			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: new(api.Amount),
 		})
 		list = append(list, topRow{u, "12345678", bars + bars})
 	}

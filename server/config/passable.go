@@ -10,8 +10,8 @@ import (
 )
 
 // Impossible says what in the file can never work, a line each with its place: a rule that takes a limit that is
-// acquired, a constant cost or keep with which no request of a rule would ever pass, by a limit or by a plan in its
-// place, and a plan of another kind than the limit. What a limit or plan of 0 refuses is meant. The modes shadow and
+// acquired, constant costs or a keep with which no request of a rule would ever pass, by a limit or by a plan in its
+// place, one key that a rule with an id or a settlement charges twice, and a plan of another kind than the limit. What a limit or plan of 0 refuses is meant. The modes shadow and
 // advise make no difference: they are there to find this out.
 //
 // A server starts with such a file, since the rest of it decides, and says what is wrong. The limiter is one over an
@@ -21,6 +21,9 @@ func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 		r := &c.rules.Rules[i]
 		for j := range r.Limits {
 			list = append(list, c.neverPasses(empty, r.Name.Value, &r.Limits[j])...)
+		}
+		if len(list) == 0 {
+			list = append(list, c.neverTogether(empty, r)...)
 		}
 	}
 	for _, p := range c.Plans {
@@ -34,10 +37,18 @@ func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 	return list
 }
 
-// Warnings are what may be a mistake in the rules of the file, a line each with its place: those of [rules.Rules], and
-// constant costs that are finer than their limit counts.
+// Warnings are what may be a mistake in the file, a line each with its place: those of [rules.Rules], constant costs
+// that are finer than their limit counts, and plans of limits that the file does not define.
 func (c *Config) Warnings() []string {
 	list := c.Rules.Warnings()
+	for _, p := range c.Plans {
+		for _, instead := range p.Limits {
+			if _, ok := c.find(instead.Name()); !ok {
+				list = append(list, fmt.Sprintf("plans.%s.%s: no limit of that name is in the file; the catalogue has to "+
+					"have one", p.Name, instead.Name()))
+			}
+		}
+	}
 	for i := range c.rules.Rules {
 		r := &c.rules.Rules[i]
 		for j := range r.Limits {
@@ -62,7 +73,7 @@ const never = "no request can ever pass: "
 func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Charge) (list []error) {
 	base, ok := c.find(d.Limit.Value)
 	cost, constant := constantCost(d)
-	if !ok || !constant {
+	if !ok || !constant || d.CostMissing.Value != "" { // a request may say another cost
 		return nil
 	}
 	charge := headgate.Charge{Key: "k", Cost: cost}
@@ -79,7 +90,7 @@ func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Char
 	}
 	try := func(l headgate.Limit, with string) {
 		p := l.Params()
-		if charge.Limit = l; p.Capacity == 0 {
+		if charge.Limit = l; closed(l) {
 			return
 		}
 		if p.Leased {
@@ -105,6 +116,53 @@ func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Char
 		}
 	}
 	return list
+}
+
+// closed reports whether a limit is 0: what it refuses is meant.
+func closed(l headgate.Limit) bool {
+	_, is := l.Algorithm().(headgate.Closed)
+	return is
+}
+
+// neverTogether returns why no request passes all charges of a rule, if it charges one key of a limit several times.
+func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []error {
+	var charges []headgate.Charge
+	times := map[string]int{}
+	twice, once := "", r.ID.Value != ""
+	for j := range r.Limits {
+		d := &r.Limits[j]
+		once = once || d.Settle.Value != ""
+		base, ok := c.find(d.Limit.Value)
+		cost, constant := constantCost(d)
+		if !ok || closed(base) {
+			continue
+		}
+		key := ""
+		for _, k := range d.Key {
+			key += "|" + k.Value
+		}
+		id := d.Limit.Value + key
+		if times[id]++; times[id] == 2 {
+			twice = d.Limit.At
+		}
+		if !constant || d.CostMissing.Value != "" {
+			cost = headgate.MustCost("0.000000001") // it may be as little
+		}
+		charges = append(charges, headgate.Charge{Limit: base, Key: key, Cost: cost})
+	}
+	switch {
+	case twice == "":
+		return nil
+	case once:
+		return []error{headgate.Invalid(twice, "rules.%s: it charges one key of a limit twice, which is an error of each "+
+			"request that has an id or is settled; charge it once, with the costs added up", r.Name.Value)}
+	}
+	d, err := empty.Check(context.Background(), charges...)
+	if err == nil && !d.Allowed && d.RetryAfter == headgate.Never {
+		return []error{headgate.Invalid(twice, "rules.%s: %swhat it charges to one key is more than %s lets pass at once",
+			r.Name.Value, never, d.LimitName)}
+	}
+	return nil
 }
 
 // constantCost returns the cost of a charge, or of a request that does not say it.

@@ -48,8 +48,8 @@ func TestWhatCanNeverPassIsNamed(t *testing.T) {
 		{"limit: log, keep: 9.5", []string{"the cost and what is kept free are more than sliding-log 10/1h"}},
 		{"limit: log, keep: 9", nil},
 		{"limit: log, keep: 10", []string{"each request is an error: keep: 10 leaves nothing to take"}},
-		{"limit: log, cost: 0.0001", nil}, // it is charged as 0.001
-		{`limit: log, cost: "header:X-N", cost_missing: 11`, []string{"no request can ever pass"}},
+		{"limit: log, cost: 0.0001", nil},                         // it is charged as 0.001
+		{`limit: log, cost: "header:X-N", cost_missing: 11`, nil}, // a request may say 1
 		{`limit: log, cost: "header:X-N"`, nil},
 		{"limit: log, cost: size", nil},
 	} {
@@ -76,6 +76,36 @@ func TestWhatCanNeverPassIsNamed(t *testing.T) {
 	}
 	if list := f.Impossible(first()); len(list) != 1 || !strings.Contains(list[0].Error(), "plans.p.api: concurrency 3 ttl 1m") {
 		t.Errorf("a plan of another kind: %v", list)
+	}
+}
+
+// TestWhatOneRuleChargesTwiceIsNamed where that can never pass. A limit or plan of 0 refuses on purpose.
+func TestWhatOneRuleChargesTwiceIsNamed(t *testing.T) {
+	t.Parallel()
+	const twice = "it charges one key of a limit twice"
+	for _, c := range []struct{ text, want string }{
+		{"rules: [{name: r, path: /, limits: [{limit: log, key: ip, cost: 6}, {limit: log, key: ip, cost: 5}]}]", "no request can ever pass: what it charges to one key is more than log"},
+		{"rules: [{name: r, path: /, limits: [{limit: log, key: ip, cost: 5}, {limit: log, key: ip, cost: 5}]}]", ""},
+		{"rules: [{name: r, path: /, limits: [{limit: log, key: ip, cost: 6}, {limit: log, key: method, cost: 6}]}]", ""},
+		{"rules: [{name: r, path: /, limits: [{limit: log, key: ip, cost: 10}, {limit: log, key: ip, cost: size}]}]", "no request can ever pass"},
+		{"rules: [{name: r, path: /, limits: [{limit: log, key: ip, cost: 9}, {limit: log, key: ip, cost: size}]}]", ""},
+		{`rules: [{name: r, path: /, id: "header:X-Id", limits: [{limit: log, key: ip}, {limit: log, key: ip}]}]`, twice},
+		{`rules: [{name: r, path: /, limits: [{limit: log, key: ip, settle: "header:X-Used"}, {limit: log, key: ip}]}]`, twice},
+		{`rules: [{name: r, path: /, limits: [{limit: log, key: ip, settle: "header:X-Used"}, {limit: log, key: method}]}]`, ""},
+		{"  off: {log: 0}\nrules: [{name: r, path: /, limits: [{limit: log, key: ip, keep: 10%}]}]", ""},
+	} {
+		f, err := config.Parse("f", []byte(limitsAndPlans+c.text+"\n"))
+		if err != nil {
+			t.Fatal(c.text, err)
+		}
+		list := f.Impossible(first())
+		if c.want == "" && len(list) > 0 || c.want != "" && (len(list) != 1 || !strings.Contains(list[0].Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.text, list, c.want)
+		}
+	}
+	f, err := config.Parse("f", []byte("plans: {pro: {nope: 5/1m}}\n"))
+	if err != nil || len(f.Warnings()) != 1 || !strings.Contains(f.Warnings()[0], "plans.pro.nope: no limit of that name") {
+		t.Errorf("a plan of a limit that is not there: %v, %v", f.Warnings(), err)
 	}
 }
 

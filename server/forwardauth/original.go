@@ -46,7 +46,7 @@ func said(h http.Header, names [2]string) (string, error) {
 }
 
 // original returns the request that a proxy asks about. Errors are headgate.ErrInvalid and name the
-// header.
+// header. With the error of a target that servers interpret differently, the rest of the request is returned.
 func (h *Handler) original(r *http.Request) (*rules.Request, error) {
 	o := &rules.Request{Header: r.Header}
 	var err error

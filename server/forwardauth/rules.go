@@ -23,12 +23,18 @@ var errNoRules = headgate.Invalid("limit", "is missing, and this server has no r
 
 // byRules charges what the rules say.
 func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Request, refused int) error {
+	inForce := h.service.Rules().Rules()
 	original, err := h.original(r)
-	if err != nil {
+	switch {
+	case err == nil:
+	case original != nil && inForce.Len() > 0 && !inForce.Enforces(): // only its target is wrong
+		h.report(ctx, &rules.Match{}, original, err.Error())
+		allow(w)
+		return nil
+	default:
 		h.wrong(ctx, "", r.Method, err)
 		return err
 	}
-	inForce := h.service.Rules().Rules()
 	m, err := inForce.Match(original)
 	if err != nil {
 		h.wrong(ctx, m.Rule, original.Method, err)
@@ -63,6 +69,9 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return replayed(refused)
 	}
 	if err != nil {
+		if Problem(err).Status == http.StatusBadRequest {
+			h.wrong(ctx, m.Rule, original.Method, err)
+		}
 		return err
 	}
 	h.answer(w, &d, m.Charges, refused)

@@ -365,4 +365,4 @@ var types = []any{
 }
 
 // notGo are schemas that have no type of their own.
-var notGo = []string{"Keep", "Cost", "RetryAfter", "ResetAfter", "Instant", "Whole", "Cancel", "WhatIf", "Suggestion"}
+var notGo = []string{"Keep", "Cost", "RetryAfter", "ResetAfter", "Instant", "Amount", "Cancel", "WhatIf", "Suggestion"}

@@ -92,6 +92,7 @@ func New(d *Definitions) (*Rules, error) {
 		}
 		r.crossing(one)
 		r.list = append(r.list, one)
+		r.enforces = r.enforces || one.mode == Enforce
 		if len(one.headers) > 0 {
 			r.compares = append(r.compares, i)
 		}

@@ -101,8 +101,12 @@ type Rules struct {
 	root     node    // of the paths
 	anyPath  []int   // rules without a path, ascending
 	compares []int   // rules that compare headers, ascending
+	enforces bool    // a rule is enforced
 	warnings []string
 }
+
+// Enforces reports whether a rule is enforced. Else no request is refused.
+func (r *Rules) Enforces() bool { return r != nil && r.enforces }
 
 // Len is the number of rules.
 func (r *Rules) Len() int {
@@ -148,37 +152,53 @@ func (r *Rules) Match(q *Request) (Match, error) {
 }
 
 // encodedSlash says why a path with an encoded slash may not be let through: the rule that decides does not allow it,
-// or a server that decodes it would serve a path that an earlier rule matches.
+// or a server that decodes it would serve a path of another rule.
 func (r *Rules) encodedSlash(a *asked, decides int) error {
-	if !strings.Contains(a.Path, EncodedSlash) {
+	if !strings.Contains(a.Path, EncodedSlash) || !r.enforces {
 		return nil
 	}
-	if decides < 0 || !r.list[decides].encodedSlash {
+	if decides < 0 || r.list[decides].mode == Enforce && !r.list[decides].encodedSlash {
 		return slashAllowed(a.Request, "; a rule with encoded_slash: true allows it")
 	}
-	decoded := *a.Request
-	decoded.Path = strings.ReplaceAll(a.Path, EncodedSlash, "/")
-	other := ask(&decoded)
-	if i := r.first(&other); i >= 0 && i < decides {
+	if i := r.bypassed(a, strings.ReplaceAll(a.Path, EncodedSlash, "/"), decides); i >= 0 {
 		return slashAllowed(a.Request, ", and decoded it is a path of rule "+r.list[i].name)
 	}
 	return nil
 }
 
 // authority says why a path that begins with two slashes may not be let through: a server that takes its first segment
-// for a host, as Node's URL does, would serve a path that an earlier rule matches.
+// for a host, as Node's URL does, would serve a path of another rule.
 func (r *Rules) authority(a *asked, decides int) error {
-	hosted := *a.Request
-	for strings.HasPrefix(hosted.Path, "//") {
-		_, rest, _ := strings.Cut(strings.TrimLeft(hosted.Path, "/"), "/")
-		hosted.Path = "/" + rest
-		other := ask(&hosted)
-		if i := r.first(&other); i >= 0 && (decides < 0 || i < decides) {
+	path := a.Path
+	for strings.HasPrefix(path, "//") {
+		_, rest, _ := strings.Cut(strings.TrimLeft(path, "/"), "/")
+		path = "/" + rest
+		if i := r.bypassed(a, path, decides); i >= 0 {
 			return headgate.Invalid("path", "%.100q begins with two slashes; with a host behind them it is a path of "+
 				"rule %s", a.Path, r.list[i].name)
 		}
 	}
 	return nil
+}
+
+// bypassed returns the rule that would decide about a request if its path were another one, as some servers read it,
+// and does not: -1 if there is none. A rule that is not enforced refuses nothing, so nobody gets round it. Nor is it
+// where both match the path as it is: the file says which of them decides then.
+func (r *Rules) bypassed(a *asked, path string, decides int) int {
+	read := *a.Request
+	read.Path = path
+	other := ask(&read)
+	i := r.first(&other)
+	if i < 0 || i == decides || r.list[i].mode != Enforce || decides >= 0 && i > decides && r.list[i].matches(a) {
+		return -1
+	}
+	return i
+}
+
+// matches reports whether a rule matches a request.
+func (r *rule) matches(a *asked) bool {
+	failed, _ := r.fails(a)
+	return failed == nothing && (r.anyPath || a.isPath && r.path.matches(a.folded))
 }
 
 // slashAllowed is the error of a path with an encoded slash.

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"net/http"
 	"net/textproto"
 	"net/url"
 	"slices"
@@ -177,18 +176,16 @@ func (s source) plain(a *asked, p pattern) (values []string, err error) {
 	case fromQuery:
 		n := 0
 		for pair := range strings.SplitSeq(a.Query, "&") {
-			if name, _, _ := strings.Cut(pair, "="); unescaped(name) == s.name && pair != "" {
+			if name, _, _ := strings.Cut(pair, "="); pair != "" && alike(unescaped(name)) == alike(s.name) {
 				n++
 			}
 		}
 		if n > 1 {
-			return nil, headgate.Invalid(s.String(), "is there %d times; send it once", n)
+			return nil, headgate.Invalid(s.String(), "is there %d times, perhaps spelled in another way; send it once", n)
 		}
 	case fromCookie:
-		for _, c := range (&http.Request{Header: a.Header}).CookiesNamed(s.name) {
-			if c.Value != "" && !slices.Contains(values, c.Value) {
-				values = append(values, c.Value)
-			}
+		if values, err = httpkey.Cookies(a.Header, s.name); err != nil {
+			return nil, err
 		}
 		if len(values) > mostCookies {
 			return nil, headgate.Invalid(s.String(), "is there with %d different values; %d are the most", len(values),
@@ -215,6 +212,13 @@ func (s source) single(a *asked, p pattern) (string, error) {
 	return values[0], nil
 }
 
+// alike returns what the names of parameters have in common that some servers take for one: ASP.NET compares them
+// without case, PHP takes k[] for a list k, and writes an underscore for a point or a blank.
+func alike(name string) string {
+	name, _, _ = strings.Cut(strings.ToLower(name), "[")
+	return strings.NewReplacer(".", "_", " ", "_").Replace(name)
+}
+
 // unescaped decodes the name of a parameter. One that cannot be decoded is what it is.
 func unescaped(name string) string {
 	if n, err := url.QueryUnescape(name); err == nil {
@@ -233,7 +237,8 @@ func (s source) of(a *asked, p pattern) string {
 	case fromHost:
 		return a.host
 	case fromPath:
-		return strings.ReplaceAll(p.value(s.name, a.path), EncodedSlash, "/")
+		value, _, _ := strings.Cut(p.value(s.name, a.path), ";") // servlet containers take parameters off
+		return strings.ReplaceAll(value, EncodedSlash, "/")
 	case fromHeader:
 		return a.Header.Get(s.name)
 	case fromQuery:

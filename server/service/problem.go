@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/headgate/headgate"
@@ -17,7 +18,11 @@ import (
 func Problem(err error) *api.Problem {
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
-		p := &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(err.Error(), maxDetail)}
+		detail := err.Error()
+		if errors.Is(err, headgate.ErrUnknownLimit) { // a caller may not be told which limits there are
+			detail, _, _ = strings.Cut(detail, "; the catalogue has ")
+		}
+		p := &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(detail, maxDetail)}
 		if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 			p.Field = wrong.Field
 		}

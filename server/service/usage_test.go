@@ -170,14 +170,14 @@ func whyRefused(t *testing.T, st store.Store) {
 		!strings.HasSuffix(l.Hint, ", or forget the block and what was used: headgate reset login used") {
 		t.Errorf("blocked by the limit: %+v", l)
 	}
-	if l := used["api"]; l.Used != "2" || *l.Remaining != 0 || l.ResetAfterMS < *l.RetryAfterMS || *l.RetryAfterMS <= 0 ||
+	if l := used["api"]; l.Used != "2" || l.Remaining.Units != 0 || l.ResetAfterMS < *l.RetryAfterMS || *l.RetryAfterMS <= 0 ||
 		!strings.HasPrefix(l.Hint, "wait ") || !strings.Contains(l.Hint, "headgate override api used 'NEW LIMIT'") {
 		t.Errorf("used up: %+v", l)
 	}
 	if l := used["jobs"]; l.Used != "1" || !strings.HasPrefix(l.Hint, "wait until something is released, ") {
 		t.Errorf("held: %+v", l)
 	}
-	if l := used["fixed-window 5/1h from-first"]; len(used) != 4 || *l.Remaining != 4 || l.Hint != "" {
+	if l := used["fixed-window 5/1h from-first"]; len(used) != 4 || l.Remaining.Units != 4 || l.Hint != "" {
 		t.Errorf("a notation: %+v", used)
 	}
 	if len(u.Refusals) != 1 || u.Refusals[0].Limit != "login" || u.Refusals[0].Cost != "1" {

@@ -43,6 +43,11 @@ begin
         elseif share and amount >= 100 then
             call headgate_fail_N(concat('keep: ', keep, ' leaves nothing of a limit to take'));
         end if;
+        if capacity = 1 and unit = 2000000 then
+            set keep = null, ceiling = capacity; -- limit 0: no cost fits below it
+        end if;
+    end if;
+    if keep is not null then
         set credits = ceiling(if(share, cast(amount * capacity as decimal(65, 11)) * 0.01, amount * unit));
         if credits >= capacity then
             call headgate_fail_N(concat('keep: ', keep, ' leaves nothing to take of a limit of ',

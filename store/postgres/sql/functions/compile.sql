@@ -65,7 +65,7 @@ $$;
 
 -- headgate.compile_rate_N returns unit, capacity, step and drain of amount per
 -- period with a burst, exactly: compileRate in Go.
-create or replace function headgate.compile_rate_N(amount numeric, period bigint, burst numeric, grains numeric[])
+create or replace function headgate.compile_rate_N(amount numeric, period bigint, burst numeric, grains numeric[] default array[1000, 100, 10, 1])
 returns bigint[] language plpgsql immutable as $$
 declare
     c_max constant numeric := 9007199254740991;

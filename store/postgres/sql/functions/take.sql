@@ -284,6 +284,9 @@ begin
     elsif share and amount >= 100 then
         perform headgate.fail_N(format('keep: %s leaves nothing of a limit to take', keep));
     end if;
+    if c.canonical = '0' then
+        return capacity; -- which no cost fits below
+    end if;
     credits := ceil(case when share then amount * capacity * 0.01 else amount * c.params[{limit.unit}] end);
     if credits >= capacity then
         perform headgate.fail_N(format('keep: %s leaves nothing to take of a limit of %s at once', keep,
