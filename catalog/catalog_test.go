@@ -339,7 +339,7 @@ func TestAChangeThatWasSeenIsMadeOfThatVersionOnly(t *testing.T) {
 	c := open(t, memory.New(nil))
 	seen := set(t, c, limit(t, "login", "token-bucket 5/1m"))
 	set(t, c, limit(t, "api", "gcra 1/s"))
-	by := catalog.By{Seen: seen}
+	by := catalog.By{Seen: &seen}
 	for name, change := range map[string]func() (int64, error){
 		"set":      func() (int64, error) { return c.Set(t.Context(), by, limit(t, "login", "token-bucket 6/1m")) },
 		"remove":   func() (int64, error) { return c.Remove(t.Context(), by, "login") },
@@ -350,7 +350,7 @@ func TestAChangeThatWasSeenIsMadeOfThatVersionOnly(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	by.Seen++
+	*by.Seen++
 	if v, err := c.Remove(t.Context(), by, "login"); err != nil || v != 3 {
 		t.Errorf("of the newest version: %d, %v", v, err)
 	}

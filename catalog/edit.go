@@ -16,8 +16,8 @@ type By struct {
 	Author string // at most 1000 bytes, as the reason
 	Reason string
 	// Seen is the version that the author has seen and agreed to change. If the catalogue has another
-	// one by then the change is store.ErrVersion, and nothing is changed. 0: whichever is the newest.
-	Seen int64
+	// one by then the change is store.ErrVersion, and nothing is changed. Nil: whichever is the newest.
+	Seen *int64
 	// Used says what becomes of what keys have used, see Used. The zero Used keeps it. Another mode is noted in the
 	// history: it is appended to the reason.
 	Used Used
@@ -38,8 +38,8 @@ func (c *Catalog) write(ctx context.Context, by By, items func(now *snapshot) ([
 			return 0, err
 		}
 		now := c.now.Load()
-		if by.Seen != 0 && now.version != by.Seen {
-			return 0, fmt.Errorf("%w: it had version %d, and has %d now", store.ErrVersion, by.Seen, now.version)
+		if by.Seen != nil && now.version != *by.Seen {
+			return 0, fmt.Errorf("%w: it had version %d, and has %d now", store.ErrVersion, *by.Seen, now.version)
 		}
 		list, err := items(now)
 		if err != nil || len(list) == 0 {

@@ -68,7 +68,7 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 // by is the author of a change of a version that was shown.
 func (c *changing) by(cmd *cobra.Command, seen int64) (catalog.By, error) {
 	a, err := c.using.by(cmd, c.reason)
-	a.Seen = seen
+	a.Seen = &seen
 	return a, err
 }
 

@@ -123,7 +123,7 @@ func (c *changing) rollback(cmd *cobra.Command, r *remote, version int64, names 
 			return err
 		}
 	}
-	in.DryRun, in.Seen = false, plan.Version
+	in.DryRun, in.Seen = false, &plan.Version
 	var out api.Changed
 	if err := r.call(cmd.Context(), http.MethodPost, "/v1/rollback", &in, &out); err != nil {
 		return err

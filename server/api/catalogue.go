@@ -102,7 +102,7 @@ type ItemChange struct {
 type Rollback struct {
 	Version int64    `json:"version"`
 	Limits  []string `json:"limits,omitempty"` // only what concerns these; absent: all
-	Seen    int64    `json:"seen,omitempty"`   // the version that was seen; if there is another one nothing is done
+	Seen    *int64   `json:"seen,omitempty"`   // the version that was seen; if there is another one nothing is done
 	Reason  string   `json:"reason,omitempty"`
 	DryRun  bool     `json:"dry_run,omitempty"` // only say what would be changed
 
@@ -114,7 +114,7 @@ type SetLimit struct {
 	Name        string  `json:"name"`
 	Limit       string  `json:"limit"`                 // in one line
 	Description *string `json:"description,omitempty"` // absent: what it was
-	Seen        int64   `json:"seen,omitempty"`        // the version that was seen; nothing is done at another
+	Seen        *int64  `json:"seen,omitempty"`        // the version that was seen; nothing is done at another
 	Reason      string  `json:"reason,omitempty"`
 	DryRun      bool    `json:"dry_run,omitempty"` // only say what would be changed
 }
@@ -171,7 +171,8 @@ func (r *SetLimit) ReadJSON(data []byte) error {
 			r.Description = new(string)
 			return s.string(r.Description, 1<<2)
 		case "seen":
-			if r.Seen, ok = s.integer(); ok {
+			r.Seen = new(int64)
+			if *r.Seen, ok = s.integer(); ok {
 				return 1 << 3
 			}
 		case "reason":
@@ -223,7 +224,8 @@ func (r *Rollback) ReadJSON(data []byte) error {
 				return 1
 			}
 		case "seen":
-			if r.Seen, ok = s.integer(); ok {
+			r.Seen = new(int64)
+			if *r.Seen, ok = s.integer(); ok {
 				return 1 << 1
 			}
 		case "dry_run":
@@ -244,6 +246,10 @@ func (r *Rollback) ReadJSON(data []byte) error {
 				r.Limits = append(r.Limits, one)
 				return true
 			}) {
+				if len(r.Limits) == 0 { // to name none is not to mean all
+					s.wrong(s.at, "is empty; leave it out to roll back all limits")
+					return 0
+				}
 				return 1 << 4
 			}
 		}

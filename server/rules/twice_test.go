@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate"
@@ -91,6 +92,101 @@ func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 		q.Client = netip.MustParseAddr(client)
 		if m, err := r.Match(q); err != nil || m.Listed != want {
 			t.Errorf("%s: %q, want %q, %v", client, m.Listed, want, err)
+		}
+	}
+}
+
+// TestNobodyGetsRoundAnotherRule by a path that some servers read as that of another rule, before or behind the one
+// that decides.
+func TestNobodyGetsRoundAnotherRule(t *testing.T) {
+	t.Parallel()
+	mode := func(mode string) func(*Definition) {
+		return func(d *Definition) { d.Mode = text(mode) }
+	}
+	enforced := mustNew(t,
+		named("static", "/static/", nil), named("login", "/login", nil), named("shadow", "/shadow", mode("shadow")),
+		named("project", "/projects/{id}", func(d *Definition) { d.EncodedSlash = true }),
+		named("delete", "/projects/{id}/delete", nil), named("rest", "/", nil),
+	)
+	shadowed := mustNew(t, named("login", "/login", mode("shadow")), named("a", "/a/", mode("advise")))
+	for _, c := range []struct {
+		rules *Rules
+		uri   string
+		want  string // the rule that decides; "!TEXT": an error with it
+	}{
+		{enforced, "/static/login", "static"},
+		{enforced, "//static/login", "!a path of rule login"},
+		{enforced, "//h/static/a", "!a path of rule static"},
+		{enforced, "//static/a", "static"},
+		{enforced, "//h/shadow", "rest"},
+		{enforced, "//h/other", "rest"},
+		{enforced, "/projects/g%2fp", "project"},
+		{enforced, "/projects/x%2fdelete", "!decoded it is a path of rule delete"},
+		{enforced, "/projects%2Fx/delete", "!has an encoded slash"},
+		{enforced, "/shadow%2fa", "!has an encoded slash"},
+		{shadowed, "/a/b%2fc", "a"},
+		{shadowed, "/b%2fc", ""},
+		{shadowed, "//h/login", ""},
+	} {
+		target, err := ParseTarget("uri", c.uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.rules.Match(get(target.Path))
+		says, refused := strings.CutPrefix(c.want, "!")
+		switch {
+		case refused && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), says)):
+			t.Errorf("%s: rule %q, %v; want an error with %q", c.uri, m.Rule, err, says)
+		case !refused && (err != nil || m.Rule != c.want || m.Problem != nil):
+			t.Errorf("%s: rule %q, %v, %v; want rule %q", c.uri, m.Rule, m.Problem, err, c.want)
+		}
+	}
+}
+
+// TestSpellingsOfOneValueAreOneKey, or an error: of a cookie, a parameter, and a part of the path.
+func TestSpellingsOfOneValueAreOneKey(t *testing.T) {
+	t.Parallel()
+	r := mustNew(t,
+		named("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("cookie:s") }),
+		named("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:user") }),
+		named("path", "/p/{u}", func(d *Definition) { d.Limits[0].Key = texts("path:u") }),
+	)
+	for _, c := range []struct{ path, query, cookie, want string }{
+		{path: "/cookie", cookie: "s=abcX", want: "abcX"},
+		{path: "/cookie", cookie: "s= abcX", want: "abcX"},
+		{path: "/cookie", cookie: "s =\t abcX ; t=1", want: "abcX"},
+		{path: "/cookie", cookie: `s="abcX"`, want: "abcX"},
+		{path: "/cookie", cookie: "s=%61bcX; s=a%62cX", want: "abcX"},
+		{path: "/cookie", cookie: "%73=abcX", want: "abcX"},
+		{path: "/cookie", cookie: "s=%ff", want: "%ff"},
+		{path: "/cookie", cookie: "s=\u00e9", want: "\u00e9"},
+		{path: "/cookie", cookie: "s=a b,c", want: "a b,c"},
+		{path: "/cookie", cookie: `s="\141bcX"; s=r1`, want: "!cookie:s"},
+		{path: "/cookie", cookie: `s=a"b`, want: "!cookie:s"},
+		{path: "/cookie", cookie: "S=abcX", want: "!cookie:s"},
+		{path: "/query", query: "user=a&x.user=b&users=c", want: "a"},
+		{path: "/query", query: "user=a&USER=b", want: "!query:user"},
+		{path: "/query", query: "user=a&user[]=b", want: "!query:user"},
+		{path: "/query", query: "user=a&user%5Bx%5D=b", want: "!query:user"},
+		{path: "/p/alice", want: "alice"},
+		{path: "/p/alice;x=1", want: "alice"},
+		{path: "/p/alice;", want: "alice"},
+	} {
+		q := get(c.path)
+		q.Query = c.query
+		if c.cookie != "" {
+			q.Header.Set("Cookie", c.cookie)
+		}
+		m, err := r.Match(q)
+		got := ""
+		for _, charge := range m.Charges {
+			got += charge.Key
+		}
+		if e, is := errors.AsType[*headgate.InvalidError](err); is {
+			got = "!" + e.Field
+		}
+		if got != c.want {
+			t.Errorf("%s?%s %s: %q, want %q: %v", c.path, c.query, c.cookie, got, c.want, err)
 		}
 	}
 }

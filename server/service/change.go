@@ -96,14 +96,12 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 			return out, nil
 		}
 		by := author(ctx, r.Reason)
-		by.Seen = cmp.Or(r.Seen, out.Version)
+		by.Seen = cmp.Or(r.Seen, &out.Version)
 		out.Version, err = c.Set(ctx, by, d)
 		switch {
 		case !errors.Is(err, store.ErrVersion):
 			return out, err
-		case r.Seen != 0:
-			return nil, headgate.Invalid("seen", "%v; look at it again", err)
-		case try == 5:
+		case r.Seen != nil || try == 5:
 			return nil, err
 		}
 	}
@@ -198,9 +196,6 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 	by := author(ctx, r.Reason)
 	by.Seen = r.Seen
 	version, err := c.Rollback(ctx, by, r.Version, r.Limits...)
-	if errors.Is(err, store.ErrVersion) {
-		return nil, headgate.Invalid("seen", "%v; look at it again", err)
-	}
 	if err != nil {
 		return nil, err
 	}

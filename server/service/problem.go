@@ -39,6 +39,12 @@ func Problem(err error) *api.Problem {
 			Type: api.IDUnknown, Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(),
 			Field: "id",
 		}
+	case errors.Is(err, store.ErrVersion):
+		return &api.Problem{
+			Title: "Conflict", Status: http.StatusConflict, Field: "seen",
+			Detail: "The catalogue was changed since it was read" +
+				strings.TrimPrefix(err.Error(), store.ErrVersion.Error()) + "; look at it again. Nothing was changed.",
+		}
 	case errors.Is(err, headgate.ErrReused):
 		return &api.Problem{
 			Type: api.IDReused, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(),

@@ -46,7 +46,7 @@ async function one(root, api, c, name) {
   const overrides = h("section", { class: "card overrides" }), versions = h("section", { class: "card versions" });
   const recorded = l && / history /.test(l.limit);
   fill(root, h("div", { class: "head" }, h("h1", {}, keyText(name)), l && l.retired && h("span", { class: "badge refused" }, "retired"), h("a", { href: href("limits") }, "All limits"),
-    l && api.can() && h("button", { type: "button", onclick: () => edit(root, api, c, l) }, "Edit…"),
+    l && api.can() && h("button", { type: "button", onclick: () => edit(root, api, name) }, "Edit…"),
     l && h("a", { class: "button", href: href("whatif", [], { limit: l.limit, ...(recorded ? { recorded: name } : {}) }) }, "What if it were another?")),
   l ? h("section", { class: "card" }, l.description && h("p", { class: "prose" }, keyText(l.description)), h("dl", { class: "explain" }, lines(l.explain),
     l.max_keys && [h("dt", {}, "keys"), h("dd", {}, `at most ${number(l.max_keys)}`)]))
@@ -57,8 +57,11 @@ async function one(root, api, c, name) {
   await Promise.all([showOverrides(overrides, api, root, name), showVersions(versions, api, root, c.version, name)]);
 }
 
-// edit changes a limit for all its keys.
-async function edit(root, api, c, l) {
+// edit changes a limit for all its keys, from what it is when the button is pressed: the view may be hours old.
+async function edit(root, api, name) {
+  const c = await api.get("/v1/catalogue");
+  const l = c.limits.find((one) => one.name === name);
+  if (!l) return reload(root, api, name);
   const done = await ask({
     title: `Change ${l.name}?`, button: "Change",
     about: "It holds for all keys, on every server within two seconds, and makes a new version. What keys have used stays."
