@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -113,11 +114,13 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 	}
 	res, err := t.http.Do(req)
 	if err != nil {
-		class := store.ErrUnknownOutcome
-		if unconnected.Load() {
-			class = store.ErrUnavailable
+		if at, ok := errors.AsType[*url.Error](err); ok { // which has the user of a URL in its text
+			err = at.Err
 		}
-		return nil, fmt.Errorf("server: %w: %w", class, err)
+		if unconnected.Load() {
+			return nil, &failed{store.ErrUnavailable, fmt.Errorf("server: %s cannot be reached: %w", store.RedactURL(t.base), err)}
+		}
+		return nil, fmt.Errorf("server: %w: %s %s%s: %w", store.ErrUnknownOutcome, method, store.RedactURL(t.base), path, err)
 	}
 	defer res.Body.Close()
 	text := new(bytes.Buffer)
@@ -133,6 +136,16 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 	}
 	return text.Bytes(), nil
 }
+
+// failed is an error of a class that its text need not name: "store unavailable" is about the store of a server, and not
+// about the server.
+type failed struct {
+	class error
+	error
+}
+
+// Unwrap returns the class and the cause.
+func (f *failed) Unwrap() []error { return []error{f.class, f.error} }
 
 // refused is the error of an answer with another status.
 func (t *httpTransport) refused(res *http.Response, text []byte) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -47,6 +49,15 @@ func newExplainCommand() *cobra.Command {
 				return headgate.Invalid("client", "--client and --descriptor go with a request only")
 			}
 			l, err := resolveLimit(cmd, args[0])
+			if errors.Is(err, headgate.ErrUnknownLimit) {
+				named, there, c, wrong := whereLimitsAre(cmd)
+				if wrong != nil {
+					return wrong
+				}
+				if named || there && c.File == "" {
+					return showLimit(cmd, args[0])
+				}
+			}
 			if err != nil {
 				return err
 			}
@@ -103,22 +114,28 @@ func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
 	})
 }
 
+// whereLimitsAre reports whether a server or a store was named, and whether the store is there that a command takes
+// where none was named.
+func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, err error) {
+	url, err := serverOf(cmd)
+	if err != nil {
+		return false, false, nil, err
+	}
+	if c, err = loadConfig(cmd); err != nil {
+		return false, false, nil, err
+	}
+	p, err := placeOf(cmd, c)
+	return url != "" || p.said, err == nil && exists(p.file()), c, err
+}
+
 // askOrSuppose is ask, but where nobody names a store and the default one is not there, it supposes an
 // empty one with the limits of the file.
 func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
-	url, err := serverOf(cmd)
+	named, there, c, err := whereLimitsAre(cmd)
 	if err != nil {
 		return err
 	}
-	c, err := loadConfig(cmd)
-	if err != nil {
-		return err
-	}
-	p, err := placeOf(cmd, c)
-	if err != nil {
-		return err
-	}
-	if url != "" || p.said || exists(p.file()) {
+	if named || there {
 		return ask(cmd, do)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: there is no store, so the figures are those of keys that have used nothing\n",

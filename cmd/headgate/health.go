@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
@@ -51,7 +53,10 @@ func newHealthCommand() *cobra.Command {
 				return err
 			}
 			health, err := askHealth(cmd.Context(), url, token.Value, path)
-			if err != nil {
+			switch {
+			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // it was not asked
+				return err
+			case err != nil:
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
 				return errRefused
 			}

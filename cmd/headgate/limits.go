@@ -123,28 +123,33 @@ func newLimitsShowCommand() *cobra.Command {
 		Short: "Say what a named limit means, and what changed it last",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if asked, err := askServer(cmd, func(r *remote) error { return r.show(cmd, args[0]) }); asked {
-				return err
-			}
-			return catalogued(cmd, func(c *catalog.Catalog) error {
-				l, err := c.Get(args[0])
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
-				list, err := c.History(cmd.Context(), args[0], 1)
-				if err == nil && len(list) > 0 {
-					last := &list[0]
-					fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed",
-						versionLine(last.Number, last.At, last.Author, last.Reason))
-				}
-				return err
-			})
+			return showLimit(cmd, args[0])
 		},
 	}
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	return cmd
+}
+
+// showLimit says what a limit of a server or of a store means.
+func showLimit(cmd *cobra.Command, name string) error {
+	if asked, err := askServer(cmd, func(r *remote) error { return r.show(cmd, name) }); asked {
+		return err
+	}
+	return catalogued(cmd, func(c *catalog.Catalog) error {
+		l, err := c.Get(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
+		list, err := c.History(cmd.Context(), name, 1)
+		if err == nil && len(list) > 0 {
+			last := &list[0]
+			fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed",
+				versionLine(last.Number, last.At, last.Author, last.Reason))
+		}
+		return err
+	})
 }
 
 // versionLine says which version it is, when it was made, by whom and why.
@@ -178,6 +183,11 @@ func newLimitsHistoryCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if len(list) == 0 && name != "" { // a limit that was removed has a history
+					if _, err := c.Get(name); err != nil {
+						return err
+					}
+				}
 				if asJSON {
 					return printJSON(cmd.OutOrStdout(), list)
 				}
@@ -204,16 +214,23 @@ func printVersion(w io.Writer, v *store.Version, name string) {
 	}
 }
 
+// noFlags are those of a command line without any.
+func noFlags(string) (string, bool) { return "", false }
+
 func newValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE ...",
 		Short: "Check config files: mistakes are named with their lines and columns",
 		Long: "Check config files: mistakes are named with their lines and columns. So is what can never work, such as a\n" +
 			"rule whose cost is more than its limit, or the limit of a plan, lets pass at once. A server starts\n" +
-			"with the latter, and says so in its log and in GET /readyz.",
+			"with the latter, but for a plan of another kind, and says so in its log and in GET /readyz.\n\n" +
+			"Files that the settings name, such as those of tokens, are not looked at.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := config.Read(args...)
+			if err == nil {
+				_, err = settingsOf(f, noFlags)
+			}
 			if err == nil {
 				err = errors.Join(impossible(f)...)
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -86,11 +87,25 @@ func (r *remote) show(cmd *cobra.Command, name string) error {
 	return fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
 }
 
+// knows returns an error unless a server has a limit of a name.
+func (r *remote) knows(cmd *cobra.Command, name string) error {
+	c, err := r.catalogue(cmd)
+	if err == nil && !slices.ContainsFunc(c.Limits, func(l api.CatalogLimit) bool { return l.Name == name }) {
+		err = fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
+	}
+	return err
+}
+
 // history lists versions of a server's catalogue.
 func (r *remote) history(cmd *cobra.Command, name string, most int, asJSON bool) error {
 	v, err := r.versions(cmd, name, most)
 	if err != nil {
 		return err
+	}
+	if len(v.Versions) == 0 && name != "" { // a limit that was removed has a history
+		if err := r.knows(cmd, name); err != nil {
+			return err
+		}
 	}
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), v.Versions)

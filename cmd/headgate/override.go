@@ -193,6 +193,11 @@ func (o *overriding) list(cmd *cobra.Command, c *catalog.Catalog, args []string)
 		}
 		lines = append(lines, line)
 	}
+	if len(lines) == 0 && len(args) > 0 {
+		if _, err := c.Get(args[0]); err != nil {
+			return err
+		}
+	}
 	return o.print(cmd, lines)
 }
 

@@ -53,6 +53,11 @@ func (o *overriding) listAtServer(cmd *cobra.Command, r *remote, args []string) 
 			lines = append(lines, line)
 		}
 		if list.NextLimit == "" || len(lines) >= o.most {
+			if len(lines) == 0 && len(args) > 0 {
+				if err := r.knows(cmd, args[0]); err != nil {
+					return err
+				}
+			}
 			return o.print(cmd, lines)
 		}
 		q.AfterLimit, q.AfterKey = list.NextLimit, list.NextKey

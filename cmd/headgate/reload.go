@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -301,26 +300,9 @@ func textOf(files []string) (all string, read func(path string) ([]byte, error))
 	texts := map[string]found{}
 	var b strings.Builder
 	for _, file := range files {
-		text, err := readRegular(file)
+		text, err := config.ReadFile(file)
 		texts[file] = found{text, err}
 		fmt.Fprintf(&b, "%d %s %v\n", len(text), text, err)
 	}
 	return b.String(), func(path string) ([]byte, error) { return texts[path].text, texts[path].err }
-}
-
-// readRegular reads a file. An empty one is being written, or was cut off: it is not taken for one that has nothing any
-// more. Another kind, such as a named pipe, would be waited for, and has its text once.
-func readRegular(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file: it cannot be read again", path)
-	}
-	text, err := os.ReadFile(path)
-	if err == nil && len(bytes.TrimSpace(text)) == 0 {
-		err = fmt.Errorf("%s is empty; write {} into it for a file that says nothing", path)
-	}
-	return text, err
 }

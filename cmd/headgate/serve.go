@@ -115,6 +115,23 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	if err != nil {
 		return o, err
 	}
+	for _, file := range c.Files { // which are read again when they are changed
+		if _, err := config.ReadFile(file); err != nil {
+			return o, err
+		}
+	}
+	if o, err = settingsOf(c, given); err != nil {
+		return o, err
+	}
+	if err := o.accessOf(given); err != nil {
+		return o, err
+	}
+	o.envoy, err = envoyOf(c, given)
+	return o, err
+}
+
+// settingsOf reads the settings of a server that name no other files.
+func settingsOf(c *config.Config, given config.Flags) (o serving, err error) {
 	count := func(s config.Setting, read func(config.Setting, config.Flags) (int64, error)) int {
 		n, wrong := read(s, given)
 		err = cmp.Or(err, wrong)
@@ -133,9 +150,6 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	o.logging, wrong = c.Logging(given)
 	err = cmp.Or(err, wrong)
 	o.store, o.said, o.addr = url.Value, url.By != "", addr.Value
-	err = cmp.Or(err, o.accessOf(given))
-	o.envoy, wrong = envoyOf(c, given)
-	err = cmp.Or(err, wrong)
 	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
 	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
 	o.rest.Load = load.New(count(config.MaxRequests, c.Count), int64(count(config.MaxBuffered, c.Size)))
@@ -143,6 +157,10 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 	err = cmp.Or(err, wrong, c.BoundNotations(given))
 	o.edge.Proxied = rest.Proxied()
 	o.rest.Auth.Proxies, wrong = c.Proxies(given)
+	err = cmp.Or(err, wrong)
+	_, wrong = c.Bool(config.Open, given)
+	err = cmp.Or(err, wrong)
+	_, wrong = kindOf(o.store)
 	return o, cmp.Or(err, wrong)
 }
 

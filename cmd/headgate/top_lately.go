@@ -37,7 +37,7 @@ func (t *topping) lately(ctx context.Context, s *remote, most int) (rows []topRo
 		}
 		head = rates(answer.Limits, seconds)
 		if answer.Problem != nil {
-			head += "; " + text(answer.Problem.Detail)
+			head += "; " + text(answer.Problem.Title)
 		}
 		for i := range answer.Keys {
 			k := &answer.Keys[i]

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"regexp"
@@ -28,7 +29,34 @@ func Load(flags Flags) (*Config, error) {
 }
 
 // Read reads files as one. A setting or a limit may be in one of them only.
-func Read(paths ...string) (*Config, error) { return ReadWith(os.ReadFile, paths...) }
+func Read(paths ...string) (*Config, error) {
+	return ReadWith(func(path string) ([]byte, error) {
+		if path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") { // somebody writes into it, as of <(...)
+			text, err := os.ReadFile(path)
+			return notEmpty(path, text, err)
+		}
+		return ReadFile(path)
+	}, paths...)
+}
+
+// ReadFile reads a file that can be read again. Another kind, such as a named pipe, has its text once, and would be
+// waited for. An empty file is an error: it is being written, or was cut off, and does not say that there are no limits
+// any more.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file: it cannot be read again", path)
+	}
+	text, err := os.ReadFile(path)
+	return notEmpty(path, text, err)
+}
+
+func notEmpty(path string, text []byte, err error) ([]byte, error) {
+	if err == nil && len(bytes.TrimSpace(text)) == 0 {
+		err = fmt.Errorf("%s is empty; write {} into it for a file that says nothing", path)
+	}
+	return text, err
+}
 
 // ReadWith is [Read] of what a function returns for each path.
 func ReadWith(read func(path string) ([]byte, error), paths ...string) (*Config, error) {

@@ -60,7 +60,7 @@ func files(t *testing.T, texts ...string) (paths []string) {
 }
 
 func TestSeveralFilesAreOne(t *testing.T) {
-	paths := files(t, "store: sqlite:x.db\nlimits:\n  login: gcra 1/s\n", "",
+	paths := files(t, "store: sqlite:x.db\nlimits:\n  login: gcra 1/s\n", "{}",
 		"allow_notations: true\nlimits:\n  api: gcra 2/s\n")
 	c, err := config.Read(paths...)
 	if err != nil {
