@@ -20,7 +20,6 @@ import (
 func newExplainCommand() *cobra.Command {
 	var a asking
 	var client string
-	var descriptors []string
 	cmd := &cobra.Command{
 		Use:   "explain LIMIT | 'METHOD URL' [HEADER...]",
 		Short: "Say what a limit means, or which rule decides about a request and why",
@@ -36,7 +35,7 @@ func newExplainCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, ok := requestOf(args)
 			if ok {
-				r.Client, r.Descriptors = client, descriptors
+				r.Client = client
 				return a.explain(cmd, r)
 			}
 			switch {
@@ -45,8 +44,8 @@ func newExplainCommand() *cobra.Command {
 					args[0])
 			case a.json:
 				return headgate.Invalid("json", "goes with a request only")
-			case client != "" || len(descriptors) > 0:
-				return headgate.Invalid("client", "--client and --descriptor go with a request only")
+			case client != "":
+				return headgate.Invalid("client", "--client goes with a request only")
 			}
 			l, err := resolveLimit(cmd, args[0])
 			if errors.Is(err, headgate.ErrUnknownLimit) {
@@ -67,8 +66,6 @@ func newExplainCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&client, "client", "", "`address` of the client of the request")
-	cmd.Flags().StringArrayVar(&descriptors, "descriptor", nil,
-		"`NAME=VALUE` that a proxy says of the request; may be several")
 	return cmd
 }
 

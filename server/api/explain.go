@@ -2,15 +2,14 @@ package api
 
 // Explain describes an HTTP request, to learn which rule decides about it.
 type Explain struct {
-	Method      string   `json:"method"`
-	Host        string   `json:"host,omitempty"`
-	URI         string   `json:"uri"`                   // a path with its query, a whole URL, or *
-	Headers     []string `json:"headers,omitempty"`     // such as "X-Api-Key: k1"
-	Client      string   `json:"client,omitempty"`      // its address; absent: not known
-	Descriptors []string `json:"descriptors,omitempty"` // such as "tenant=acme"
+	Method  string   `json:"method"`
+	Host    string   `json:"host,omitempty"`
+	URI     string   `json:"uri"`               // a path with its query, a whole URL, or *
+	Headers []string `json:"headers,omitempty"` // such as "X-Api-Key: k1"
+	Client  string   `json:"client,omitempty"`  // its address; absent: not known
 }
 
-// MaxHeaders is how many headers, and how many descriptors, an [Explain] may have, and how many headers an [Observe].
+// MaxHeaders is how many headers an [Explain] or an [Observe] may have.
 const MaxHeaders = 1000
 
 // Explanation answers an Explain: what would become of the request now, and why. Nothing was charged.
@@ -58,8 +57,6 @@ func (r *Explain) ReadJSON(data []byte) error {
 			return s.strings(&r.Headers, 1<<3)
 		case "client":
 			return s.string(&r.Client, 1<<4)
-		case "descriptors":
-			return s.strings(&r.Descriptors, 1<<5)
 		}
 		return 0
 	})

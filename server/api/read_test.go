@@ -30,7 +30,7 @@ var requests = []func() reader{
 
 var known = []string{
 	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
-	"for", "reason", "keep", "method", "host", "uri", "headers", "client", "descriptors",
+	"for", "reason", "keep", "method", "host", "uri", "headers", "client",
 	"override", "remove",
 }
 
@@ -60,7 +60,7 @@ var texts = []struct {
 	{`{"limit":"login","key":"k","keep":10}`, 1, `keep: must be text, not a number`},
 	{`{"keep":"10%","keep":"10%"}`, 1, `keep: stands twice`},
 	{`{"limit":"login","key":"k","wait":"3s","id":"x"}`, 2, ""},
-	{`{"method":"GET","host":"h","uri":"/a?b","headers":["A: b","A: c"],"client":"192.0.2.1","descriptors":["a=b"]}`, 8, ""},
+	{`{"method":"GET","host":"h","uri":"/a?b","headers":["A: b","A: c"],"client":"192.0.2.1"}`, 8, ""},
 	{`{"method":"GET","uri":"/","headers":null,"client":null}`, 8, ""},
 	{`{"uri":"/","uri":"/"}`, 8, `uri: stands twice`},
 	{`{"headers":{"A":"b"}}`, 8, `headers: must be an array, not an object`},

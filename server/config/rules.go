@@ -40,7 +40,6 @@ func (c *Config) ruleList(n *yaml.Node) error {
 			"host":       c.saidAll(field+".host", &d.Hosts),
 			"path":       c.said1(field+".path", &d.Path),
 			"header":     c.conditions(field+".header", &d.Headers),
-			"descriptor": c.conditions(field+".descriptor", &d.Descriptors),
 			"allow":      c.saidAll(field+".allow", &d.Allow),
 			"block":      c.saidAll(field+".block", &d.Block),
 			"mode":       c.said1(field+".mode", &d.Mode),
@@ -204,7 +203,7 @@ func ruleSchema(name map[string]any) map[string]any {
 		"properties": object{
 			"limit": name,
 			"key": list("what the key is made of: ip, method, host, path:NAME, header:NAME, cookie:NAME, query:NAME, " +
-				"descriptor:NAME, text:CONSTANT; lower and trim may stand before them"),
+				"text:CONSTANT; lower and trim may stand before them"),
 			"cost":         number("a number, size, or a source such as header:NAME; default 1"),
 			"cost_missing": number("the cost where the source of the cost says none"),
 			"keep":         text("headroom: how much has to be free after it, a share such as 10% or an amount"),
@@ -225,11 +224,10 @@ func ruleSchema(name map[string]any) map[string]any {
 					"type": "boolean", "default": false,
 					"description": "let %2f stand in a path, as a part of its segment",
 				},
-				"header":     conditions("what headers have to be; a star at the end stands for any text"),
-				"descriptor": conditions("what descriptors have to be; a star at the end stands for any text"),
-				"allow":      list("addresses that pass and are not charged"),
-				"block":      list("addresses that are refused and not charged"),
-				"mode":       object{"enum": []string{"enforce", "shadow", "advise"}, "default": "enforce"},
+				"header": conditions("what headers have to be; a star at the end stands for any text"),
+				"allow":  list("addresses that pass and are not charged"),
+				"block":  list("addresses that are refused and not charged"),
+				"mode":   object{"enum": []string{"enforce", "shadow", "advise"}, "default": "enforce"},
 				"missing": object{
 					"enum": []string{"refuse", "skip", "empty"}, "default": "refuse",
 					"description": "what becomes of a request that has not what a key or a cost is made of",

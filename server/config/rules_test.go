@@ -24,7 +24,6 @@ rules:
     host: example.org
     path: /login/{user}
     header: {X-Plan: "fr*"}
-    descriptor: {tenant: acme}
     mode: shadow
     missing: empty
     id: header:Idempotency-Key
@@ -50,7 +49,7 @@ func TestRulesOfAFile(t *testing.T) {
 	}
 	q := &rules.Request{
 		Method: "POST", Host: "example.org", Path: "/login/alice", Client: netip.MustParseAddr("192.0.2.1"),
-		Header: http.Header{"X-Plan": {"free"}, "Idempotency-Key": {"1"}}, Descriptors: map[string]string{"tenant": "acme"},
+		Header: http.Header{"X-Plan": {"free"}, "Idempotency-Key": {"1"}},
 	}
 	m, err := c.Rules.Match(q)
 	if err != nil || m.Rule != "login" || m.Mode != rules.Shadow || len(m.Charges) != 2 || m.ID == "" || !m.Replays {

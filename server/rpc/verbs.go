@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/headgate/headgate"
@@ -183,14 +182,14 @@ func (v *verbs) ListCells(ctx context.Context, r *pb.ListCellsRequest) (*pb.List
 
 // Explain implements pb.HeadgateServiceServer.
 func (v *verbs) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainResponse, error) {
-	if err := cmp.Or(few("headers", len(r.GetHeaders())), few("descriptors", len(r.GetDescriptors()))); err != nil {
+	if err := few("headers", len(r.GetHeaders())); err != nil {
 		return nil, err
 	}
 	a, err := v.service().Explain(ctx, wire.Explain(r))
 	return answered(a, err, wire.ExplanationOf)
 }
 
-// few is an error if there are more headers or descriptors than a request may have.
+// few is an error if there are more headers than a request may have.
 func few(field string, n int) error {
 	if n > api.MaxHeaders {
 		return headgate.Invalid(field, "are more than %d", api.MaxHeaders)

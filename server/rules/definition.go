@@ -25,26 +25,25 @@ type Definitions struct {
 
 // Definition is what a file says of a rule. An empty text stands for the default.
 type Definition struct {
-	At          string // place of the rule
-	Name        Text
-	Methods     []Text // none: all
-	Hosts       []Text // none: all
-	Path        Text
-	Headers     []Condition
-	Descriptors []Condition
-	Allow       []Text
-	Block       []Text
-	Mode        Text
-	Missing     Text
-	Limits      []Charge
-	ID          Text
-	IDLife      Text
-	IDReplays   bool
+	At        string // place of the rule
+	Name      Text
+	Methods   []Text // none: all
+	Hosts     []Text // none: all
+	Path      Text
+	Headers   []Condition
+	Allow     []Text
+	Block     []Text
+	Mode      Text
+	Missing   Text
+	Limits    []Charge
+	ID        Text
+	IDLife    Text
+	IDReplays bool
 
 	EncodedSlash bool // %2f in a path is a part of its segment, and not an error
 }
 
-// Condition is what a file says that a header or a descriptor has to be.
+// Condition is what a file says that a header has to be.
 type Condition struct{ Name, Value Text }
 
 // Charge is what a file says of one limit of a rule.
@@ -217,12 +216,6 @@ func (r *rule) readConditions(d *Definition, field string) error {
 		}
 		r.headers = append(r.headers, compare(name, c.Value.Value))
 	}
-	for _, c := range d.Descriptors {
-		if !isName(c.Name.Value) {
-			return wrong(c.Name.At, field+"descriptor", "%.100q is not a name of letters, digits and _", c.Name.Value)
-		}
-		r.descriptors = append(r.descriptors, compare(c.Name.Value, c.Value.Value))
-	}
 	return nil
 }
 
@@ -314,7 +307,7 @@ func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
 		}
 		if s.from == fromText || s.from == fromPath {
 			return wrong(text.At, field+"cost", "%.100q cannot be a cost; write a number, size, header:NAME, "+
-				"query:NAME, cookie:NAME or descriptor:NAME", text.Value)
+				"query:NAME or cookie:NAME", text.Value)
 		}
 		c.costFrom = &s
 	default:

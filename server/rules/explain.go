@@ -77,11 +77,6 @@ func (r *rule) why(a *asked) string {
 			return "there is no header " + r.headers[i].name
 		}
 		return fmt.Sprintf("the header %s is not as the rule wants it", r.headers[i].name) // the value may be a secret
-	case byDescriptor:
-		if _, there := a.Descriptors[r.descriptors[i].name]; !there {
-			return "there is no descriptor " + r.descriptors[i].name
-		}
-		return fmt.Sprintf("the descriptor %s is not %s", r.descriptors[i].name, &r.descriptors[i])
 	default:
 		return ""
 	}

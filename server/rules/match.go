@@ -28,7 +28,7 @@ func ask(q *Request) asked {
 
 // comparison compares a text with a condition.
 type comparison struct {
-	name   string // of the header or descriptor; headers in canonical form
+	name   string // of the header, in canonical form
 	value  string
 	prefix bool // the text has to begin with the value
 }
@@ -59,7 +59,6 @@ const (
 	byMethod
 	byHost
 	byHeader
-	byDescriptor
 )
 
 // fails returns the first condition that does not hold, and which of its kind it is. The path is
@@ -74,12 +73,6 @@ func (r *rule) fails(a *asked) (failure, int) {
 	for i := range r.headers {
 		if !oneHolds(&r.headers[i], a.Header) {
 			return byHeader, i
-		}
-	}
-	for i := range r.descriptors {
-		value, ok := a.Descriptors[r.descriptors[i].name]
-		if !ok || !r.descriptors[i].holds(value) {
-			return byDescriptor, i
 		}
 	}
 	return nothing, 0

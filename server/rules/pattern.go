@@ -99,7 +99,7 @@ func cutIf(text, suffix string, ok bool) (string, bool) {
 	return before, ok && found
 }
 
-// isName reports whether a text can be the name of a wildcard or a descriptor.
+// isName reports whether a text can be the name of a wildcard.
 func isName(name string) bool {
 	for i := range len(name) {
 		c := name[i]

@@ -16,7 +16,7 @@ func (r *rule) covers(next *rule, method, host string) bool {
 		len(r.hosts) > 0 && (host == "" || !r.hostCovers(host)):
 		return false
 	}
-	return implied(r.headers, next.headers) && implied(r.descriptors, next.descriptors)
+	return implied(r.headers, next.headers)
 }
 
 // hostCovers reports whether a rule is for all hosts that a pattern stands for.

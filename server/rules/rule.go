@@ -14,21 +14,20 @@ import (
 
 // rule is a rule of a file.
 type rule struct {
-	at          string
-	name        string
-	methods     []string
-	hosts       []string
-	path        pattern
-	anyPath     bool
-	headers     []comparison
-	descriptors []comparison
-	lists       lists
-	mode        Mode
-	missing     missing
-	charges     []charge
-	id          *source
-	life        time.Duration
-	replays     bool
+	at      string
+	name    string
+	methods []string
+	hosts   []string
+	path    pattern
+	anyPath bool
+	headers []comparison
+	lists   lists
+	mode    Mode
+	missing missing
+	charges []charge
+	id      *source
+	life    time.Duration
+	replays bool
 
 	encodedSlash bool // a slash that is encoded is a part of its segment
 }

@@ -29,8 +29,6 @@ type Request struct {
 	Query  string // as it was sent, without the question mark
 	Header http.Header
 	Client netip.Addr // of the end user; no header says it here
-	// Descriptors are what a proxy says of a request beside its parts; nil: nothing.
-	Descriptors map[string]string
 }
 
 // Match is what applies to a request. The zero Match is that no rule does: the request passes and

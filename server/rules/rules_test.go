@@ -63,7 +63,6 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 		named("key", "", func(d *Definition) {
 			d.Headers = []Condition{{text("x-api-key"), text("live_*")}, {text("Accept"), text("*")}}
 		}),
-		named("tenant", "", func(d *Definition) { d.Descriptors = []Condition{{text("tenant"), text("acme")}} }),
 	)
 	for _, c := range []struct{ request, want string }{
 		{"GET example.org /users/me", "exact"},
@@ -89,18 +88,13 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 		{"GET example.org /key X-Api-Key:live_1 Accept:x", "key"},
 		{"GET example.org /key X-Api-Key:live_1", ""},
 		{"GET example.org /key X-Api-Key:test_1 Accept:x", ""},
-		{"GET example.org /any tenant=acme", "tenant"},
-		{"OPTIONS example.org * tenant=acme", "tenant"},
 		{"OPTIONS example.org *", ""},
-		{"GET example.org /any tenant=acme2", ""},
 	} {
 		words := strings.Fields(c.request)
 		q := get(words[2])
-		q.Method, q.Host, q.Descriptors = words[0], words[1], map[string]string{}
+		q.Method, q.Host = words[0], words[1]
 		for _, word := range words[3:] {
-			if name, value, ok := strings.Cut(word, "="); ok {
-				q.Descriptors[name] = value
-			} else if name, value, ok := strings.Cut(word, ":"); ok {
+			if name, value, ok := strings.Cut(word, ":"); ok {
 				q.Header.Set(name, value)
 			}
 		}
@@ -180,7 +174,6 @@ func TestKeysAndCosts(t *testing.T) {
 		{key: "header:X-Key ip", missing: "empty", want: "|192.0.2.1"},
 		{key: "cookie:sid", change: func(q *Request) { q.Header.Set("Cookie", "a=b; sid=s1") }, want: "s1"},
 		{key: "cookie:sid", want: "!cookie:sid"},
-		{key: "descriptor:tenant", change: func(q *Request) { q.Descriptors = map[string]string{"tenant": "t"} }, want: "t"},
 		{key: "text:all", want: "all"},
 		{key: "text:all", cost: "2.5", want: "all", wantCost: "2.5"},
 		{key: "text:all", cost: "header:X-Cost", change: func(q *Request) { q.Header.Set("X-Cost", "7") }, want: "all", wantCost: "7"},

@@ -32,13 +32,12 @@ const (
 	fromHeader
 	fromCookie
 	fromQuery
-	fromDescriptor
 	fromText
 )
 
 var froms = map[string]from{
 	"ip": fromIP, "method": fromMethod, "host": fromHost, "path": fromPath, "header": fromHeader, "cookie": fromCookie,
-	"query": fromQuery, "descriptor": fromDescriptor, "text": fromText,
+	"query": fromQuery, "text": fromText,
 }
 
 // parseSource reads a source such as ip, header:X-Api-Key, or lower trim query:email.
@@ -64,7 +63,7 @@ func parsePlain(text string) (source, error) {
 	f, ok := froms[word]
 	if !ok {
 		return source{}, fmt.Errorf("%.100q is not known; there are ip, ip/BITS, method, host, path:NAME, "+
-			"header:NAME, cookie:NAME, query:NAME, descriptor:NAME and text:CONSTANT, with lower and trim before them", text)
+			"header:NAME, cookie:NAME, query:NAME and text:CONSTANT, with lower and trim before them", text)
 	}
 	if alone := f == fromIP || f == fromMethod || f == fromHost; alone == named {
 		if alone {
@@ -83,7 +82,7 @@ func parsePlain(text string) (source, error) {
 		if !isToken(name) {
 			err = fmt.Errorf("%.100q cannot be the name of a cookie", name)
 		}
-	case fromDescriptor, fromPath:
+	case fromPath:
 		if !isName(name) {
 			err = fmt.Errorf("%.100q is not a name of letters, digits and _", name)
 		}
@@ -251,8 +250,6 @@ func (s source) of(a *asked, p pattern) string {
 				return v
 			}
 		}
-	case fromDescriptor:
-		return a.Descriptors[s.name]
 	case fromText:
 		return s.name
 	case fromCookie: // see all

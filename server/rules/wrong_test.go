@@ -34,7 +34,6 @@ func TestWhatIsWrongIsNamedWithItsPlace(t *testing.T) {
 		"header: the header Headgate-Token has the":       func(d *Definition) { d.Headers = []Condition{{text("headgate-token"), text("a")}} },
 		"header: \"a b\" cannot":                          func(d *Definition) { d.Headers = []Condition{{text("a b"), text("a")}} },
 		"header.X: \" a\" can never match":                func(d *Definition) { d.Headers = []Condition{{text("x"), text(" a")}} },
-		"descriptor: \"a b\" is not a name":               func(d *Definition) { d.Descriptors = []Condition{{text("a b"), text("a")}} },
 		"allow: \"10.0.0.0/33\" is neither":               func(d *Definition) { d.Allow = texts("10.0.0.0/33") },
 		"block: \"10.0.0.1/8\" has bits":                  func(d *Definition) { d.Block = texts("10.0.0.1/8") },
 		"block: \"example.org\" is neither":               func(d *Definition) { d.Block = texts("example.org") },

@@ -110,16 +110,6 @@ func described(r *api.Explain) (*rules.Request, error) {
 		}
 		q.Header.Add(name, value)
 	}
-	for _, line := range r.Descriptors {
-		name, value, ok := strings.Cut(line, "=")
-		if !ok || name == "" {
-			return nil, headgate.Invalid("descriptors", "%.100q is not a descriptor such as tenant=acme", line)
-		}
-		if q.Descriptors == nil {
-			q.Descriptors = map[string]string{}
-		}
-		q.Descriptors[name] = value
-	}
 	if r.Client != "" {
 		a, err := netip.ParseAddr(r.Client)
 		if err != nil {

@@ -2203,10 +2203,8 @@ type ExplainRequest struct {
 	Host   string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	Uri    string                 `protobuf:"bytes,3,opt,name=uri,proto3" json:"uri,omitempty"`
 	// Such as "X-Api-Key: k1".
-	Headers []string `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
-	Client  string   `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
-	// Such as "tenant=acme".
-	Descriptors   []string `protobuf:"bytes,6,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	Headers       []string `protobuf:"bytes,4,rep,name=headers,proto3" json:"headers,omitempty"`
+	Client        string   `protobuf:"bytes,5,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2274,13 +2272,6 @@ func (x *ExplainRequest) GetClient() string {
 		return x.Client
 	}
 	return ""
-}
-
-func (x *ExplainRequest) GetDescriptors() []string {
-	if x != nil {
-		return x.Descriptors
-	}
-	return nil
 }
 
 // ExplainResponse tells what would become of it, and why.
@@ -3240,14 +3231,13 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x03max\x18\x03 \x01(\x03R\x03max\x12*\n" +
 	"\x05after\x18\x04 \x01(\v2\x14.headgate.v1.SubjectR\x05after\">\n" +
 	"\x11ListCellsResponse\x12)\n" +
-	"\x05cells\x18\x01 \x03(\v2\x13.headgate.v1.StatusR\x05cells\"\xa2\x01\n" +
+	"\x05cells\x18\x01 \x03(\v2\x13.headgate.v1.StatusR\x05cells\"\x80\x01\n" +
 	"\x0eExplainRequest\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
 	"\x03uri\x18\x03 \x01(\tR\x03uri\x12\x18\n" +
 	"\aheaders\x18\x04 \x03(\tR\aheaders\x12\x16\n" +
-	"\x06client\x18\x05 \x01(\tR\x06client\x12 \n" +
-	"\vdescriptors\x18\x06 \x03(\tR\vdescriptors\"\xe8\x02\n" +
+	"\x06client\x18\x05 \x01(\tR\x06client\"\xe8\x02\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x10\n" +
 	"\x03why\x18\x02 \x01(\tR\x03why\x12\x12\n" +

@@ -202,14 +202,13 @@ func ObserveOf(r *api.Observe) *pb.ObserveRequest {
 func Explain(r *pb.ExplainRequest) *api.Explain {
 	return &api.Explain{
 		Method: r.GetMethod(), Host: r.GetHost(), URI: r.GetUri(), Headers: r.GetHeaders(), Client: r.GetClient(),
-		Descriptors: r.GetDescriptors(),
 	}
 }
 
 // ExplainOf is the same as a message.
 func ExplainOf(e *api.Explain) *pb.ExplainRequest {
 	return &pb.ExplainRequest{
-		Method: e.Method, Host: e.Host, Uri: e.URI, Headers: e.Headers, Client: e.Client, Descriptors: e.Descriptors,
+		Method: e.Method, Host: e.Host, Uri: e.URI, Headers: e.Headers, Client: e.Client,
 	}
 }
 
