@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/store"
 )
 
 // deadline is how long the store may take.
@@ -201,21 +202,37 @@ func (d *door) live(w http.ResponseWriter, r *http.Request) {
 // readyWithin is how long the store may take to prove that it can write.
 const readyWithin = service.ReadyWithin
 
+// hidden is what a caller is told of a problem who may not know the names of limits, files and keys.
+const hidden = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
+
 // ready tells whether the store can decide and write, and which limits are full or
 // nearly: that is no reason to ask elsewhere.
 func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
 	health := &api.Health{Status: ok}
+	looks := d.mayLook(r)
 	if d.problem != nil {
-		health.Config = d.problem()
+		if health.Config = d.problem(); health.Config != "" && !looks {
+			health.Config = hidden
+		}
 	}
 	err := d.service.Healthy(ctx)
-	if err == nil {
+	if err == nil && looks {
 		health.Limits, err = d.service.Fullness(ctx)
 	}
 	if err == nil {
 		err = d.answer(w, health)
+	}
+	if errors.Is(err, store.ErrFull) {
+		p := service.Problem(err)
+		p.Title, p.Detail = "The store is full", "It takes no new keys: its memory is full, or it has as many keys as it may. "+
+			"Keys that it has are decided."
+		if away := d.away(err); away != nil && looks {
+			p.Detail = away.Text + " " + p.Detail
+		}
+		edge.WriteProblem(w, p)
+		return
 	}
 	if err != nil {
 		d.fail(w, r, err)
