@@ -160,6 +160,11 @@ func TestServeFollowsItsFile(t *testing.T) {
 	if got := s.limits(t); got["api"] != "gcra 9/s burst 9" {
 		t.Errorf("SIGHUP has undone a change: %v", got)
 	}
+	write(t, file, "limits:\n  api: gcra 5/s\n")
+	s.until(t, "that the file has undone a change by hand", func() bool {
+		return strings.Contains(s.out.String(), "undoes a change that was made otherwise") &&
+			strings.Contains(s.out.String(), `was="gcra 9/s burst 9"`)
+	})
 	s.stop(t)
 }
 
@@ -183,6 +188,9 @@ func TestRulesAreReplacedWithTheFile(t *testing.T) {
 	write(t, file, limits+"  new: gcra 2/s\nrules:\n  - {name: a, path: /a, limits: [{limit: new, key: ip}]}\n"+
 		"  - {name: b, path: /, limits: []}\n")
 	s.until(t, "the new rules are in force", func() bool { return decides("/a") == "a" })
+	if d, status, err := s.take(http.DefaultClient, `{"limit":"new","key":"k"}`); err != nil || status != http.StatusOK {
+		t.Errorf("a limit that came with the rules: status %d, %+v, %v", status, d, err)
+	}
 	if got := decides("/x"); got != "b" {
 		t.Errorf("rule %q decides", got)
 	}

@@ -30,6 +30,8 @@ var reloadEvery = time.Second
 const (
 	applyWithin = 10 * time.Second // how long the store may take to apply a file
 	mostTold    = 20               // changes that the log names
+
+	versionsLooked = 100 // to learn who has made what a file undoes
 )
 
 // applied is a server's config file, which is applied to the catalogue: at the start, when it
@@ -203,7 +205,7 @@ func (a *applied) write(ctx context.Context, s store.Store, f *catalog.File, how
 	if err != nil {
 		return err
 	}
-	d, version, err := limits.Apply(ctx, by("headgate serve, "+f.Path), *f, how)
+	d, version, err := limits.Apply(ctx, by(byServers+f.Path), *f, how)
 	if err != nil {
 		return err // and the order of before is still known
 	}
@@ -221,8 +223,32 @@ func (a *applied) write(ctx context.Context, s store.Store, f *catalog.File, how
 		lines := d.Lines()
 		a.log.Info("the config file was applied", "file", f.Path, "changes", len(lines), "version", version,
 			"what", lines[:min(len(lines), mostTold)])
+		a.tellUndone(ctx, limits, &d, version)
 	}
 	return nil
+}
+
+// byServers begins the reasons of what servers apply.
+const byServers = "headgate serve, "
+
+// tellUndone says which changes of limits that no server made a file has undone, as far as the newest versions know.
+func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *catalog.Difference, version int64) {
+	versions, err := limits.Versions(ctx, version, versionsLooked)
+	if err != nil { // it is applied; who made it otherwise is not known
+		return
+	}
+	for _, c := range d.Changes {
+		i := slices.IndexFunc(versions, func(v store.Version) bool {
+			return slices.ContainsFunc(v.Changes, func(change store.Change) bool {
+				return change.After.Kind == store.KindLimit && change.After.Name == c.Before.Name()
+			})
+		})
+		if c.Before.IsZero() || i < 0 || strings.HasPrefix(versions[i].Reason, byServers) {
+			continue
+		}
+		a.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name(), "was", c.Before.String(),
+			"version", versions[i].Number, "by", versions[i].Author, "reason", versions[i].Reason)
+	}
 }
 
 // follow applies the files each time that they are changed, or that SIGHUP comes, until ctx is
