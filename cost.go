@@ -300,7 +300,7 @@ func smallest(unit int64) Cost {
 	return Cost{coef: 1}
 }
 
-// costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to as many digits as the limit has.
+// costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to the digits that the limit has.
 func costOf(credits int64, p *law.Params, up bool) Cost {
 	exp := max(6, p.Digits)
 	n := new(big.Int).Mul(big.NewInt(credits), big.NewInt(pow10[exp]))

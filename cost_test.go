@@ -134,8 +134,8 @@ func TestFiguresOfMoney(t *testing.T) {
 			return headgate.Charge{Limit: headgate.MustParse(tt.limit), Key: "k", Cost: headgate.MustCost(cost)}
 		}
 		d, err := l.Take(t.Context(), charge(tt.cost))
-		if err != nil || !d.Allowed || d.CapacityCost().String() != tt.capacity || d.RemainingCost().String() != tt.left ||
-			d.Remaining != tt.whole {
+		if err != nil || !d.Allowed || d.CapacityCost().String() != tt.capacity ||
+			d.RemainingCost().String() != tt.left || d.Remaining != tt.whole {
 			t.Errorf("%s: %+v, %v: %s of %s; want %s of %s", tt.limit, d, err, d.RemainingCost(), d.CapacityCost(), tt.left,
 				tt.capacity)
 		}

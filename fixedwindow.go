@@ -25,10 +25,9 @@ type FixedWindow struct {
 }
 
 var fixedWindowEntry = entry{
-	name: "fixed-window",
-	syntax: "AMOUNT/PERIOD [from-first] | AMOUNT/(minute|hour|day|week|month) [ZONE] [block PERIOD] [prefetch " +
-		"N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]",
-	about: "a count that starts at zero with each window; up to twice the amount passes around a boundary",
+	name:   "fixed-window",
+	syntax: "AMOUNT/PERIOD [from-first] | AMOUNT/(minute|hour|day|week|month) [ZONE] " + refillOptions,
+	about:  "a count that starts at zero with each window; up to twice the amount passes around a boundary",
 	parse: func(n *notation) (Algorithm, error) {
 		a := FixedWindow{Amount: n.amount, Period: n.period, Calendar: n.calendar, Tail: n.tail()}
 		_, a.FromFirst = n.take("from-first")

@@ -20,7 +20,7 @@ type GCRA struct {
 
 var gcraEntry = entry{
 	name:   "gcra",
-	syntax: "AMOUNT/PERIOD [burst N] [block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]",
+	syntax: "AMOUNT/PERIOD [burst N] " + refillOptions,
 	about:  "requests are spaced evenly, a burst of them may come early",
 	parse: func(n *notation) (Algorithm, error) {
 		r, err := n.rate("burst")

@@ -20,7 +20,7 @@ type Interval struct {
 
 var intervalEntry = entry{
 	name:   "interval",
-	syntax: "AMOUNT/PERIOD [burst N] [block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]",
+	syntax: "AMOUNT/PERIOD [burst N] " + refillOptions,
 	about:  "tokens come all at once at the end of each period, up to the burst",
 	parse: func(n *notation) (Algorithm, error) {
 		r, err := n.rate("burst")

@@ -20,7 +20,7 @@ type LeakyBucket struct {
 
 var leakyBucketEntry = entry{
 	name:   "leaky-bucket",
-	syntax: "AMOUNT/PERIOD [capacity N] [block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]",
+	syntax: "AMOUNT/PERIOD [capacity N] " + refillOptions,
 	about:  "a request pours its cost into a bucket that leaks evenly; what does not fit is refused",
 	parse: func(n *notation) (Algorithm, error) {
 		r, err := n.rate("capacity")

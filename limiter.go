@@ -179,9 +179,6 @@ type Filled struct {
 	Decision Decision
 }
 
-// millionths is how many of the finest amounts that are told make one.
-const millionths = 1_000_000
-
 // FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
 // tells whether anything did.
 func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {

@@ -7,6 +7,12 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
+// How the options of a Tail are written, of limits that refill and of others.
+const (
+	plainOptions  = "[block PERIOD] [away share|allow] [deadline PERIOD] [scale N]"
+	refillOptions = "[block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]"
+)
+
 // Tail are the options that every algorithm shares.
 type Tail struct {
 	// Block refuses a key for this long once it has been refused. Zero: not.

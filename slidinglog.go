@@ -21,7 +21,7 @@ type SlidingLog struct {
 
 var slidingLogEntry = entry{
 	name:   "sliding-log",
-	syntax: "AMOUNT/PERIOD [history PERIOD] [block PERIOD] [away share|allow] [deadline PERIOD] [scale N]",
+	syntax: "AMOUNT/PERIOD [history PERIOD] " + plainOptions,
 	about:  "exact: every admitted request counts until it is one period old; attempts can be kept as history",
 	parse: func(n *notation) (Algorithm, error) {
 		if err := n.needPeriod(); err != nil {

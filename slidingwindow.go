@@ -19,7 +19,7 @@ type SlidingWindow struct {
 
 var slidingWindowEntry = entry{
 	name:   "sliding-window",
-	syntax: "AMOUNT/PERIOD [block PERIOD] [away share|allow] [deadline PERIOD] [scale N]",
+	syntax: "AMOUNT/PERIOD " + plainOptions,
 	about:  "two adjacent counters, the older one fading out; small state, close to an exact sliding window",
 	parse: func(n *notation) (Algorithm, error) {
 		if err := n.needPeriod(); err != nil {

@@ -19,7 +19,7 @@ type TokenBucket struct {
 
 var tokenBucketEntry = entry{
 	name:   "token-bucket",
-	syntax: "AMOUNT/PERIOD [burst N] [block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]",
+	syntax: "AMOUNT/PERIOD [burst N] " + refillOptions,
 	about:  "tokens drip in evenly, up to the burst; a request takes as many as it costs",
 	parse: func(n *notation) (Algorithm, error) {
 		r, err := n.rate("burst")

@@ -14,7 +14,8 @@ import (
 type Usage struct {
 	Status
 	// RetryAfter is the time until a cost of 1 can pass if nobody else comes, or the smallest amount of a limit
-	// that lets less than 1 pass at once: 0 if it can now, or Never. ResetAfter is the time until the key is unused again, its block over.
+	// that lets less than 1 pass at once: 0 if it can now, or Never. ResetAfter is the time until the key is
+	// unused again, its block over.
 	RetryAfter, ResetAfter time.Duration
 }
 

@@ -83,7 +83,8 @@ func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 		d.Each = append(d.Each, headgate.Figures{
 			Charge: f.Charge, Allowed: f.Allowed, LimitName: f.Limit, Key: f.Key,
 			Capacity: f.Capacity.Units, CapacityNanos: f.Capacity.Nanos,
-			Remaining: f.Remaining.Units, RemainingNanos: f.Remaining.Nanos, RetryAfter: retryAfter(f.RetryAfterMS), ResetAfter: millis(f.ResetAfterMS),
+			Remaining: f.Remaining.Units, RemainingNanos: f.Remaining.Nanos,
+			RetryAfter: retryAfter(f.RetryAfterMS), ResetAfter: millis(f.ResetAfterMS),
 			Applied: f.Applied,
 		})
 	}

@@ -94,8 +94,8 @@ func (t *rpcTransport) close() {
 func (t *rpcTransport) call(ctx context.Context, method, path string, in, out any) error {
 	v, ok := verbs[method+" "+path]
 	if !ok {
-		return &failed{headgate.ErrUnsupported, fmt.Errorf("server: %s %s is not asked over gRPC; name the server's http or "+
-			"https address", method, path)}
+		err := fmt.Errorf("server: %s %s is not asked over gRPC; name the server's http or https address", method, path)
+		return &failed{headgate.ErrUnsupported, err}
 	}
 	return v(ctx, t, in, out)
 }

@@ -118,9 +118,11 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 			err = at.Err
 		}
 		if unconnected.Load() {
-			return nil, &failed{store.ErrUnavailable, fmt.Errorf("server: %s cannot be reached: %w", store.RedactURL(t.base), err)}
+			err = fmt.Errorf("server: %s cannot be reached: %w", store.RedactURL(t.base), err)
+			return nil, &failed{store.ErrUnavailable, err}
 		}
-		return nil, fmt.Errorf("server: %w: %s %s%s: %w", store.ErrUnknownOutcome, method, store.RedactURL(t.base), path, err)
+		return nil, fmt.Errorf("server: %w: %s %s%s: %w", store.ErrUnknownOutcome, method, store.RedactURL(t.base),
+			path, err)
 	}
 	defer res.Body.Close()
 	text := new(bytes.Buffer)
@@ -137,8 +139,8 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 	return text.Bytes(), nil
 }
 
-// failed is an error of a class that its text need not name: "store unavailable" is about the store of a server, and not
-// about the server.
+// failed is an error of a class that its text does not name: "store unavailable" would be about the store of a server,
+// and not about the server.
 type failed struct {
 	class error
 	error

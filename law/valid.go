@@ -93,16 +93,12 @@ func (p *Params) Valid() error {
 		return Invalid("limit", "capacity of a sliding window must be below 2^32 credits")
 	case p.drainTime() > maxDrain:
 		return Invalid("limit", "a full cell would take more than 142 years to drain")
-	case p.Block < 0 || p.Block > maxDrain || p.History < 0 || p.History > maxDrain:
-		return Invalid("limit", "block and history must be from 0 to 142 years")
+	case min(p.Block, p.History, p.Deadline) < 0 || max(p.Block, p.History, p.Deadline) > maxDrain:
+		return Invalid("limit", "block, history and deadline must be from 0 to 142 years")
 	case p.MaxKeys < 0 || p.MaxKeys > Max:
 		return Invalid("max_keys", "the number of keys must be from 0 to 2^53-1")
-	case p.Away > AwayAllow:
-		return Invalid("limit", "policy %d for a store that is away does not exist", p.Away)
-	case p.Digits > maxDigits:
-		return Invalid("limit", "%d digits after the point are too many", p.Digits)
-	case p.Deadline < 0 || p.Deadline > maxDrain:
-		return Invalid("limit", "the deadline must be from 0 to 142 years")
+	case p.Away > AwayAllow || p.Digits > maxDigits:
+		return Invalid("limit", "policy %d for a store that is away, or %d digits, do not exist", p.Away, p.Digits)
 	}
 	return nil
 }

@@ -246,7 +246,8 @@ func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *ca
 		if c.Before.IsZero() || i < 0 || strings.HasPrefix(versions[i].Reason, byServers) {
 			continue
 		}
-		a.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name(), "was", c.Before.String(),
+		a.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name(),
+			"was", c.Before.String(),
 			"version", versions[i].Number, "by", versions[i].Author, "reason", versions[i].Reason)
 	}
 }

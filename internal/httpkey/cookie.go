@@ -11,9 +11,9 @@ import (
 )
 
 // Cookies returns the different values of a cookie, as they can be keys. Applications read a cookie in several ways:
-// some take off blanks and quotes, some decode %61. What is one cookie to one of them has to be one key, or a client had
-// as many keys as it finds spellings. So all of that is taken off here. A value that some applications read and others
-// leave out, with a quote or a backslash in it, is an error of the client's (RFC 6265, section 4.1.1, has none).
+// some take off blanks and quotes, some decode %61. What is one cookie to one of them has to be one key, or a client
+// had as many keys as it finds spellings. So all of that is taken off here. A value that some applications read and
+// others leave out, with a quote or a backslash in it, is an error of the client's (RFC 6265, section 4.1.1).
 func Cookies(h http.Header, name string) (values []string, err error) {
 	for _, line := range h["Cookie"] {
 		for pair := range strings.SplitSeq(line, ";") {
@@ -26,7 +26,8 @@ func Cookies(h http.Header, name string) (values []string, err error) {
 				v = v[1 : len(v)-1]
 			}
 			if strings.ContainsAny(v, `"\`) {
-				return nil, law.Invalid("cookie:"+name, "has a quote or a backslash in its value, which servers read differently")
+				return nil, law.Invalid("cookie:"+name, "has a quote or a backslash in its value, which servers read "+
+					"differently")
 			}
 			if v = decoded(v); v != "" && !slices.Contains(values, v) {
 				values = append(values, v)

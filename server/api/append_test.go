@@ -70,7 +70,9 @@ func FuzzDecision(f *testing.F) {
 		entry int64, via string, replayed, shared bool,
 	) {
 		d := api.Decision{
-			Allowed: allowed, Limit: limit, Key: key, Remaining: api.Amount{Units: remaining & (1<<53 - 1), Nanos: int32(uint64(at) % 1_000_000_000)}, ResetAfterMS: reset, At: at, Entry: entry,
+			Allowed: allowed, Limit: limit, Key: key,
+			Remaining:    api.Amount{Units: remaining & (1<<53 - 1), Nanos: int32(uint64(at) % 1_000_000_000)},
+			ResetAfterMS: reset, At: at, Entry: entry,
 			Via: via, Replayed: replayed, Shared: shared,
 		}
 		if !never {

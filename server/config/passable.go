@@ -44,8 +44,8 @@ func (c *Config) Warnings() []string {
 	for _, p := range c.Plans {
 		for _, instead := range p.Limits {
 			if _, ok := c.find(instead.Name()); !ok {
-				list = append(list, fmt.Sprintf("plans.%s.%s: no limit of that name is in the file; the catalogue has to "+
-					"have one", p.Name, instead.Name()))
+				list = append(list, fmt.Sprintf("plans.%s.%s: no limit of that name is in the file; the catalogue has "+
+					"to have one", p.Name, instead.Name()))
 			}
 		}
 	}
@@ -154,13 +154,13 @@ func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []e
 	case twice == "":
 		return nil
 	case once:
-		return []error{headgate.Invalid(twice, "rules.%s: it charges one key of a limit twice, which is an error of each "+
-			"request that has an id or is settled; charge it once, with the costs added up", r.Name.Value)}
+		return []error{headgate.Invalid(twice, "rules.%s: it charges one key of a limit twice, which is an error of "+
+			"each request that has an id or is settled; charge it once, with the costs added up", r.Name.Value)}
 	}
 	d, err := empty.Check(context.Background(), charges...)
 	if err == nil && !d.Allowed && d.RetryAfter == headgate.Never {
-		return []error{headgate.Invalid(twice, "rules.%s: %swhat it charges to one key is more than %s lets pass at once",
-			r.Name.Value, never, d.LimitName)}
+		return []error{headgate.Invalid(twice, "rules.%s: %swhat it charges to one key is more than %s lets pass at "+
+			"once", r.Name.Value, never, d.LimitName)}
 	}
 	return nil
 }

@@ -70,22 +70,22 @@ func TestRulesOfAFile(t *testing.T) {
 func TestWrongRulesOfAFile(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ old, changed, want string }{
-		{"mode: shadow", "mode: off", `f.yaml:13:11: rules.login.mode: "off" is not known`},
-		{"mode: shadow", "mood: shadow", "f.yaml:13:5: mood: is not a field of rules.login; known are allow, block"},
-		{"mode: shadow", "mode:", "f.yaml:13:10: rules.login.mode: must be text"},
-		{"mode: shadow", `mode: ""`, "f.yaml:13:11: rules.login.mode: is empty"},
-		{"mode: shadow", "mode: shadow\n    mode: shadow", "f.yaml:14:5: mode: is said twice"},
-		{"id_replays: true", "id_replays: 1", "f.yaml:17:17: rules.login.id_replays: must be true or false"},
-		{"{limit: login,", "{limit: logon,", `f.yaml:19:17: rules.login.limits: there is no limit "logon" in the file`},
-		{"cost: 2}", "cast: 2}", "f.yaml:19:48: cast: is not a field of rules.login.limits"},
+		{"mode: shadow", "mode: off", `f.yaml:12:11: rules.login.mode: "off" is not known`},
+		{"mode: shadow", "mood: shadow", "f.yaml:12:5: mood: is not a field of rules.login; known are allow, block"},
+		{"mode: shadow", "mode:", "f.yaml:12:10: rules.login.mode: must be text"},
+		{"mode: shadow", `mode: ""`, "f.yaml:12:11: rules.login.mode: is empty"},
+		{"mode: shadow", "mode: shadow\n    mode: shadow", "f.yaml:13:5: mode: is said twice"},
+		{"id_replays: true", "id_replays: 1", "f.yaml:16:17: rules.login.id_replays: must be true or false"},
+		{"{limit: login,", "{limit: logon,", `f.yaml:18:17: rules.login.limits: there is no limit "logon" in the file`},
+		{"cost: 2}", "cast: 2}", "f.yaml:18:48: cast: is not a field of rules.login.limits"},
 		{"10.0.0.0/8", "10.0.0.0/33", `f.yaml:4:8: allow: "10.0.0.0/33" is neither`},
 		{"[203.0.113.0/24]", "[203.0.113.0/24, x]", `f.yaml:5:25: block: "x" is neither`},
 		{"[203.0.113.0/24]", "[]", "f.yaml:5:8: block: is empty"},
-		{"- name: rest", "- name: login", "f.yaml:26:11: rules.login: there is a rule of that name at f.yaml:7:5"},
-		{"    limits: []", "    path: /", "f.yaml:26:5: rules.rest: has no limits"},
+		{"- name: rest", "- name: login", "f.yaml:25:11: rules.login: there is a rule of that name at f.yaml:7:5"},
+		{"    limits: []", "    path: /", "f.yaml:25:5: rules.rest: has no limits"},
 		{
 			"- name: rest", "- {name: all, limits: []}\n  - name: rest",
-			"f.yaml:27:5: rules.rest: can never match: rule all at f.yaml:26:5",
+			"f.yaml:26:5: rules.rest: can never match: rule all at f.yaml:25:5",
 		},
 		{"{X-Plan: \"fr*\"}", "[X-Plan]", "f.yaml:11:13: rules.login.header: must be a mapping"},
 	} {

@@ -170,6 +170,7 @@ func costOf(c *headgate.Charge) headgate.Cost {
 // why says in words why a decision was made.
 func why(e *headgate.Event, c *headgate.Charge) string {
 	d := &e.Decision
+	left, capacity := d.RemainingCost(), d.CapacityCost()
 	switch cost := costOf(c); {
 	case errors.Is(e.Err, headgate.ErrInvalid):
 		return "the request is wrong: " + Text(e.Err.Error())
@@ -180,15 +181,15 @@ func why(e *headgate.Event, c *headgate.Charge) string {
 	case d.Via == headgate.ViaFallback:
 		return "the store is away, and the limit says what is answered then"
 	case d.Allowed:
-		return fmt.Sprintf("a cost of %s fits, %s of %s remain", cost, d.RemainingCost(), d.CapacityCost())
+		return fmt.Sprintf("a cost of %s fits, %s of %s remain", cost, left, capacity)
 	case d.RetryAfter == headgate.Never && !c.Keep.IsZero():
-		return fmt.Sprintf("a cost of %s that leaves %s can never pass, the capacity is %s", cost, c.Keep, d.CapacityCost())
+		return fmt.Sprintf("a cost of %s that leaves %s can never pass, the capacity is %s", cost, c.Keep, capacity)
 	case d.RetryAfter == headgate.Never:
-		return fmt.Sprintf("a cost of %s can never pass, the capacity is %s", cost, d.CapacityCost())
-	case cost.Float64() > d.RemainingCost().Float64():
-		return fmt.Sprintf("a cost of %s does not fit, %s of %s remain", cost, d.RemainingCost(), d.CapacityCost())
+		return fmt.Sprintf("a cost of %s can never pass, the capacity is %s", cost, capacity)
+	case cost.Float64() > left.Float64():
+		return fmt.Sprintf("a cost of %s does not fit, %s of %s remain", cost, left, capacity)
 	case !c.Keep.IsZero():
-		return fmt.Sprintf("a cost of %s leaves less than %s, %s of %s remain", cost, c.Keep, d.RemainingCost(), d.CapacityCost())
+		return fmt.Sprintf("a cost of %s leaves less than %s, %s of %s remain", cost, c.Keep, left, capacity)
 	}
 	return "it is held back until then"
 }

@@ -24,20 +24,8 @@ var errNoRules = headgate.Invalid("limit", "is missing, and this server has no r
 // byRules charges what the rules say.
 func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Request, refused int) error {
 	inForce := h.service.Rules().Rules()
-	original, err := h.original(r)
-	switch {
-	case err == nil:
-	case original != nil && inForce.Len() > 0 && !inForce.Enforces(): // only its target is wrong
-		h.report(ctx, &rules.Match{}, original, err.Error())
-		allow(w)
-		return nil
-	default:
-		h.wrong(ctx, "", r.Method, err)
-		return err
-	}
-	m, err := inForce.Match(original)
+	original, m, err := h.match(ctx, r, inForce)
 	if err != nil {
-		h.wrong(ctx, m.Rule, original.Method, err)
 		return err
 	}
 	if m.Rule == "" && m.Listed == rules.NotListed && inForce.Len() == 0 {
@@ -76,6 +64,24 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	h.answer(w, &d, m.Charges, refused)
 	return nil
+}
+
+// match returns the request that a proxy asks about, and what applies to it.
+func (h *Handler) match(ctx context.Context, r *http.Request, inForce *rules.Rules) (
+	original *rules.Request, m rules.Match, err error,
+) {
+	original, err = h.original(r)
+	switch {
+	case err != nil && original != nil && inForce.Len() > 0 && !inForce.Enforces(): // only its target is wrong
+		return original, rules.Match{Mode: rules.Shadow, Problem: err}, nil
+	case err != nil:
+		h.wrong(ctx, "", r.Method, err)
+		return nil, m, err
+	}
+	if m, err = inForce.Match(original); err != nil {
+		h.wrong(ctx, m.Rule, original.Method, err)
+	}
+	return original, m, err
 }
 
 // wrong logs why a request is refused with 400. nginx makes 500 of it, and an operator who forgot to pass on a header

@@ -226,7 +226,8 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	}
 	if errors.Is(err, store.ErrFull) {
 		p := service.Problem(err)
-		p.Title, p.Detail = "The store is full", "It takes no new keys: its memory is full, or it has as many keys as it may. "+
+		p.Title = "The store is full"
+		p.Detail = "It takes no new keys: its memory is full, or it has as many keys as it may. " +
 			"Keys that it has are decided."
 		if away := d.away(err); away != nil && looks {
 			p.Detail = away.Text + " " + p.Detail

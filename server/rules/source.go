@@ -180,7 +180,7 @@ func (s source) plain(a *asked, p pattern) (values []string, err error) {
 			}
 		}
 		if n > 1 {
-			return nil, headgate.Invalid(s.String(), "is there %d times, perhaps spelled in another way; send it once", n)
+			return nil, headgate.Invalid(s.String(), "is there %d times, perhaps in other spellings; send it once", n)
 		}
 	case fromCookie:
 		if values, err = httpkey.Cookies(a.Header, s.name); err != nil {

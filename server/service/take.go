@@ -211,8 +211,9 @@ func figures(list []headgate.Figures) []api.Figures {
 		f := &list[i]
 		each[i] = api.Figures{
 			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
-			Capacity:  api.Amount{Units: f.Capacity, Nanos: f.CapacityNanos},
-			Remaining: api.Amount{Units: f.Remaining, Nanos: f.RemainingNanos}, ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
+			Capacity:     api.Amount{Units: f.Capacity, Nanos: f.CapacityNanos},
+			Remaining:    api.Amount{Units: f.Remaining, Nanos: f.RemainingNanos},
+			ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
 		}
 		each[i].RetryAfterMS = retryAfter(f.RetryAfter, &retries[i])
 	}

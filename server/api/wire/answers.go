@@ -22,8 +22,9 @@ func Decision(d *pb.Decision) *api.Decision {
 	}
 	return &api.Decision{
 		Allowed: d.GetAllowed(), Limit: d.GetLimit(), Key: d.GetKey(),
-		Capacity:  api.Amount{Units: d.GetCapacity(), Nanos: d.GetCapacityNanos()},
-		Remaining: api.Amount{Units: d.GetRemaining(), Nanos: d.GetRemainingNanos()}, RetryAfterMS: d.RetryAfterMs, ResetAfterMS: d.GetResetAfterMs(), At: d.GetAt(),
+		Capacity:     api.Amount{Units: d.GetCapacity(), Nanos: d.GetCapacityNanos()},
+		Remaining:    api.Amount{Units: d.GetRemaining(), Nanos: d.GetRemainingNanos()},
+		RetryAfterMS: d.RetryAfterMs, ResetAfterMS: d.GetResetAfterMs(), At: d.GetAt(),
 		Entry: d.GetEntry(), Via: d.GetVia(), Replayed: d.GetReplayed(), Shared: d.GetShared(),
 		Applied: d.GetApplied(), Each: each(d.GetEach(), figures),
 	}
