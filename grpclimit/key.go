@@ -65,7 +65,7 @@ func network(proxies httpkey.Proxies, bits int, c *Call) (string, error) {
 	}
 	client, err := proxies.Before(addr, http.Header{httpkey.Forwarded: c.Metadata.Get(httpkey.Forwarded)})
 	if err != nil {
-		return "", headgate.Invalid("address", "%v", err)
+		return "", headgate.Invalid("address", "%s: %v", httpkey.Forwarded, err)
 	}
 	return httpkey.NetworkOf(client, bits), nil
 }

@@ -59,7 +59,7 @@ func network(proxies httpkey.Proxies, bits int, r *http.Request) (string, error)
 	}
 	client, err := proxies.Before(peer, r.Header)
 	if err != nil {
-		return "", headgate.Invalid("address", "%v", err)
+		return "", headgate.Invalid("address", "%s: %v", httpkey.Forwarded, err)
 	}
 	return httpkey.NetworkOf(client, bits), nil
 }

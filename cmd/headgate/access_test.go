@@ -109,7 +109,7 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 	if got := take(second); got != 200 {
 		t.Errorf("with the second token: %d", got)
 	}
-	// A file that is wrong changes nothing, and /readyz tells of it.
+	// A file that is wrong changes nothing, and /readyz and the log tell of it.
 	write(t, file, "callers: [{name: web, role: root}]")
 	s.until(t, "what is wrong with the file", func() bool {
 		res, err := client.Get(s.url + "/readyz")
@@ -118,7 +118,9 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 		}
 		defer res.Body.Close()
 		text, _ := io.ReadAll(res.Body)
-		return res.StatusCode == http.StatusOK && strings.Contains(string(text), `role \"root\" is not known`)
+		// Nobody without a token of the role read is told what.
+		return res.StatusCode == http.StatusOK && strings.Contains(string(text), "something is wrong with it") &&
+			strings.Contains(s.out.String(), `role \"root\" is not known`)
 	})
 	if got := take(second); got != 200 {
 		t.Errorf("after a file that is wrong: %d", got)

@@ -229,7 +229,7 @@ func TestAnOldFileUndoesNothing(t *testing.T) {
 				s.until(t, "the newer file is in force",
 					func() bool { return s.limits(t)["login"] == "gcra 2/s burst 2" })
 			}
-			const old = "it was applied before a newer one"
+			const old = "a newer file is in force"
 			told := func() bool { return strings.Contains(s.health(t).Config, old) }
 			if file == older {
 				s.until(t, "that the file is older", told)

@@ -101,7 +101,8 @@ func (a *applied) Problem() string {
 }
 
 func older(name string) string {
-	return name + ": it was applied before a newer one, which stays in force; headgate limits apply -f applies it again"
+	return name + ": a newer file is in force, which was applied later or has a greater revision; headgate limits apply -f " +
+		"applies this one again"
 }
 
 // tryAgain reports whether the store was in the way of the last try.
@@ -152,6 +153,9 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	}
 	if err == nil {
 		a.refresh(ctx) // so that the limits which the rules name are known
+		if had := a.rules.Rules().Len(); how == catalog.Again && (had > 0 || c.Rules.Len() > 0) {
+			a.log.Info("the rules of the config file are in force", "file", a.name(), "rules", c.Rules.Len(), "before", had)
+		}
 		a.useRules(c)
 	}
 	a.mu.Lock()

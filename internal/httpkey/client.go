@@ -94,11 +94,11 @@ func (p Proxies) Before(client netip.Addr, h http.Header) (netip.Addr, error) {
 				continue
 			}
 			if hops++; hops > maxHops {
-				return netip.Addr{}, fmt.Errorf("%s: more than %d addresses", Forwarded, maxHops)
+				return netip.Addr{}, fmt.Errorf("more than %d addresses", maxHops)
 			}
 			a, err := parseHop(hop)
 			if err != nil {
-				return netip.Addr{}, fmt.Errorf("%s: %w", Forwarded, err)
+				return netip.Addr{}, err
 			}
 			if client = a; !p.Contain(a) {
 				return client, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
@@ -231,6 +232,8 @@ func validHost(host string) error {
 	switch {
 	case strings.Contains(name, "*"):
 		return fmt.Errorf("%.100q has a star that does not stand at the beginning, before a point", host)
+	case strings.ContainsFunc(name, func(c rune) bool { return c > unicode.MaxASCII }):
+		return fmt.Errorf("%.100q can never match; browsers send such a name in ASCII, which begins with xn--", host)
 	case name == "" || name != httpkey.HostName(strings.ToLower(name)) || strings.ContainsAny(name, "/ @?#[]"):
 		return fmt.Errorf("%.100q can never match; a host is a name or an address without a port, such as example.org "+
 			"or *.example.org", host)

@@ -71,6 +71,9 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 	if err != nil {
 		return nil, inField("limit", err)
 	}
+	if err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
 	for try := 1; ; try++ { // on top of what others change meanwhile
 		d := catalog.Definition{Limit: limit}
 		if was, ok := c.Lookup(r.Name); ok {
