@@ -101,8 +101,8 @@ func (a *applied) Problem() string {
 }
 
 func older(name string) string {
-	return name + ": a newer file is in force, which was applied later or has a greater revision; headgate limits apply -f " +
-		"applies this one again"
+	return name + ": a newer file is in force, which was applied later or has a greater revision; " +
+		"headgate limits apply -f applies this one again"
 }
 
 // tryAgain reports whether the store was in the way of the last try.
@@ -154,7 +154,8 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	if err == nil {
 		a.refresh(ctx) // so that the limits which the rules name are known
 		if had := a.rules.Rules().Len(); how == catalog.Again && (had > 0 || c.Rules.Len() > 0) {
-			a.log.Info("the rules of the config file are in force", "file", a.name(), "rules", c.Rules.Len(), "before", had)
+			a.log.Info("the rules of the config file are in force", "file", a.name(), "rules", c.Rules.Len(),
+				"before", had)
 		}
 		a.useRules(c)
 	}
