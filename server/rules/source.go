@@ -211,6 +211,21 @@ func (s source) single(a *asked, p pattern) (string, error) {
 	return values[0], nil
 }
 
+// cutParameters takes the parameters of segments off, as servlet containers do: /a;x=1/b is /a/b.
+func cutParameters(path string) string {
+	for {
+		at := strings.IndexByte(path, ';')
+		if at < 0 {
+			return path
+		}
+		end := strings.IndexAny(path[at:], "/"+EncodedSlash)
+		if end < 0 {
+			return path[:at]
+		}
+		path = path[:at] + path[at+end:]
+	}
+}
+
 // alike returns what the names of parameters have in common that some servers take for one: ASP.NET compares them
 // without case, PHP takes k[] for a list k, and writes an underscore for a point or a blank.
 func alike(name string) string {
@@ -236,8 +251,7 @@ func (s source) of(a *asked, p pattern) string {
 	case fromHost:
 		return a.host
 	case fromPath:
-		value, _, _ := strings.Cut(p.value(s.name, a.path), ";") // servlet containers take parameters off
-		return strings.ReplaceAll(value, EncodedSlash, "/")
+		return strings.ReplaceAll(cutParameters(p.value(s.name, a.path)), EncodedSlash, "/")
 	case fromHeader:
 		return a.Header.Get(s.name)
 	case fromQuery:

@@ -150,6 +150,7 @@ func TestSpellingsOfOneValueAreOneKey(t *testing.T) {
 		named("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("cookie:s") }),
 		named("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:user") }),
 		named("path", "/p/{u}", func(d *Definition) { d.Limits[0].Key = texts("path:u") }),
+		named("rest", "/r/{rest...}", func(d *Definition) { d.Limits[0].Key = texts("path:rest") }),
 	)
 	for _, c := range []struct{ path, query, cookie, want string }{
 		{path: "/cookie", cookie: "s=abcX", want: "abcX"},
@@ -171,6 +172,7 @@ func TestSpellingsOfOneValueAreOneKey(t *testing.T) {
 		{path: "/p/alice", want: "alice"},
 		{path: "/p/alice;x=1", want: "alice"},
 		{path: "/p/alice;", want: "alice"},
+		{path: "/r/a;x=1/b;y/c", want: "a/b/c"},
 	} {
 		q := get(c.path)
 		q.Query = c.query
