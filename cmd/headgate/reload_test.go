@@ -84,7 +84,7 @@ func TestAStoreThatLostItsCatalogueGetsItAgain(t *testing.T) {
 		}
 		servers[1].until(t, "no complaint", func() bool { return servers[1].health(t).Config == "" })
 		servers[0].until(t, "that its file is older", func() bool {
-			return strings.Contains(servers[0].health(t).Config, "applied before a newer one")
+			return strings.Contains(servers[0].health(t).Config, "a newer file is in force")
 		})
 	}
 	if said := servers[1].stop(t); !strings.Contains(said, "lost") {
