@@ -90,10 +90,10 @@ func (d *Decision) RemainingCost() Cost { return figure(d.Remaining, d.Remaining
 // CapacityCost returns Capacity with its digits after the point.
 func (d *Decision) CapacityCost() Cost { return figure(d.Capacity, d.CapacityNanos) }
 
-// RemainingCost is that of the Decision, of the charge.
+// RemainingCost returns Remaining with its digits after the point.
 func (f *Figures) RemainingCost() Cost { return figure(f.Remaining, f.RemainingNanos) }
 
-// CapacityCost is that of the Decision, of the charge.
+// CapacityCost returns Capacity with its digits after the point.
 func (f *Figures) CapacityCost() Cost { return figure(f.Capacity, f.CapacityNanos) }
 
 // figure returns units and billionths as a cost.
