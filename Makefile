@@ -22,7 +22,7 @@ help: ## list the targets
 
 # Packages that start no goroutine, which a test of internal/housetest checks: the race detector has nothing to
 # find there, and their tests take ten times as long with it.
-SEQUENTIAL = law internal/accesslog internal/replay
+SEQUENTIAL = law internal/accesslog internal/replay internal/housetest server/api server/config server/rules
 
 # Packages whose tests wait for servers come first, and run beside those that compute: -p 4 on two cores.
 # make lint runs vet, and nobody debugs these binaries: both save half a minute of the CPU of two cores.
@@ -34,7 +34,7 @@ export GORACE = atexit_sleep_ms=0
 
 .PHONY: test
 test: ## before each commit: all packages, one real server of each kind, the race detector; TESTFLAGS=-count=1 for no cached results
-	@$(GO) test $(TESTFLAGS) $(SEQUENTIAL:%=./%) & sequential=$$!; \
+	@$(GO) test -vet=off $(TESTFLAGS) $(SEQUENTIAL:%=./%) & sequential=$$!; \
 	  $(SERVERS) $(GO) test -race -p 4 -vet=off -ldflags="-s -w" $(TESTFLAGS) $(RACED); raced=$$?; \
 	  wait $$sequential && exit $$raced
 
