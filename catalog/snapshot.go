@@ -118,7 +118,7 @@ func definition(i *store.Item) (d Definition, err error) {
 // find returns the limit of a name. A snapshot that is nil has read nothing.
 func (s *snapshot) find(name string) (headgate.Limit, error) {
 	if s == nil {
-		return headgate.Limit{}, fmt.Errorf("%w: the catalogue of limits was not read yet", store.ErrUnavailable)
+		return headgate.Limit{}, errUnread
 	}
 	if d, ok := s.limits[name]; ok {
 		return d.Limit, nil

@@ -147,6 +147,13 @@ func TestWhatIsRefusedAsWrongIsLogged(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, want) {
 		t.Errorf("logged: %s", got)
 	}
+	// So is what is wrong with the charges: a key that an id charges twice.
+	g = newGateBy(t, memory.New(nil), "rules:\n- {name: twice, id: 'header:X-Id', limits: [{limit: api, key: ip}, "+
+		"{limit: api, key: ip}]}\n", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if w := g.ask(request("GET", "", "X-Id: one")); w.Code != http.StatusBadRequest ||
+		!strings.Contains(log.String(), `class="wrong twice"`) {
+		t.Errorf("status %d, logged: %s", w.Code, log.String())
+	}
 }
 
 // TestAnIDIsUsedOnce: an end user may choose it, so it must not make further requests free.
@@ -178,6 +185,11 @@ func TestErrorsOfRules(t *testing.T) {
 		}
 		if w := g.ask(request("GET", "")); w.Code != want[1] {
 			t.Errorf("%s: a header is missing: status %d, want %d", mode, w.Code, want[1])
+		}
+		r := request("GET", "", "X-Key: k")
+		r.Header.Set("X-Forwarded-Uri", "/a/../b")
+		if w := g.ask(r); w.Code != want[1] {
+			t.Errorf("%s: an ambiguous path: status %d, want %d", mode, w.Code, want[1])
 		}
 	}
 }
