@@ -22,7 +22,7 @@ func TestAFloodTakesLittleMemory(t *testing.T) {
 	tier.Nightly(t)
 	const most = 300 << 10 // KiB
 	// The race detector takes more memory than the server.
-	path, err := testcommand.Build(t.TempDir(), false)
+	path, err := testcommand.Build(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/deny"
@@ -171,7 +172,7 @@ func (p *pair) same(ops []law.Op, got, want []law.Outcome, alone bool) {
 // TestWhatPassesIsWhatTheStoreLetsPass asks two stores the same at the same times.
 func TestWhatPassesIsWhatTheStoreLetsPass(t *testing.T) {
 	local := 0
-	for seed := range uint64(150) {
+	for seed := range tier.Pick[uint64](50, 150, 150) {
 		synctest.Test(t, func(t *testing.T) {
 			clock := func() int64 { return time.Now().UnixMicro() }
 			p := &pair{

@@ -111,7 +111,7 @@ func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 							}
 						}
 						mu.Unlock()
-						time.Sleep(time.Millisecond)
+						time.Sleep(10 * time.Millisecond)
 					}
 				})
 			}

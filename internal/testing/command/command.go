@@ -37,16 +37,15 @@ var once = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return Build(filepath.Join(root, "bin"), racing())
+	return Build(filepath.Join(root, "bin"), Flags()...)
 })
 
-// Build builds the program in a folder, unless it is there and up to date, and returns its path. Several processes may
-// do so at a time.
-func Build(folder string, race bool) (path string, err error) {
+// Build builds the program in a folder with options of the go command, unless it is there and up to date, and returns
+// its path. Several processes may do so at a time.
+func Build(folder string, flags ...string) (path string, err error) {
 	path = filepath.Join(folder, "headgate.test")
-	args := []string{"build", "-buildvcs=false"}
-	if race {
-		path, args = filepath.Join(folder, "headgate.race.test"), append(args, "-race")
+	if slices.Contains(flags, "-race") {
+		path = filepath.Join(folder, "headgate.race.test")
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", err
@@ -59,7 +58,8 @@ func Build(folder string, race bool) (path string, err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	args = append(args, "-o", path, "github.com/headgate/headgate/cmd/headgate")
+	args := slices.Concat([]string{"build", "-buildvcs=false"}, flags,
+		[]string{"-o", path, "github.com/headgate/headgate/cmd/headgate"})
 	build := exec.CommandContext(context.Background(), "go", args...)
 	if build.Dir, err = Root(); err != nil {
 		return "", err
@@ -85,17 +85,19 @@ func Root() (string, error) {
 	return "", fmt.Errorf("the folder of the module: %w", err)
 }
 
-// Flags are the options with which the go command builds what these tests consist of. What a test builds with them is
-// compiled already.
-func Flags() []string {
-	if racing() {
-		return []string{"-race"}
-	}
-	return nil
-}
-
-// racing reports whether this process was built with the race detector.
-func racing() bool {
+// Flags are the options with which the go command built this process: -race, or none, and its -gcflags. What a test
+// builds with them is compiled already.
+func Flags() (flags []string) {
 	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+	if !ok {
+		return nil
+	}
+	for _, s := range info.Settings {
+		if s.Key == "-race" && s.Value == "true" {
+			flags = append(flags, "-race")
+		} else if s.Key == "-gcflags" {
+			flags = append(flags, "-gcflags="+s.Value)
+		}
+	}
+	return flags
 }

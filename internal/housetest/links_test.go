@@ -1,4 +1,4 @@
-package doctest
+package housetest_test
 
 import (
 	"fmt"
@@ -13,7 +13,10 @@ import (
 	"unicode"
 )
 
-// texts returns all pages of the project, also those that are not run, by their paths.
+// root is the folder of the module.
+const root = "../.."
+
+// texts returns all pages of the project, also those that doctest does not run, by their paths.
 func texts(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -47,18 +50,22 @@ var (
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	all := texts(t)
+	headings := map[string][]string{}
+	for path, text := range all {
+		headings[path] = anchors(text)
+	}
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		text := code.ReplaceAllString(codeBlock.ReplaceAllString(all[path], ""), "")
 		for _, m := range linkTo.FindAllStringSubmatch(text, -1) {
-			if err := follow(all, path, m[1]); err != nil {
+			if err := follow(headings, path, m[1]); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
 	}
 }
 
-// follow says why a link of a page leads nowhere, or nil.
-func follow(all map[string]string, from, target string) error {
+// follow says why a link of a page leads nowhere, or nil. It takes the anchors of each page.
+func follow(headings map[string][]string, from, target string) error {
 	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 		return nil
 	}
@@ -70,20 +77,23 @@ func follow(all map[string]string, from, target string) error {
 	if _, err := os.Stat(path); err != nil {
 		return err
 	}
-	if text, ok := all[path]; anchored && ok && !slices.Contains(anchors(text), anchor) {
+	if list, ok := headings[path]; anchored && ok && !slices.Contains(list, anchor) {
 		return fmt.Errorf("%s has no heading #%s", path, anchor)
 	}
 	return nil
 }
 
-var heading = regexp.MustCompile("(?m)^#+ (.*)$")
+var (
+	heading = regexp.MustCompile("(?m)^#+ (.*)$")
+	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
 
 // anchors returns the fragments by which the headings of a page can be reached: those
 // that GitHub makes.
 func anchors(text string) (list []string) {
 	seen := map[string]int{}
 	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
-		title := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(m[1], "$1")
+		title := linked.ReplaceAllString(m[1], "$1")
 		id := strings.Map(func(c rune) rune {
 			switch {
 			case c == ' ':
@@ -109,12 +119,12 @@ func TestAnchors(t *testing.T) {
 	if want := []string{"one-two", "a-b_c--d", "a-b_c--d-1"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	all := map[string]string{"../../README.md": "# A\n", "../../docs/sql.md": "# B\n"}
+	headings := map[string][]string{"../../README.md": {"a"}, "../../docs/sql.md": {"b"}}
 	for target, want := range map[string]string{
 		"docs/sql.md#b": "", "#a": "", "https://example.com/#x": "", "docs": "", "#b": "no heading #b",
 		"docs/sql.md#a": "no heading #a", "docs/none.md": "no such file",
 	} {
-		err := follow(all, "../../README.md", target)
+		err := follow(headings, "../../README.md", target)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", target, err, want)
 		}

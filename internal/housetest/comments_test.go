@@ -1,4 +1,4 @@
-package doctest
+package housetest_test
 
 import (
 	"go/ast"

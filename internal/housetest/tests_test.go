@@ -1,4 +1,4 @@
-package doctest
+package housetest_test
 
 import (
 	"io/fs"
@@ -27,13 +27,10 @@ func TestTheTestsThatPagesNameAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := 0
-	for _, page := range pageFiles(t) {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllSubmatch(text, -1) {
-			if named++; !declared[string(m[1])] {
+	names := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+	for page, text := range texts(t) {
+		for _, m := range names.FindAllStringSubmatch(text, -1) {
+			if named++; !declared[m[1]] {
 				t.Errorf("%s names %s, which is not there", page, m[1])
 			}
 		}
