@@ -182,6 +182,7 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server
 	options := []string{
 		"-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(port), "-k", f.path,
 		"-c", "max_connections=600", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
+		"-c", "jit=off", // which costs the tests of store/postgres a twentieth of the CPU
 	}
 	if testing.Testing() && !c.Faults { // a test ends servers, never the machine: what the kernel has is not lost then
 		options = append(options, "-c", "fsync=off")

@@ -134,7 +134,7 @@ func text(t *testing.T, r *sim.Result) []byte {
 // must not matter.
 func TestOneSeedHasOneHistory(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*sameFlag); seed++ {
-		o := sim.Options{End: tier.Pick[time.Duration](5, 20, 20) * time.Minute}
+		o := sim.Options{End: tier.Pick(5*time.Minute, 20*time.Minute, 20*time.Minute)}
 		want := text(t, one(t, seed, o))
 		if got := text(t, one(t, seed, o)); !bytes.Equal(got, want) {
 			t.Fatalf("seed %d has two histories", seed)
