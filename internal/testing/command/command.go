@@ -85,19 +85,12 @@ func Root() (string, error) {
 	return "", fmt.Errorf("the folder of the module: %w", err)
 }
 
-// Flags are the options with which the go command built this process: -race, or none, and its -gcflags. What a test
-// builds with them is compiled already.
-func Flags() (flags []string) {
+// Flags are the options with which the go command builds what these tests consist of. What a test builds with them is
+// compiled already.
+func Flags() []string {
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return nil
+	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return []string{"-race"}
 	}
-	for _, s := range info.Settings {
-		if s.Key == "-race" && s.Value == "true" {
-			flags = append(flags, "-race")
-		} else if s.Key == "-gcflags" {
-			flags = append(flags, "-gcflags="+s.Value)
-		}
-	}
-	return flags
+	return nil
 }
