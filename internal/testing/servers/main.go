@@ -89,8 +89,8 @@ func run(command []string) (code int, err error) {
 	return 0, nil
 }
 
-// enough is the room that the tests must have in memory: some three times what they were seen to use at most.
-const enough = 8 << 30
+// enough is the room that the tests must have in memory: three times what they were seen to use at most.
+const enough = 4 << 30
 
 // inMemory returns a new folder in a file system, which everybody can enter. It returns none if that has not [enough]
 // room.
