@@ -20,19 +20,17 @@ GORELEASER    := v2.15.1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Packages that start no goroutine, which a test of internal/housetest checks: the race detector has nothing to
-# find there, and their tests take ten times as long with it.
-SEQUENTIAL = law internal/accesslog internal/history internal/housetest internal/httpkey internal/kubeschema \
-  internal/pictures internal/replay internal/sim/planted internal/testing/tier server/api server/api/headgatepb \
-  server/api/wire server/auth server/config server/envoy/envoypb server/rules store/internal/overflow store/internal/wire
+# Packages that start no goroutine, which a test of internal/housetest checks, and compute much: the race detector has
+# nothing to find there, and their tests take six times as long with it.
+SEQUENTIAL = law internal/accesslog internal/replay
 
 # Packages whose tests wait for servers come first, and run beside those that compute: -p 4 on two cores.
 # make lint runs vet, and nobody debugs these binaries: both save half a minute of the CPU of two cores.
 WAITING  = ./store/mysql ./store/postgres ./store/redis ./cmd/headgate ./catalog ./store/front
 RACED    = $(WAITING) $$($(GO) list ./... | grep -v $(SEQUENTIAL:%=-e /%$$))
-# Packages that compute on what they were given: the race detector has nothing to find in them, and takes most of its
-# time there. SQLite is C that was translated into Go: its tests took 35 seconds of CPU, and take 9.
-PURE     = modernc.org/... regexp/... text/template/... crypto/internal/fips140/...
+# Packages of others that compute on what they were given: the race detector has nothing to find in them, and takes most
+# of its time there. SQLite is C that was translated into Go: its tests took 35 seconds of CPU, and take 9.
+PURE     = modernc.org/... go/... regexp/... text/template/... crypto/internal/fips140/... github.com/redis/rueidis/internal/cmds
 # In the environment, so that what a test builds is compiled already.
 RACE     = GOFLAGS="$(GOFLAGS) -race $(PURE:%=-gcflags=%=-race=false)"
 SERVERS  = $(GO) run ./internal/testing/servers
