@@ -83,19 +83,17 @@ var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
 // check refuses a store that the user cannot have meant.
 func (p place) check(cmd *cobra.Command) error {
-	name := "; name one with --store or " + config.Store.Variable()
-	if !p.said {
-		server, err := new(config.Config).Get(config.Server, flags(cmd))
-		if err != nil {
-			return err
-		}
-		if server.Value != "" {
-			return fmt.Errorf("%w: %s is set, and this command cannot ask a server: it needs a store%s", store.ErrSetup,
-				server.By, name)
-		}
+	server, err := serverOf(cmd)
+	if err != nil {
+		return err
+	}
+	if server != "" {
+		return fmt.Errorf("%w: %s is set, and this command cannot ask a server: name its store with --store, or "+
+			"unset %[2]s", store.ErrSetup, config.Server.Variable())
 	}
 	if file := p.file(); file != "" && !exists(file) && !slices.Contains(makers, cmd.Name()) {
-		return fmt.Errorf("%w: there is no store %s%s; headgate migrate makes a new one", store.ErrSetup, file, name)
+		return fmt.Errorf("%w: there is no store %s; name one with --store or %s; headgate migrate makes a new one",
+			store.ErrSetup, file, config.Store.Variable())
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ end
 //
 
 -- headgate_row_changed makes a version of a row that somebody has changed: of what it was,
--- or null, and what it is, or null. A row that was given another name is two changes.
+-- or null, and what it is, or null. A row that was given another name is two changes. @hg_reason says why, if anybody did.
 drop procedure if exists headgate_row_changed
 //
 create procedure headgate_row_changed(
@@ -43,7 +43,7 @@ begin
                 when 'prefix-assignment' then 8 else 0 end
         where c.only_one = 1;
         select c.version into number from headgate_catalog_version c where c.only_one = 1;
-        insert into headgate_versions (version, at, author, reason) values (number, {{clock}}, user(), '');
+        insert into headgate_versions (version, at, author, reason) values (number, {{clock}}, user(), coalesce(@hg_reason, ''));
         if old_id is not null and not (old_id <=> new_id) then
             insert into headgate_changes (version, kind, name, item_key, before_item, after_item)
             values (number, old_kind, old_name, old_key, old_item, concat(old_id, gone));
@@ -91,6 +91,17 @@ begin
         call headgate_fail_N('name: is not UTF-8');
     elseif locate(x'00', name) > 0 or locate(x'00', item_key) > 0 then
         call headgate_fail_N('name: contains a NUL byte');
+    -- A row that means nothing would be taken for one that does. That limits and plans are there is not asked: a
+    -- transaction may write them afterwards.
+    elseif kind in ('override', 'prefix-override', 'plan') and name = '' then
+        call headgate_fail_N(concat('name: is missing in a row of kind ', convert(kind using utf8mb4)));
+    elseif kind in ('assignment', 'prefix-assignment') and name <> '' then
+        call headgate_fail_N(concat('name: is "', convert(name using utf8mb4), '"; it is empty in a row of kind ', convert(kind using utf8mb4),
+            ': the plan is its text'));
+    elseif kind = 'plan' and item_key = '' then
+        call headgate_fail_N('item_key: is missing in a row of kind plan');
+    elseif kind <> 'file' and item_text = '' then
+        call headgate_fail_N(concat('text: is missing in a row of kind ', convert(kind using utf8mb4)));
     elseif kind in ('plan', 'override', 'prefix-override') then
         call headgate_compile_N(item_text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     end if;

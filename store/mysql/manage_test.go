@@ -1,0 +1,60 @@
+package mysql_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// TestSQLAloneManagesKeys: overrides and plans by procedures, and what they refuse.
+func TestSQLAloneManagesKeys(t *testing.T) {
+	t.Parallel()
+	db, s := client(t)
+	storetest.Define(t, s, store.Item{Name: "api", Text: "fixed-window 10/1h"},
+		store.Item{Name: "jobs", Text: "concurrency 2 ttl 30s"})
+	run(t, db, "INSERT INTO headgate_catalog (kind, name, item_key, `text`) VALUES ('plan', 'pro', 'api', 'fixed-window 100/1h')")
+	const newest = "SELECT v.reason, COALESCE(c.note, '') AS note, COALESCE(c.until, 0) > v.at AS ends FROM headgate_versions v " +
+		"LEFT JOIN headgate_catalog c ON c.item_key = 'acme' ORDER BY v.version DESC LIMIT 1"
+	for _, step := range []struct{ call, of, newest string }{
+		{"CALL headgate_override('api', 'acme', '5/1h', NULL, 'noisy')", "applied=override ", "reason=noisy note=noisy ends=0"},
+		{"CALL headgate_override('api', 'acme', '6/1h', 60, NULL)", "applied=override ", "reason= note= ends=1"},
+		{"CALL headgate_override('api', 'acme', NULL, NULL, 'quiet')", "applied= ", "reason=quiet note= ends=0"},
+		{"CALL headgate_set_plan('acme', 'pro', 3600, 'trial')", "applied=plan pro ", "reason=trial note=trial ends=1"},
+		{"CALL headgate_set_plan('acme', NULL, NULL, NULL)", "applied= ", "reason= note= ends=0"},
+	} {
+		if got := answer(t, db, step.call); !strings.HasPrefix(got, "version=") {
+			t.Errorf("%s: %s", step.call, got)
+		}
+		if got := answer(t, db, "CALL headgate_limit_of('api', 'acme')"); !strings.Contains(got, " "+step.of) {
+			t.Errorf("after %s: %s, want %s", step.call, got, step.of)
+		}
+		if got := answer(t, db, newest); got != step.newest {
+			t.Errorf("after %s: %s, want %s", step.call, got, step.newest)
+		}
+	}
+	for call, want := range map[string]string{
+		"CALL headgate_override('nobody', 'acme', '5/1h', NULL, '')":                                          `limit_name: "nobody" is not in headgate_limits`,
+		"CALL headgate_override('api', 'acme', '5/', NULL, '')":                                               `period`,
+		"CALL headgate_override('api', NULL, '5/1h', NULL, '')":                                               `key: is null`,
+		"CALL headgate_override('api', 'acme', 'concurrency 5 ttl 30s', NULL, '')":                            `rule: concurrency 5 ttl 30s is taken or acquired`,
+		"CALL headgate_override('jobs', 'acme', '5/1h', NULL, '')":                                            `rule: token-bucket 5/1h burst 5 is taken or`,
+		"CALL headgate_override('api', 'acme', NULL, NULL, '')":                                               `key: there is no override for "acme"`,
+		"CALL headgate_override('api', 'acme', '5/1h', -1, '')":                                               `seconds: must be above 0`,
+		"CALL headgate_override('api', 'acme', '5/1h', NULL, REPEAT('x', 1001))":                              `reason: is longer than 1000 bytes`,
+		"CALL headgate_set_plan('acme', 'gold', NULL, '')":                                                    `plan: "gold" is not in headgate_catalog, which has pro`,
+		"CALL headgate_set_plan('acme', NULL, NULL, '')":                                                      `key: there is no assignment for "acme"`,
+		"INSERT INTO headgate_catalog (kind, name) VALUES ('assignment', 'pro')":                              `name: is "pro"; it is empty in a row of kind assignment`,
+		"INSERT INTO headgate_catalog (kind, name, item_key) VALUES ('assignment', '', 'acme')":               `text: is missing`,
+		"INSERT INTO headgate_catalog (kind, name, item_key, `text`) VALUES ('override', '', 'acme', '5/1h')": `name: is missing`,
+		"INSERT INTO headgate_catalog (kind, name, `text`) VALUES ('plan', 'pro', '5/1h')":                    `item_key: is missing`,
+	} {
+		if _, err := db.ExecContext(t.Context(), call); number(err) != 1644 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want the error %q", call, err, want)
+		}
+	}
+	if got := answer(t, db, "SELECT COALESCE(@hg_reason, 'none') AS kept, COUNT(*) AS items FROM headgate_catalog"); got != "kept=none items=1" {
+		t.Errorf("afterwards: %s", got)
+	}
+}
