@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"errors"
 	"math"
 	"math/big"
 	"math/bits"
@@ -110,16 +111,19 @@ const (
 // decimal reads digits, perhaps with a point and an exponent.
 func decimal(s string) (*big.Rat, error) {
 	bad := Invalid("cost", "%.100q is not a decimal number such as 3 or 0.5", s)
-	mantissa := s
+	mantissa, exponent := s, "0"
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		mantissa = s[:i]
-		if n, err := strconv.Atoi(s[i+1:]); err != nil || n < -maxExponent || n > maxExponent {
-			return nil, bad
-		}
+		mantissa, exponent = s[:i], s[i+1:]
 	}
+	n, err := strconv.Atoi(exponent)
 	whole, frac, point := strings.Cut(mantissa, ".")
-	if whole == "" || point && frac == "" || !digits(whole) || !digits(frac) || len(s) > maxDigits {
+	switch {
+	case whole == "", point && frac == "", !digits(whole), !digits(frac), errors.Is(err, strconv.ErrSyntax):
 		return nil, bad
+	case err != nil, n < -maxExponent, n > maxExponent:
+		return nil, Invalid("cost", "%.100q has an exponent beyond %d", s, maxExponent)
+	case len(s) > maxDigits:
+		return nil, Invalid("cost", "has %d characters; %d are read", len(s), maxDigits)
 	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {

@@ -49,6 +49,20 @@ func TestParseCost(t *testing.T) {
 	}
 }
 
+// TestNumbersThatAreTooLongAreNotTakenForWrongOnes by their errors.
+func TestNumbersThatAreTooLongAreNotTakenForWrongOnes(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		"1e99999999999": "has an exponent beyond 400", "1e-401": "has an exponent beyond 400",
+		"1." + strings.Repeat("0", 500): "has 502 characters; 400 are read", "1e400": "is too large",
+		"1e1.5": "is not a decimal number", "1x": "is not a decimal number",
+	} {
+		if _, err := headgate.ParseCostUp(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.20q: %v, want %q", text, err, says)
+		}
+	}
+}
+
 // TestFineCostsAreRoundedOnce charges, settles and gives back random decimals of up to nine digits, by limits that
 // count in steps of other sizes, and compares what is in use with rationals.
 func TestFineCostsAreRoundedOnce(t *testing.T) {

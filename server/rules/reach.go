@@ -43,6 +43,19 @@ func implied(conditions, by []comparison) bool {
 	return true
 }
 
+// exclude reports whether no value of a header can fulfil one of some conditions and one of others. A request whose
+// lines of a header fulfil one each is torn, and refused.
+func exclude(conditions, others []comparison) bool {
+	for _, c := range conditions {
+		for _, o := range others {
+			if c.name == o.name && !c.holds(o.value) && !o.holds(c.value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // orAny returns what a rule lists, or one that stands for all.
 func orAny(list []string) []string {
 	if len(list) == 0 {
@@ -82,7 +95,8 @@ func (r *Rules) crossing(next *rule) {
 	}
 	for _, earlier := range r.list {
 		if earlier.anyPath || !earlier.path.meets(next.path) || earlier.path.covers(next.path) ||
-			next.path.covers(earlier.path) || !shareMethod(earlier, next) || !shareHost(earlier, next) {
+			next.path.covers(earlier.path) || !shareMethod(earlier, next) || !shareHost(earlier, next) ||
+			exclude(earlier.headers, next.headers) {
 			continue
 		}
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: rules.%s: some paths match rule %s at %s too, which stands "+

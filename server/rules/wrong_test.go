@@ -72,13 +72,15 @@ func TestWhatIsWrongIsNamedWithItsPlace(t *testing.T) {
 	}
 }
 
+// header gives a rule a condition.
+func header(value string) func(*Definition) {
+	return func(d *Definition) { d.Headers = []Condition{{text("X-Plan"), text(value)}} }
+}
+
 func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 	t.Parallel()
 	methods := func(m ...string) func(*Definition) { return func(d *Definition) { d.Methods = texts(m...) } }
 	hosts := func(h ...string) func(*Definition) { return func(d *Definition) { d.Hosts = texts(h...) } }
-	header := func(value string) func(*Definition) {
-		return func(d *Definition) { d.Headers = []Condition{{text("X-Plan"), text(value)}} }
-	}
 	for i, c := range []struct {
 		rules []Definition
 		never bool
@@ -115,6 +117,15 @@ func TestOverlappingRules(t *testing.T) {
 	r := mustNew(t, named("a", "/users/{id}", nil), named("b", "/{what}/me", nil), named("c", "/other", nil))
 	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "f:b: rules.b: some paths match rule a at f:a too") {
 		t.Errorf("%q", w)
+	}
+	for values, warns := range map[[2]string]bool{
+		{"free", "paid"}: false, {"free", "free"}: true, {"f*", "free"}: true, {"free", "f*"}: true,
+		{"f*", "fr*"}: true, {"f*", "p*"}: false, {"f*", "paid"}: false,
+	} {
+		r := mustNew(t, named("a", "/users/{id}", header(values[0])), named("b", "/{what}/me", header(values[1])))
+		if w := r.Warnings(); (len(w) > 0) != warns {
+			t.Errorf("headers %q: %q; want a warning: %v", values, w, warns)
+		}
 	}
 	if w := (*Rules)(nil).Warnings(); w != nil {
 		t.Errorf("%q", w)
