@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/tier"
@@ -48,6 +49,41 @@ func (s *server) ready(t *testing.T, want int) {
 func (s *server) lines() (away, back int) {
 	text := s.out.String()
 	return strings.Count(text, `msg="the store is not available"`), strings.Count(text, `msg="the store is available"`)
+}
+
+// TestARedisWithoutMemoryIsTold: /readyz and GET /v1/me name the store and what it lacks, until there is room again.
+func TestARedisWithoutMemoryIsTold(t *testing.T) {
+	t.Parallel()
+	redis, url := database(t, newRedis) // of its own: its settings are changed
+	s := startReady(t, t.TempDir(), "--store", url)
+	options, err := rueidis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rueidis.NewClient(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	memory := func(most string) {
+		t.Helper()
+		set := client.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", most).Build()
+		if err := client.Do(t.Context(), set).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	memory("1")
+	s.ready(t, http.StatusServiceUnavailable)
+	_, p, _ := s.get(t, "/readyz")
+	var me api.Me
+	s.ask(t, http.MethodGet, "/v1/me", "", &me)
+	host := strings.TrimPrefix(strings.TrimSuffix(redis.DSN, "/0"), "redis://")
+	if p.Type != api.Unavailable || !strings.Contains(p.Detail, host) || !strings.Contains(p.Detail, "full") ||
+		me.Away == nil || !strings.Contains(me.Away.Store, host) {
+		t.Errorf("/readyz %+v, and /v1/me has %+v", p, me.Away)
+	}
+	memory("0")
+	s.ready(t, http.StatusOK)
 }
 
 // databases are servers that can be away, and are nobody else's.

@@ -23,7 +23,8 @@ const apacheLog = "testdata/apache.log.gz"
 // replay of that limit, refuses no more than was asked for, and the next tighter number of its kind refuses more.
 func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	t.Parallel()
-	for _, ask := range []Ask{{Refuse: 0.001}, {Refuse: 0.01, Keys: true}, {Refuse: 0}} {
+	asks := []Ask{{Refuse: 0.01, Keys: true}, {Refuse: 0.001}, {Refuse: 0}}
+	for _, ask := range tier.Pick(asks[:1], asks, asks) {
 		g, err := Suggest(t.Context(), ask, "ip", []string{apacheLog}, nil)
 		if err != nil {
 			t.Fatal(err)
