@@ -78,7 +78,7 @@ func TestARedisWithoutMemoryIsTold(t *testing.T) {
 	var me api.Me
 	s.ask(t, http.MethodGet, "/v1/me", "", &me)
 	host := strings.TrimPrefix(strings.TrimSuffix(redis.DSN, "/0"), "redis://")
-	if p.Type != api.Unavailable || !strings.Contains(p.Detail, host) || !strings.Contains(p.Detail, "full") ||
+	if p.Type != api.Full || !strings.Contains(p.Detail, host) || !strings.Contains(p.Detail, "its memory is full") ||
 		me.Away == nil || !strings.Contains(me.Away.Store, host) {
 		t.Errorf("/readyz %+v, and /v1/me has %+v", p, me.Away)
 	}

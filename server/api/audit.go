@@ -29,9 +29,12 @@ type Away struct {
 // NewAway returns what is said of a store that has been away for some time, in one line.
 func NewAway(store string, since time.Time, reason error) *Away {
 	why := strings.Join(strings.Fields(reason.Error()), " ")
-	if _, cause, ok := strings.Cut(why, "store unavailable: "); ok { // the operation before it says nothing here
-		why = cause
+	for _, class := range []string{"store unavailable: ", "store is full: "} { // the operation before it says nothing here
+		if _, cause, ok := strings.Cut(why, class); ok {
+			why = cause
+		}
 	}
+	why = strings.TrimRight(why, ".")
 	return &Away{
 		Store: store, Since: since.UnixMicro(), Reason: why,
 		Text: fmt.Sprintf("The store %s is away since %s UTC (%s): %s. Meanwhile requests are answered 503; limits "+
