@@ -27,6 +27,9 @@ func TestOnCallWithAServerOnly(t *testing.T) {
 	ask(exitOK, "api   fixed-window 3/1d  file  of a customer", "limits", "list")
 	ask(exitOK, "lets       3 pass in each window of 1d\nchanged    version 1", "limits", "show", "api")
 	ask(exitError, "unknown", "limits", "show", "nobody")
+	ask(exitOK, "fixed-window 3/1d", "explain", "api")
+	ask(exitOK, "fixed-window 3/1d", "explain", "fixed-window 3/1d") // which needs no server
+	ask(exitError, "unknown", "explain", "nobody")
 	ask(exitOK, "~ api = fixed-window 6/1d", "limits", "set", "api", "fixed-window 6/1d", "--dry-run")
 	ask(exitOK, `~ api = fixed-window 6/1d; "of a customer"   (was fixed-window 3/1d`+"\nthe catalogue has version 2 now"+at,
 		"limits", "set", "api", "fixed-window 6/1d", "--reason", "a sale")
