@@ -40,6 +40,16 @@ func Units(n int64) Cost {
 	return Cost{coef: n}.said()
 }
 
+// Nanos returns n billionths of a unit, for costs that are computed with integers: at 3 dollars a million tokens, 104
+// tokens cost Nanos(104 * 3000), which is 0.000312. For n of 0 and below it is as Units; an n above 2^53-1, some nine
+// million units, makes a Cost that every use of it refuses.
+func Nanos(n int64) Cost {
+	if n == 0 {
+		return nothing
+	}
+	return Cost{coef: n, exp: maxExp}.said()
+}
+
 // nothing is a cost of zero that was said, apart from the zero Cost.
 var nothing = Cost{exp: 1}
 

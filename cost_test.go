@@ -49,6 +49,21 @@ func TestParseCost(t *testing.T) {
 	}
 }
 
+func TestNanos(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{
+		312_000: "0.000312", 1: "0.000000001", 3_000_000_000: "3", 1_500_000_000: "1.5", 1<<53 - 1: "9007199.254740991",
+	} {
+		if got := headgate.Nanos(n); got != headgate.MustCost(want) {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+	if headgate.Nanos(0) != headgate.Units(0) || headgate.Nanos(-1) != headgate.Units(-1) ||
+		headgate.Nanos(1<<53) != headgate.Units(-1) {
+		t.Error("0, and what no cost can be")
+	}
+}
+
 // TestNumbersThatAreTooLongAreNotTakenForWrongOnes by their errors.
 func TestNumbersThatAreTooLongAreNotTakenForWrongOnes(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,8 @@ var defaults = budgets{
 	userTokens:   limit("user-tokens", "sliding-log 40000/1m"),
 	teamTokens:   limit("team-tokens", "sliding-log 200000/1m"),
 	orgTokens:    limit("org-tokens", "sliding-log 1000000/1m"),
-	teamMoney:    limit("team-money", "sliding-window 50000000/1d"), // millionths of a dollar
-	orgMoney:     limit("org-money", "sliding-window 400000000/1d"),
+	teamMoney:    limit("team-money", "sliding-window 50/1d scale 6"), // dollars, counted in millionths
+	orgMoney:     limit("org-money", "sliding-window 400/1d scale 6"),
 }
 
 func limit(name, notation string) headgate.Limit {
@@ -52,7 +53,7 @@ func (b *budgets) charges(c client, u usage) []headgate.Charge {
 	team := c.org + "/" + c.team
 	user := team + "/" + c.user
 	tokens := headgate.Units(u.Prompt + u.Completion)
-	money := headgate.Units(3*u.Prompt + 15*u.Completion) // the model's prices: $3 and $15 a million
+	money := headgate.Nanos(3000*u.Prompt + 15_000*u.Completion) // the model's prices: $3 and $15 a million
 	return []headgate.Charge{
 		{Limit: b.userRequests, Key: user, Cost: headgate.Units(1)},
 		{Limit: b.userTokens, Key: user, Cost: tokens},
@@ -101,13 +102,14 @@ var counted = [...]string{"requests", "tokens", "tokens", "tokens", "money", "mo
 func setHeaders(h http.Header, d headgate.Decision) {
 	tightest := map[string]headgate.Figures{}
 	for _, f := range d.Each {
-		if t, found := tightest[counted[f.Charge]]; !found || f.Remaining < t.Remaining {
+		t, found := tightest[counted[f.Charge]]
+		if !found || cmp.Or(cmp.Compare(f.Remaining, t.Remaining), cmp.Compare(f.RemainingNanos, t.RemainingNanos)) < 0 {
 			tightest[counted[f.Charge]] = f
 		}
 	}
 	for what, f := range tightest {
-		h.Set("X-RateLimit-Limit-"+what, fmt.Sprint(f.Capacity))
-		h.Set("X-RateLimit-Remaining-"+what, fmt.Sprint(f.Remaining))
+		h.Set("X-RateLimit-Limit-"+what, f.CapacityCost().String())
+		h.Set("X-RateLimit-Remaining-"+what, f.RemainingCost().String())
 		h.Set("X-RateLimit-Reset-"+what, f.ResetAfter.Round(time.Millisecond).String())
 	}
 	if !d.Allowed && d.RetryAfter != headgate.Never { // rounded up, or the client comes too early

@@ -132,12 +132,12 @@ func TestAThousandTimesIsOnce(t *testing.T) {
 // six is charged.
 func TestARefusalChargesNothing(t *testing.T) {
 	const prompt = "one two three" // 11 tokens before the answer, and 6 in the end; 129 and 54 millionths
-	small := []string{"1", "16", "16", "16", "180", "180"}
+	small := []string{"1/30d", "16/30d", "16/30d", "16/30d", "0.00018/30d scale 6", "0.00018/30d scale 6"}
 	eachStore(t, func(t *testing.T, s store.Store) {
-		for i, capacity := range small {
+		for i, amount := range small {
 			name := fmt.Sprint("small-", i)
 			b := wide(name + "-and")
-			*b.all()[i] = limit(name, "sliding-window "+capacity+"/30d")
+			*b.all()[i] = limit(name, "sliding-window "+amount)
 			x := newSite(t, s, b, 1, fakeModel)
 			if status, _, text := x.ask(t, people[0], "", prompt); status != http.StatusOK {
 				t.Fatalf("%s: %d %s", name, status, text)
@@ -162,10 +162,10 @@ func TestARefusalChargesNothing(t *testing.T) {
 func TestAStreamEndsWhereTheBudgetDoes(t *testing.T) {
 	const prompt = "one two"
 	eachStore(t, func(t *testing.T, s store.Store) {
-		for i, capacity := range []string{"20", "20", "20", "300", "300"} {
+		for i, amount := range []string{"20/30d", "20/30d", "20/30d", "0.0003/30d scale 6", "0.0003/30d scale 6"} {
 			name := fmt.Sprint("short-", i)
 			b := wide(name + "-and")
-			*b.all()[i+1] = limit(name, "sliding-window "+capacity+"/30d")
+			*b.all()[i+1] = limit(name, "sliding-window "+amount)
 			x := newSite(t, s, b, 1, func(w http.ResponseWriter, _ *http.Request) {
 				for range 30 {
 					fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")

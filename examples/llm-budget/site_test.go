@@ -33,8 +33,13 @@ type site struct {
 // the limits begin with a prefix.
 func wide(prefix string) (b budgets) {
 	for i, l := range b.all() {
-		algorithm, _, _ := strings.Cut(defaults.all()[i].String(), " ")
-		*l = limit(fmt.Sprint(prefix, "-", i), algorithm+" 1000000000/30d")
+		algorithm, rest, _ := strings.Cut(defaults.all()[i].String(), " ")
+		_, scale, scaled := strings.Cut(rest, " scale ")
+		notation := algorithm + " 1000000/30d"
+		if scaled { // which leaves less room for the amount
+			notation = algorithm + " 3000/30d scale " + scale
+		}
+		*l = limit(fmt.Sprint(prefix, "-", i), notation)
 	}
 	return b
 }
@@ -156,13 +161,13 @@ func served(t *testing.T, prompt, text string) (u usage) {
 	return u
 }
 
-// bill adds up what should be used.
+// bill adds up what should be used, in billionths.
 type bill map[string]int64
 
 func (b bill) add(x *site, c client, requests int64, u usage) {
-	tokens, money := u.Prompt+u.Completion, 3*u.Prompt+15*u.Completion
+	tokens, money := (u.Prompt+u.Completion)*1e9, 3000*u.Prompt+15_000*u.Completion
 	user, team := c.org+"/"+c.team+"/"+c.user, c.org+"/"+c.team
-	for i, cost := range []int64{requests, tokens, tokens, tokens, money, money} {
+	for i, cost := range []int64{requests * 1e9, tokens, tokens, tokens, money, money} {
 		key := []string{user, user, team, c.org, team, c.org}[i]
 		b[x.budgets.all()[i].Name()+" "+key] += cost
 	}
@@ -172,8 +177,8 @@ func (b bill) check(t *testing.T, x *site) {
 	t.Helper()
 	used := x.used(t)
 	for what, n := range b {
-		if used[what] != fmt.Sprint(n) {
-			t.Errorf("%s: %s is used, and %d was served", what, used[what], n)
+		if want := headgate.Nanos(n).String(); used[what] != want {
+			t.Errorf("%s: %s is used, and %s was served", what, used[what], want)
 		}
 		delete(used, what)
 	}
