@@ -103,7 +103,8 @@ func setHeaders(h http.Header, d headgate.Decision) {
 	tightest := map[string]headgate.Figures{}
 	for _, f := range d.Each {
 		t, found := tightest[counted[f.Charge]]
-		if !found || cmp.Or(cmp.Compare(f.Remaining, t.Remaining), cmp.Compare(f.RemainingNanos, t.RemainingNanos)) < 0 {
+		less := cmp.Or(cmp.Compare(f.Remaining, t.Remaining), cmp.Compare(f.RemainingNanos, t.RemainingNanos)) < 0
+		if !found || less {
 			tightest[counted[f.Charge]] = f
 		}
 	}

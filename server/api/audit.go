@@ -29,7 +29,7 @@ type Away struct {
 // NewAway returns what is said of a store that has been away for some time, in one line.
 func NewAway(store string, since time.Time, reason error) *Away {
 	why := strings.Join(strings.Fields(reason.Error()), " ")
-	for _, class := range []string{"store unavailable: ", "store is full: "} { // the operation before it says nothing here
+	for _, class := range []string{"store unavailable: ", "store is full: "} { // the operation before them says nothing
 		if _, cause, ok := strings.Cut(why, class); ok {
 			why = cause
 		}
