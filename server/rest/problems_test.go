@@ -49,7 +49,7 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":0e3}`, 400, "cost", "above 0"},
 		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":-0.0}`, 400, "cost", "above 0"},
 		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":1e300}`, 400, "cost", "too large"},
-		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":1e999999999}`, 400, "cost", "decimal"},
+		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":1e999999999}`, 400, "cost", "exponent"},
 		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":"NaN"}`, 400, "cost", "NaN"},
 		{"POST", "/v1/take", `{"limit":"login","key":"k","cost":NaN}`, 400, "body", "not JSON"},
 		{"POST", "/v1/take", `{"limit":"login","key":7}`, 400, "key", "number"},
