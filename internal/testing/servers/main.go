@@ -42,10 +42,13 @@ func run(command []string) (code int, err error) {
 	// An interrupt goes to the command as well, which says what it was at.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if folder := inMemory("/dev/shm"); folder != "" && os.Getenv("TMPDIR") == "" {
-		defer os.RemoveAll(folder)
-		if err := os.Setenv("TMPDIR", folder); err != nil {
-			return 1, err
+	if os.Getenv("TMPDIR") == "" {
+		if folder := inMemory("/dev/shm"); folder != "" {
+			defer os.RemoveAll(folder)
+			defer os.Unsetenv("TMPDIR")
+			if err := os.Setenv("TMPDIR", folder); err != nil {
+				return 1, err
+			}
 		}
 	}
 	kinds := []struct {
