@@ -51,11 +51,9 @@ func (s *server) lines() (away, back int) {
 	return strings.Count(text, `msg="the store is not available"`), strings.Count(text, `msg="the store is available"`)
 }
 
-// TestARedisWithoutMemoryIsTold: /readyz and GET /v1/me name the store and what it lacks, until there is room again.
-func TestARedisWithoutMemoryIsTold(t *testing.T) {
-	t.Parallel()
-	redis, url := database(t, newRedis) // of its own: its settings are changed
-	s := startReady(t, t.TempDir(), "--store", url)
+// redisClient is a client of a Redis, for what no store does.
+func redisClient(t *testing.T, url string) rueidis.Client {
+	t.Helper()
 	options, err := rueidis.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +62,16 @@ func TestARedisWithoutMemoryIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(client.Close)
+	return client
+}
+
+// TestARedisWithoutMemoryIsTold: /readyz and GET /v1/me name the store and what it lacks, until there is room again.
+func TestARedisWithoutMemoryIsTold(t *testing.T) {
+	t.Parallel()
+	redis, url := database(t, newRedis) // of its own: its settings are changed
+	s := startReady(t, t.TempDir(), "--store", url)
+	client := redisClient(t, url)
 	memory := func(most string) {
 		t.Helper()
 		set := client.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", most).Build()

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/rueidis"
-
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
@@ -59,15 +57,7 @@ func TestAStoreThatLostItsCatalogueGetsItAgain(t *testing.T) {
 		servers[i] = startReady(t, dir, "--store", redis.DSN, "--config", file)
 		servers[i].until(t, text, func() bool { return strings.HasPrefix(servers[i].limits(t)["api"], text) })
 	}
-	options, err := rueidis.ParseURL(redis.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := rueidis.NewClient(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := redisClient(t, redis.DSN)
 	versions := func() string {
 		newest := client.B().Hget().Key("headgate:{catalogue}:versions").Field("newest").Build()
 		v, _ := client.Do(t.Context(), newest).ToString()
