@@ -20,14 +20,9 @@ GORELEASER    := v2.15.1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-# Packages that start no goroutine, which a test of internal/housetest checks, and compute much: the race detector has
-# nothing to find there, and their tests take six times as long with it.
-SEQUENTIAL = law internal/accesslog internal/replay
-
 # Packages whose tests wait for servers come first, and run beside those that compute: -p 4 on two cores.
 # make lint runs vet, and nobody debugs these binaries: both save half a minute of the CPU of two cores.
 WAITING  = ./store/mysql ./store/postgres ./store/redis ./cmd/headgate ./catalog ./store/front
-RACED    = $(WAITING) $$($(GO) list ./... | grep -v $(SEQUENTIAL:%=-e /%$$))
 # Packages of others that compute on what they were given: the race detector has nothing to find in them, and takes most
 # of its time there. SQLite is C that was translated into Go: its tests took 35 seconds of CPU, and take 9.
 PURE     = modernc.org/... go/... regexp/... text/template/... crypto/internal/fips140/... github.com/redis/rueidis/internal/cmds
@@ -39,9 +34,7 @@ export GORACE = atexit_sleep_ms=0
 
 .PHONY: test
 test: ## before each commit: all packages, one real server of each kind, the race detector; TESTFLAGS=-count=1 for no cached results
-	@$(GO) test -vet=off $(TESTFLAGS) $(SEQUENTIAL:%=./%) & sequential=$$!; \
-	  $(RACE) $(SERVERS) $(GO) test -p 4 -vet=off -ldflags="-s -w" $(TESTFLAGS) $(RACED); raced=$$?; \
-	  wait $$sequential && exit $$raced
+	@$(RACE) $(SERVERS) $(GO) test -p 4 -vet=off -ldflags="-s -w" $(TESTFLAGS) $(WAITING) ./...
 
 .PHONY: steady
 steady: ## run make test N (20) times without cached results: alone, beside eight busy loops, with GOMAXPROCS=1

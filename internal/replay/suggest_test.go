@@ -38,13 +38,6 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 			if !g.enough(c.Denied, c.Refused) {
 				t.Errorf("%+v: %s refuses %d requests, %d keys", ask, c.Notation, c.Denied, c.Refused)
 			}
-			one, err := Run(t.Context(), headgate.MustParse(c.Notation), "ip", []string{apacheLog}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, want := inJSON(t, c.Report), inJSON(t, one); got != want {
-				t.Errorf("%s: got %.200s, want %.200s", c.Notation, got, want)
-			}
 			seen := false
 			for j, p := range c.Curve {
 				points++
@@ -76,8 +69,11 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 		if points < 60 {
 			t.Errorf("%d points", points)
 		}
-		// Some points of the curves, against replays of their own.
+		// What was chosen, and some points of the curves, against replays of their own.
 		var limits []headgate.Limit
+		for i := range g.Choices {
+			limits = append(limits, headgate.MustParse(g.Choices[i].Notation))
+		}
 		var want []Point
 		for i := range g.Choices {
 			c := &g.Choices[i]
@@ -90,7 +86,13 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, r := range reports {
+		for i, r := range reports[:len(g.Choices)] {
+			c := &g.Choices[i]
+			if got, want := inJSON(t, c.Report), inJSON(t, r); got != want {
+				t.Errorf("%s: got %.200s, want %.200s", c.Notation, got, want)
+			}
+		}
+		for i, r := range reports[len(g.Choices):] {
 			if r.Denied != want[i].Denied || r.Refused != want[i].Keys {
 				t.Errorf("%+v: replay says %d, %d", want[i], r.Denied, r.Refused)
 			}
@@ -117,7 +119,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 	var log strings.Builder
 	log.WriteString("ts,who,n\n")
 	at := 1e9
-	for range 3000 {
+	for range tier.Pick(1000, 3000, 3000) {
 		at += float64(rnd.IntN(20)) / 2
 		fmt.Fprintf(&log, "%v,%d,%v\n", at, min(rnd.IntN(60), rnd.IntN(60)), float64(rnd.IntN(9))/4)
 	}
@@ -125,7 +127,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, events := range []int{0, 500} {
+	for _, events := range []int{0, 300} {
 		cfg := &Config{Cost: "n", Events: events, TempDir: t.TempDir()}
 		in, err := open(t.Context(), "who", []string{name}, cfg)
 		if err != nil {

@@ -11,35 +11,13 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
-	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-func inFlights(t *testing.T, run func(*testing.T, storetest.Open, *storetest.Options), o *storetest.Options) {
-	for _, flights := range []int{1, 4} {
-		t.Run(fmt.Sprint(flights, " flights"), func(t *testing.T) {
-			run(t, func(testing.TB) store.Store {
-				return coalesce.New(memory.New(&memory.Config{Names: true}), &coalesce.Config{Flights: flights})
-			}, o)
-		})
-	}
-}
-
-func TestHistories(t *testing.T) {
-	inFlights(t, storetest.RunHistories, &storetest.Options{Histories: 100, Reservations: 20})
-}
-
-// TestConformance is for the wrapper alone; package front has it with all the others.
-func TestConformance(t *testing.T) {
-	tier.Engines(t)
-	inFlights(t, storetest.Run, nil)
-}
 
 // gated is a memory store whose batches wait for a gate, and are remembered.
 type gated struct {

@@ -10,29 +10,13 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/leaktest"
-	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/deny"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-func overMemory(testing.TB) store.Store {
-	return deny.New(memory.New(&memory.Config{Names: true}), nil)
-}
-
-func TestHistories(t *testing.T) {
-	storetest.RunHistories(t, overMemory, &storetest.Options{Histories: 100, Reservations: 20})
-}
-
-// TestConformance is for the wrapper alone; package front has it with all the others.
-func TestConformance(t *testing.T) {
-	tier.Engines(t)
-	storetest.Run(t, overMemory, nil)
-}
 
 // counted is a memory store that counts what it is asked, and may be slow.
 type counted struct {

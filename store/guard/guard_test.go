@@ -14,29 +14,13 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
-	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/guard"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-func overMemory(testing.TB) store.Store {
-	return guard.New(memory.New(&memory.Config{Names: true}), quiet(&guard.Config{Deadline: time.Minute}))
-}
-
-func TestHistories(t *testing.T) {
-	storetest.RunHistories(t, overMemory, &storetest.Options{Histories: 100, Reservations: 20})
-}
-
-// TestConformance is for the wrapper alone; package front has it with all the others.
-func TestConformance(t *testing.T) {
-	tier.Engines(t)
-	storetest.Run(t, overMemory, nil)
-}
 
 // distant is a store that does not show that it is in this process.
 type distant struct{ memory *memory.Store }

@@ -12,12 +12,10 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
-	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/prefetch"
-	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestMain(m *testing.M) {
@@ -25,20 +23,6 @@ func TestMain(m *testing.M) {
 		return
 	}
 	leaktest.Main(m)
-}
-
-func overMemory(testing.TB) store.Store {
-	return prefetch.New(memory.New(&memory.Config{Names: true}), nil)
-}
-
-func TestHistories(t *testing.T) {
-	storetest.RunHistories(t, overMemory, &storetest.Options{Histories: 100, Reservations: 20})
-}
-
-// TestConformance is for the wrapper alone; package front has it with all the others.
-func TestConformance(t *testing.T) {
-	tier.Engines(t)
-	storetest.Run(t, overMemory, nil)
 }
 
 // till is a memory store that several nodes share, and that counts.

@@ -45,10 +45,10 @@ func run(command []string) (code int, err error) {
 	if os.Getenv("TMPDIR") == "" {
 		if folder := inMemory("/dev/shm"); folder != "" {
 			defer os.RemoveAll(folder)
-			defer os.Unsetenv("TMPDIR")
 			if err := os.Setenv("TMPDIR", folder); err != nil {
 				return 1, err
 			}
+			defer func() { _ = os.Unsetenv("TMPDIR") }() // the folder is gone
 		}
 	}
 	kinds := []struct {

@@ -1,0 +1,43 @@
+package front_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/testing/tier"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/coalesce"
+	"github.com/headgate/headgate/store/deny"
+	"github.com/headgate/headgate/store/guard"
+	"github.com/headgate/headgate/store/prefetch"
+	"github.com/headgate/headgate/store/storetest"
+)
+
+// alone holds each wrapper by itself over a store in memory. TestConformance has them all at once.
+var alone = map[string]func(store.Store) store.Store{
+	"deny":     func(s store.Store) store.Store { return deny.New(s, nil) },
+	"prefetch": func(s store.Store) store.Store { return prefetch.New(s, nil) },
+	"guard": func(s store.Store) store.Store {
+		return guard.New(s, &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+	},
+	"coalesce":                 func(s store.Store) store.Store { return coalesce.New(s, nil) },
+	"coalesce with one flight": func(s store.Store) store.Store { return coalesce.New(s, &coalesce.Config{Flights: 1}) },
+}
+
+func eachAlone(t *testing.T, run func(*testing.T, storetest.Open, *storetest.Options), o *storetest.Options) {
+	for name, wrap := range alone {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(testing.TB) store.Store { return wrap(newMemory()) }, o)
+		})
+	}
+}
+
+func TestHistoriesOfEachWrapper(t *testing.T) {
+	eachAlone(t, storetest.RunHistories, &storetest.Options{Histories: 100, Reservations: 20})
+}
+
+func TestConformanceOfEachWrapper(t *testing.T) {
+	tier.Engines(t)
+	eachAlone(t, storetest.Run, nil)
+}
