@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/auth"
@@ -39,6 +40,7 @@ func overEach(t *testing.T, test func(t *testing.T, over protocol)) {
 // serving says what to serve, over memory. Zero: the limits of this file, in the open, over TCP.
 type serving struct {
 	file   string         // the config
+	kept   bool           // the store keeps what the config defines
 	before func([]law.Op) // is called before each batch of the store
 	after  func()         // is called after it
 	tokens *auth.File
@@ -52,6 +54,19 @@ type served struct {
 	url      string
 	listener *breakable
 	close    func() // at once
+}
+
+// keep returns the catalogue of a store that has what a config defines.
+func keep(tb testing.TB, s store.Store, file *config.Config) *catalog.Catalog {
+	tb.Helper()
+	c, err := catalog.Read(tb.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, _, err := c.Apply(tb.Context(), catalog.By{Author: "file"}, file.Defines(), catalog.Once); err != nil {
+		tb.Fatal(err)
+	}
+	return c
 }
 
 // serve serves until the end of the test.
@@ -69,6 +84,10 @@ func (p protocol) serve(tb testing.TB, o serving) *served {
 		st = &hooked{st, o.before, o.after}
 	}
 	verbs := service.New(headgate.New(st, &headgate.Config{Names: names}), names, nil)
+	if o.kept {
+		kept := keep(tb, st, names)
+		verbs = service.New(headgate.New(st, &headgate.Config{Names: kept}), names, kept)
+	}
 	network, address := "tcp", "127.0.0.1:0"
 	if o.socket != "" {
 		network, address = "unix", o.socket

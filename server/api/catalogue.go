@@ -209,8 +209,8 @@ func (r *SetPlan) ReadJSON(data []byte) error {
 	})
 }
 
-// maxRollback is how many limits one rollback may name.
-const maxRollback = 1000
+// MaxRollback is how many limits one rollback may name.
+const MaxRollback = 1000
 
 // ReadJSON reads a rollback.
 func (r *Rollback) ReadJSON(data []byte) error {
@@ -236,8 +236,8 @@ func (r *Rollback) ReadJSON(data []byte) error {
 			return s.string(&r.Reason, 1<<3)
 		case "limits":
 			if s.array(func() bool {
-				if len(r.Limits) == maxRollback {
-					return s.wrong(s.at, "are more than %d", maxRollback)
+				if len(r.Limits) == MaxRollback {
+					return s.wrong(s.at, "are more than %d", MaxRollback)
 				}
 				var one string
 				if s.string(&one, 1) == 0 {

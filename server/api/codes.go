@@ -25,6 +25,7 @@ var kinds = []struct {
 	{IDSettled, 0, 9, "ID_SETTLED"},
 	{IDUnknown, 0, 5, "ID_UNKNOWN"},
 	{"", 400, 3, "INVALID"},
+	{"", 409, 10, "CONFLICT"},
 	{"", 413, 3, "TOO_LARGE"},
 	{"", 401, 16, "NOT_AUTHENTICATED"},
 	{"", 403, 7, "NOT_PERMITTED"},

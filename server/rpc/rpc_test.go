@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/server/auth"
@@ -42,12 +43,20 @@ func serve(t testing.TB, s store.Store, c *rpc.Config, more ...rpc.Service) (*rp
 
 func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, more ...rpc.Service) *rpc.Server {
 	t.Helper()
-	names, err := config.Parse("f.yaml", []byte("allow_notations: true\nlimits: {api: sliding-log 100/1h, login: 5/1m}"))
+	names, err := config.Parse("f.yaml", []byte("allow_notations: true\nlimits: {api: sliding-log 100/1h, login: 5/1m}\n"+
+		"plans: {gold: {api: sliding-log 200/1h}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := rpc.New(service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil),
-		slog.New(slog.DiscardHandler), c)
+	quiet := slog.New(slog.DiscardHandler)
+	verbs := service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil)
+	if kept, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: quiet}); err == nil { // this store keeps limits
+		if _, _, err := kept.Apply(t.Context(), catalog.By{Author: "file"}, names.Defines(), catalog.Once); err != nil {
+			t.Fatal(err)
+		}
+		verbs = service.New(headgate.New(s, &headgate.Config{Names: kept}), names, kept)
+	}
+	server := rpc.New(verbs, quiet, c)
 	for _, v := range more {
 		server.Register(v)
 	}

@@ -25,7 +25,7 @@ type verbs struct {
 // roleOf is what a caller needs to call a verb.
 func roleOf(method string) auth.Role {
 	switch method {
-	case "Reset", "Block":
+	case "Reset", "Block", "SetLimit", "SetOverride", "SetPlan", "Rollback":
 		return auth.RoleAdmin
 	case "Inspect", "Usage", "ListLimits", "ListCells", "Explain":
 		return auth.RoleRead
@@ -216,4 +216,31 @@ func (v *verbs) Reset(ctx context.Context, r *pb.ResetRequest) (*pb.ResetRespons
 func (v *verbs) Block(ctx context.Context, r *pb.BlockRequest) (*pb.Status, error) {
 	a, err := v.service().Block(ctx, wire.Block(r))
 	return answered(a, err, wire.StatusOf)
+}
+
+// SetLimit implements pb.HeadgateServiceServer.
+func (v *verbs) SetLimit(ctx context.Context, r *pb.SetLimitRequest) (*pb.ChangedResponse, error) {
+	a, err := v.service().SetLimit(ctx, wire.SetLimit(r))
+	return answered(a, err, wire.ChangedOf)
+}
+
+// SetOverride implements pb.HeadgateServiceServer.
+func (v *verbs) SetOverride(ctx context.Context, r *pb.SetOverrideRequest) (*pb.ChangedResponse, error) {
+	a, err := v.service().Override(ctx, wire.Override(r))
+	return answered(a, err, wire.ChangedOf)
+}
+
+// SetPlan implements pb.HeadgateServiceServer.
+func (v *verbs) SetPlan(ctx context.Context, r *pb.SetPlanRequest) (*pb.ChangedResponse, error) {
+	a, err := v.service().SetPlan(ctx, wire.SetPlan(r))
+	return answered(a, err, wire.ChangedOf)
+}
+
+// Rollback implements pb.HeadgateServiceServer.
+func (v *verbs) Rollback(ctx context.Context, r *pb.RollbackRequest) (*pb.ChangedResponse, error) {
+	if len(r.GetLimits()) > api.MaxRollback {
+		return nil, headgate.Invalid("limits", "are more than %d", api.MaxRollback)
+	}
+	a, err := v.service().Rollback(ctx, wire.Rollback(r))
+	return answered(a, err, wire.ChangedOf)
 }

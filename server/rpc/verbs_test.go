@@ -87,6 +87,18 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 		"Block": {"admin", func(ctx context.Context) (proto.Message, error) {
 			return c.Block(ctx, &pb.BlockRequest{Limit: "api", Key: key, For: "1m", Reason: "test"})
 		}},
+		"SetLimit": {"admin", func(ctx context.Context) (proto.Message, error) {
+			return c.SetLimit(ctx, &pb.SetLimitRequest{Name: "fresh", Limit: "token-bucket 10/1m", Reason: "test"})
+		}},
+		"SetOverride": {"admin", func(ctx context.Context) (proto.Message, error) {
+			return c.SetOverride(ctx, &pb.SetOverrideRequest{Limit: "fresh", Key: key, Override: "token-bucket 20/1m"})
+		}},
+		"SetPlan": {"admin", func(ctx context.Context) (proto.Message, error) {
+			return c.SetPlan(ctx, &pb.SetPlanRequest{Key: key, Plan: "gold", For: "1h"})
+		}},
+		"Rollback": {"admin", func(ctx context.Context) (proto.Message, error) {
+			return c.Rollback(ctx, &pb.RollbackRequest{Version: new(int64), Limits: []string{"fresh"}, DryRun: true})
+		}},
 		"Stream": {"take", func(ctx context.Context) (proto.Message, error) {
 			s, err := c.Stream(ctx)
 			if err != nil {
@@ -111,7 +123,8 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 	}
 	for _, name := range []string{ // those of one id in their order
 		"Take", "Extend", "Settle", "Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
-		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "Stream",
+		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "SetLimit", "SetOverride",
+		"SetPlan", "Rollback", "Stream",
 	} {
 		v := all[name]
 		for _, role := range []string{"take", "read", "admin", "nobody"} {

@@ -2699,6 +2699,486 @@ func (x *BlockRequest) GetReason() string {
 	return ""
 }
 
+// SetLimitRequest asks to define a named limit, or to change it.
+type SetLimitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// In one line, such as token-bucket 10/1m.
+	Limit string `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Absent: what it was.
+	Description *string `protobuf:"bytes,3,opt,name=description,proto3,oneof" json:"description,omitempty"`
+	// The version that was seen; at another one nothing is done, and the code is ABORTED. Absent: any.
+	Seen *int64 `protobuf:"varint,4,opt,name=seen,proto3,oneof" json:"seen,omitempty"`
+	// For the versions and the audit.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only say what would be changed.
+	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLimitRequest) Reset() {
+	*x = SetLimitRequest{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLimitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLimitRequest) ProtoMessage() {}
+
+func (x *SetLimitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLimitRequest.ProtoReflect.Descriptor instead.
+func (*SetLimitRequest) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *SetLimitRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetLimitRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *SetLimitRequest) GetDescription() string {
+	if x != nil && x.Description != nil {
+		return *x.Description
+	}
+	return ""
+}
+
+func (x *SetLimitRequest) GetSeen() int64 {
+	if x != nil && x.Seen != nil {
+		return *x.Seen
+	}
+	return 0
+}
+
+func (x *SetLimitRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SetLimitRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// SetOverrideRequest asks to give a key another limit in the place of a named one, or to take that away.
+type SetOverrideRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Limit string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Key   *string                `protobuf:"bytes,2,opt,name=key,proto3,oneof" json:"key,omitempty"`
+	// The limit that is in force for the key, in one line; empty if it is taken away.
+	Override string `protobuf:"bytes,3,opt,name=override,proto3" json:"override,omitempty"`
+	Remove   bool   `protobuf:"varint,4,opt,name=remove,proto3" json:"remove,omitempty"`
+	// Such as 1h; empty: until it is taken away.
+	For           string `protobuf:"bytes,5,opt,name=for,proto3" json:"for,omitempty"`
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetOverrideRequest) Reset() {
+	*x = SetOverrideRequest{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetOverrideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetOverrideRequest) ProtoMessage() {}
+
+func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetOverrideRequest.ProtoReflect.Descriptor instead.
+func (*SetOverrideRequest) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *SetOverrideRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetKey() string {
+	if x != nil && x.Key != nil {
+		return *x.Key
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetOverride() string {
+	if x != nil {
+		return x.Override
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
+}
+
+func (x *SetOverrideRequest) GetFor() string {
+	if x != nil {
+		return x.For
+	}
+	return ""
+}
+
+func (x *SetOverrideRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// SetPlanRequest asks to give a key a plan, or to take it away.
+type SetPlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   *string                `protobuf:"bytes,1,opt,name=key,proto3,oneof" json:"key,omitempty"`
+	// Empty if it is taken away.
+	Plan   string `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	Remove bool   `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
+	// Such as 1h; empty: until it is taken away.
+	For           string `protobuf:"bytes,4,opt,name=for,proto3" json:"for,omitempty"`
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPlanRequest) Reset() {
+	*x = SetPlanRequest{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPlanRequest) ProtoMessage() {}
+
+func (x *SetPlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPlanRequest.ProtoReflect.Descriptor instead.
+func (*SetPlanRequest) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *SetPlanRequest) GetKey() string {
+	if x != nil && x.Key != nil {
+		return *x.Key
+	}
+	return ""
+}
+
+func (x *SetPlanRequest) GetPlan() string {
+	if x != nil {
+		return x.Plan
+	}
+	return ""
+}
+
+func (x *SetPlanRequest) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
+}
+
+func (x *SetPlanRequest) GetFor() string {
+	if x != nil {
+		return x.For
+	}
+	return ""
+}
+
+func (x *SetPlanRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// RollbackRequest asks to make limits, plans and overrides what they were after a version.
+type RollbackRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 is before the first.
+	Version *int64 `protobuf:"varint,1,opt,name=version,proto3,oneof" json:"version,omitempty"`
+	// Only what concerns these; empty: all.
+	Limits []string `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
+	// As of SetLimitRequest.
+	Seen          *int64 `protobuf:"varint,3,opt,name=seen,proto3,oneof" json:"seen,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	DryRun        bool   `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackRequest) Reset() {
+	*x = RollbackRequest{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackRequest) ProtoMessage() {}
+
+func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
+func (*RollbackRequest) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *RollbackRequest) GetVersion() int64 {
+	if x != nil && x.Version != nil {
+		return *x.Version
+	}
+	return 0
+}
+
+func (x *RollbackRequest) GetLimits() []string {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *RollbackRequest) GetSeen() int64 {
+	if x != nil && x.Seen != nil {
+		return *x.Seen
+	}
+	return 0
+}
+
+func (x *RollbackRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RollbackRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// ChangedResponse says what was changed, or would be.
+type ChangedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version that it made; the newest if nothing was changed.
+	Version       int64         `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Changes       []*ItemChange `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangedResponse) Reset() {
+	*x = ChangedResponse{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangedResponse) ProtoMessage() {}
+
+func (x *ChangedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangedResponse.ProtoReflect.Descriptor instead.
+func (*ChangedResponse) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ChangedResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ChangedResponse) GetChanges() []*ItemChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// ItemChange is a change of one thing in the catalogue.
+type ItemChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// limit, plan, override or assignment; prefix-override, prefix-assignment.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Of the limit or the plan.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Or a prefix; of a plan, the limit in it.
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// What it says; empty: there is none.
+	Before string `protobuf:"bytes,4,opt,name=before,proto3" json:"before,omitempty"`
+	After  string `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`
+	// The change in one line.
+	Text          string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ItemChange) Reset() {
+	*x = ItemChange{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ItemChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ItemChange) ProtoMessage() {}
+
+func (x *ItemChange) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
+func (*ItemChange) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ItemChange) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ItemChange) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ItemChange) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ItemChange) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *ItemChange) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ItemChange) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // ObserveRequest is the response of a provider.
 type ObserveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2714,7 +3194,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +3206,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +3219,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ObserveRequest) GetLimit() string {
@@ -2783,7 +3263,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +3275,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +3288,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{39}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ObserveResponse) GetBlockedForMs() int64 {
@@ -2844,7 +3324,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3336,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3349,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{40}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StreamRequest) GetId() uint64 {
@@ -2959,7 +3439,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3451,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3464,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{41}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StreamResponse) GetId() uint64 {
@@ -3271,7 +3751,51 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x10\n" +
 	"\x03for\x18\x03 \x01(\tR\x03for\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reasonB\x06\n" +
-	"\x04_key\"\xdd\x01\n" +
+	"\x04_key\"\xc5\x01\n" +
+	"\x0fSetLimitRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\tR\x05limit\x12%\n" +
+	"\vdescription\x18\x03 \x01(\tH\x00R\vdescription\x88\x01\x01\x12\x17\n" +
+	"\x04seen\x18\x04 \x01(\x03H\x01R\x04seen\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRunB\x0e\n" +
+	"\f_descriptionB\a\n" +
+	"\x05_seen\"\xa7\x01\n" +
+	"\x12SetOverrideRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
+	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x1a\n" +
+	"\boverride\x18\x03 \x01(\tR\boverride\x12\x16\n" +
+	"\x06remove\x18\x04 \x01(\bR\x06remove\x12\x10\n" +
+	"\x03for\x18\x05 \x01(\tR\x03for\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reasonB\x06\n" +
+	"\x04_key\"\x85\x01\n" +
+	"\x0eSetPlanRequest\x12\x15\n" +
+	"\x03key\x18\x01 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x12\n" +
+	"\x04plan\x18\x02 \x01(\tR\x04plan\x12\x16\n" +
+	"\x06remove\x18\x03 \x01(\bR\x06remove\x12\x10\n" +
+	"\x03for\x18\x04 \x01(\tR\x03for\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reasonB\x06\n" +
+	"\x04_key\"\xa7\x01\n" +
+	"\x0fRollbackRequest\x12\x1d\n" +
+	"\aversion\x18\x01 \x01(\x03H\x00R\aversion\x88\x01\x01\x12\x16\n" +
+	"\x06limits\x18\x02 \x03(\tR\x06limits\x12\x17\n" +
+	"\x04seen\x18\x03 \x01(\x03H\x01R\x04seen\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x17\n" +
+	"\adry_run\x18\x05 \x01(\bR\x06dryRunB\n" +
+	"\n" +
+	"\b_versionB\a\n" +
+	"\x05_seen\"^\n" +
+	"\x0fChangedResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x121\n" +
+	"\achanges\x18\x02 \x03(\v2\x17.headgate.v1.ItemChangeR\achanges\"\x88\x01\n" +
+	"\n" +
+	"ItemChange\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x16\n" +
+	"\x06before\x18\x04 \x01(\tR\x06before\x12\x14\n" +
+	"\x05after\x18\x05 \x01(\tR\x05after\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\"\xdd\x01\n" +
 	"\x0eObserveRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x16\n" +
@@ -3297,8 +3821,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bdecision\x18\x02 \x01(\v2\x15.headgate.v1.DecisionH\x00R\bdecision\x122\n" +
 	"\x05batch\x18\x03 \x01(\v2\x1a.headgate.v1.BatchResponseH\x00R\x05batch\x120\n" +
 	"\aproblem\x18\x04 \x01(\v2\x14.headgate.v1.ProblemH\x00R\aproblemB\b\n" +
-	"\x06result2\xab\n" +
-	"\n" +
+	"\x06result2\xcf\f\n" +
 	"\x0fHeadgateService\x123\n" +
 	"\x04Take\x12\x14.headgate.v1.Request\x1a\x15.headgate.v1.Decision\x124\n" +
 	"\x05Check\x12\x14.headgate.v1.Request\x1a\x15.headgate.v1.Decision\x12;\n" +
@@ -3318,7 +3841,11 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\tListCells\x12\x1d.headgate.v1.ListCellsRequest\x1a\x1e.headgate.v1.ListCellsResponse\x12D\n" +
 	"\aExplain\x12\x1b.headgate.v1.ExplainRequest\x1a\x1c.headgate.v1.ExplainResponse\x12>\n" +
 	"\x05Reset\x12\x19.headgate.v1.ResetRequest\x1a\x1a.headgate.v1.ResetResponse\x127\n" +
-	"\x05Block\x12\x19.headgate.v1.BlockRequest\x1a\x13.headgate.v1.Status\x12D\n" +
+	"\x05Block\x12\x19.headgate.v1.BlockRequest\x1a\x13.headgate.v1.Status\x12F\n" +
+	"\bSetLimit\x12\x1c.headgate.v1.SetLimitRequest\x1a\x1c.headgate.v1.ChangedResponse\x12L\n" +
+	"\vSetOverride\x12\x1f.headgate.v1.SetOverrideRequest\x1a\x1c.headgate.v1.ChangedResponse\x12D\n" +
+	"\aSetPlan\x12\x1b.headgate.v1.SetPlanRequest\x1a\x1c.headgate.v1.ChangedResponse\x12F\n" +
+	"\bRollback\x12\x1c.headgate.v1.RollbackRequest\x1a\x1c.headgate.v1.ChangedResponse\x12D\n" +
 	"\aObserve\x12\x1b.headgate.v1.ObserveRequest\x1a\x1c.headgate.v1.ObserveResponse\x12E\n" +
 	"\x06Stream\x12\x1a.headgate.v1.StreamRequest\x1a\x1b.headgate.v1.StreamResponse(\x010\x01B?Z=github.com/headgate/headgate/server/api/headgatepb;headgatepbb\x06proto3"
 
@@ -3334,7 +3861,7 @@ func file_headgate_v1_headgate_proto_rawDescGZIP() []byte {
 	return file_headgate_v1_headgate_proto_rawDescData
 }
 
-var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Charge)(nil),             // 0: headgate.v1.Charge
 	(*Request)(nil),            // 1: headgate.v1.Request
@@ -3374,11 +3901,17 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*ResetRequest)(nil),       // 35: headgate.v1.ResetRequest
 	(*ResetResponse)(nil),      // 36: headgate.v1.ResetResponse
 	(*BlockRequest)(nil),       // 37: headgate.v1.BlockRequest
-	(*ObserveRequest)(nil),     // 38: headgate.v1.ObserveRequest
-	(*ObserveResponse)(nil),    // 39: headgate.v1.ObserveResponse
-	(*StreamRequest)(nil),      // 40: headgate.v1.StreamRequest
-	(*StreamResponse)(nil),     // 41: headgate.v1.StreamResponse
-	nil,                        // 42: headgate.v1.ObserveRequest.HeadersEntry
+	(*SetLimitRequest)(nil),    // 38: headgate.v1.SetLimitRequest
+	(*SetOverrideRequest)(nil), // 39: headgate.v1.SetOverrideRequest
+	(*SetPlanRequest)(nil),     // 40: headgate.v1.SetPlanRequest
+	(*RollbackRequest)(nil),    // 41: headgate.v1.RollbackRequest
+	(*ChangedResponse)(nil),    // 42: headgate.v1.ChangedResponse
+	(*ItemChange)(nil),         // 43: headgate.v1.ItemChange
+	(*ObserveRequest)(nil),     // 44: headgate.v1.ObserveRequest
+	(*ObserveResponse)(nil),    // 45: headgate.v1.ObserveResponse
+	(*StreamRequest)(nil),      // 46: headgate.v1.StreamRequest
+	(*StreamResponse)(nil),     // 47: headgate.v1.StreamResponse
+	nil,                        // 48: headgate.v1.ObserveRequest.HeadersEntry
 }
 var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	0,  // 0: headgate.v1.Request.charges:type_name -> headgate.v1.Charge
@@ -3407,58 +3940,67 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	4,  // 23: headgate.v1.ExplainResponse.problem:type_name -> headgate.v1.Problem
 	34, // 24: headgate.v1.ExplainResponse.rules:type_name -> headgate.v1.Verdict
 	0,  // 25: headgate.v1.ExplainedCharge.charge:type_name -> headgate.v1.Charge
-	42, // 26: headgate.v1.ObserveRequest.headers:type_name -> headgate.v1.ObserveRequest.HeadersEntry
-	1,  // 27: headgate.v1.StreamRequest.take:type_name -> headgate.v1.Request
-	1,  // 28: headgate.v1.StreamRequest.check:type_name -> headgate.v1.Request
-	6,  // 29: headgate.v1.StreamRequest.batch:type_name -> headgate.v1.BatchRequest
-	2,  // 30: headgate.v1.StreamResponse.decision:type_name -> headgate.v1.Decision
-	7,  // 31: headgate.v1.StreamResponse.batch:type_name -> headgate.v1.BatchResponse
-	4,  // 32: headgate.v1.StreamResponse.problem:type_name -> headgate.v1.Problem
-	1,  // 33: headgate.v1.HeadgateService.Take:input_type -> headgate.v1.Request
-	1,  // 34: headgate.v1.HeadgateService.Check:input_type -> headgate.v1.Request
-	1,  // 35: headgate.v1.HeadgateService.FillUp:input_type -> headgate.v1.Request
-	6,  // 36: headgate.v1.HeadgateService.Batch:input_type -> headgate.v1.BatchRequest
-	9,  // 37: headgate.v1.HeadgateService.Reserve:input_type -> headgate.v1.ReserveRequest
-	1,  // 38: headgate.v1.HeadgateService.Extend:input_type -> headgate.v1.Request
-	12, // 39: headgate.v1.HeadgateService.Settle:input_type -> headgate.v1.SettleRequest
-	12, // 40: headgate.v1.HeadgateService.Cancel:input_type -> headgate.v1.SettleRequest
-	1,  // 41: headgate.v1.HeadgateService.Acquire:input_type -> headgate.v1.Request
-	16, // 42: headgate.v1.HeadgateService.Renew:input_type -> headgate.v1.LeasesRequest
-	16, // 43: headgate.v1.HeadgateService.Release:input_type -> headgate.v1.LeasesRequest
-	19, // 44: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.InspectRequest
-	22, // 45: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
-	26, // 46: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
-	29, // 47: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
-	31, // 48: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
-	35, // 49: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
-	37, // 50: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
-	38, // 51: headgate.v1.HeadgateService.Observe:input_type -> headgate.v1.ObserveRequest
-	40, // 52: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
-	2,  // 53: headgate.v1.HeadgateService.Take:output_type -> headgate.v1.Decision
-	2,  // 54: headgate.v1.HeadgateService.Check:output_type -> headgate.v1.Decision
-	5,  // 55: headgate.v1.HeadgateService.FillUp:output_type -> headgate.v1.FillUpResponse
-	7,  // 56: headgate.v1.HeadgateService.Batch:output_type -> headgate.v1.BatchResponse
-	10, // 57: headgate.v1.HeadgateService.Reserve:output_type -> headgate.v1.ReserveResponse
-	11, // 58: headgate.v1.HeadgateService.Extend:output_type -> headgate.v1.ExtendResponse
-	13, // 59: headgate.v1.HeadgateService.Settle:output_type -> headgate.v1.SettleResponse
-	13, // 60: headgate.v1.HeadgateService.Cancel:output_type -> headgate.v1.SettleResponse
-	15, // 61: headgate.v1.HeadgateService.Acquire:output_type -> headgate.v1.AcquireResponse
-	17, // 62: headgate.v1.HeadgateService.Renew:output_type -> headgate.v1.LeasesResponse
-	17, // 63: headgate.v1.HeadgateService.Release:output_type -> headgate.v1.LeasesResponse
-	20, // 64: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
-	23, // 65: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
-	27, // 66: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
-	30, // 67: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
-	32, // 68: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
-	36, // 69: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
-	20, // 70: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
-	39, // 71: headgate.v1.HeadgateService.Observe:output_type -> headgate.v1.ObserveResponse
-	41, // 72: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
-	53, // [53:73] is the sub-list for method output_type
-	33, // [33:53] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	43, // 26: headgate.v1.ChangedResponse.changes:type_name -> headgate.v1.ItemChange
+	48, // 27: headgate.v1.ObserveRequest.headers:type_name -> headgate.v1.ObserveRequest.HeadersEntry
+	1,  // 28: headgate.v1.StreamRequest.take:type_name -> headgate.v1.Request
+	1,  // 29: headgate.v1.StreamRequest.check:type_name -> headgate.v1.Request
+	6,  // 30: headgate.v1.StreamRequest.batch:type_name -> headgate.v1.BatchRequest
+	2,  // 31: headgate.v1.StreamResponse.decision:type_name -> headgate.v1.Decision
+	7,  // 32: headgate.v1.StreamResponse.batch:type_name -> headgate.v1.BatchResponse
+	4,  // 33: headgate.v1.StreamResponse.problem:type_name -> headgate.v1.Problem
+	1,  // 34: headgate.v1.HeadgateService.Take:input_type -> headgate.v1.Request
+	1,  // 35: headgate.v1.HeadgateService.Check:input_type -> headgate.v1.Request
+	1,  // 36: headgate.v1.HeadgateService.FillUp:input_type -> headgate.v1.Request
+	6,  // 37: headgate.v1.HeadgateService.Batch:input_type -> headgate.v1.BatchRequest
+	9,  // 38: headgate.v1.HeadgateService.Reserve:input_type -> headgate.v1.ReserveRequest
+	1,  // 39: headgate.v1.HeadgateService.Extend:input_type -> headgate.v1.Request
+	12, // 40: headgate.v1.HeadgateService.Settle:input_type -> headgate.v1.SettleRequest
+	12, // 41: headgate.v1.HeadgateService.Cancel:input_type -> headgate.v1.SettleRequest
+	1,  // 42: headgate.v1.HeadgateService.Acquire:input_type -> headgate.v1.Request
+	16, // 43: headgate.v1.HeadgateService.Renew:input_type -> headgate.v1.LeasesRequest
+	16, // 44: headgate.v1.HeadgateService.Release:input_type -> headgate.v1.LeasesRequest
+	19, // 45: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.InspectRequest
+	22, // 46: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
+	26, // 47: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
+	29, // 48: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
+	31, // 49: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
+	35, // 50: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
+	37, // 51: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
+	38, // 52: headgate.v1.HeadgateService.SetLimit:input_type -> headgate.v1.SetLimitRequest
+	39, // 53: headgate.v1.HeadgateService.SetOverride:input_type -> headgate.v1.SetOverrideRequest
+	40, // 54: headgate.v1.HeadgateService.SetPlan:input_type -> headgate.v1.SetPlanRequest
+	41, // 55: headgate.v1.HeadgateService.Rollback:input_type -> headgate.v1.RollbackRequest
+	44, // 56: headgate.v1.HeadgateService.Observe:input_type -> headgate.v1.ObserveRequest
+	46, // 57: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
+	2,  // 58: headgate.v1.HeadgateService.Take:output_type -> headgate.v1.Decision
+	2,  // 59: headgate.v1.HeadgateService.Check:output_type -> headgate.v1.Decision
+	5,  // 60: headgate.v1.HeadgateService.FillUp:output_type -> headgate.v1.FillUpResponse
+	7,  // 61: headgate.v1.HeadgateService.Batch:output_type -> headgate.v1.BatchResponse
+	10, // 62: headgate.v1.HeadgateService.Reserve:output_type -> headgate.v1.ReserveResponse
+	11, // 63: headgate.v1.HeadgateService.Extend:output_type -> headgate.v1.ExtendResponse
+	13, // 64: headgate.v1.HeadgateService.Settle:output_type -> headgate.v1.SettleResponse
+	13, // 65: headgate.v1.HeadgateService.Cancel:output_type -> headgate.v1.SettleResponse
+	15, // 66: headgate.v1.HeadgateService.Acquire:output_type -> headgate.v1.AcquireResponse
+	17, // 67: headgate.v1.HeadgateService.Renew:output_type -> headgate.v1.LeasesResponse
+	17, // 68: headgate.v1.HeadgateService.Release:output_type -> headgate.v1.LeasesResponse
+	20, // 69: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
+	23, // 70: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
+	27, // 71: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
+	30, // 72: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
+	32, // 73: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
+	36, // 74: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
+	20, // 75: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
+	42, // 76: headgate.v1.HeadgateService.SetLimit:output_type -> headgate.v1.ChangedResponse
+	42, // 77: headgate.v1.HeadgateService.SetOverride:output_type -> headgate.v1.ChangedResponse
+	42, // 78: headgate.v1.HeadgateService.SetPlan:output_type -> headgate.v1.ChangedResponse
+	42, // 79: headgate.v1.HeadgateService.Rollback:output_type -> headgate.v1.ChangedResponse
+	45, // 80: headgate.v1.HeadgateService.Observe:output_type -> headgate.v1.ObserveResponse
+	47, // 81: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
+	58, // [58:82] is the sub-list for method output_type
+	34, // [34:58] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_headgate_v1_headgate_proto_init() }
@@ -3484,12 +4026,16 @@ func file_headgate_v1_headgate_proto_init() {
 	file_headgate_v1_headgate_proto_msgTypes[35].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[37].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[38].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[40].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[39].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[40].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[41].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[44].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[46].OneofWrappers = []any{
 		(*StreamRequest_Take)(nil),
 		(*StreamRequest_Check)(nil),
 		(*StreamRequest_Batch)(nil),
 	}
-	file_headgate_v1_headgate_proto_msgTypes[41].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[47].OneofWrappers = []any{
 		(*StreamResponse_Decision)(nil),
 		(*StreamResponse_Batch)(nil),
 		(*StreamResponse_Problem)(nil),
@@ -3500,7 +4046,7 @@ func file_headgate_v1_headgate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_headgate_v1_headgate_proto_rawDesc), len(file_headgate_v1_headgate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

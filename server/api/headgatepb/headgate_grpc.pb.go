@@ -28,26 +28,30 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	HeadgateService_Take_FullMethodName       = "/headgate.v1.HeadgateService/Take"
-	HeadgateService_Check_FullMethodName      = "/headgate.v1.HeadgateService/Check"
-	HeadgateService_FillUp_FullMethodName     = "/headgate.v1.HeadgateService/FillUp"
-	HeadgateService_Batch_FullMethodName      = "/headgate.v1.HeadgateService/Batch"
-	HeadgateService_Reserve_FullMethodName    = "/headgate.v1.HeadgateService/Reserve"
-	HeadgateService_Extend_FullMethodName     = "/headgate.v1.HeadgateService/Extend"
-	HeadgateService_Settle_FullMethodName     = "/headgate.v1.HeadgateService/Settle"
-	HeadgateService_Cancel_FullMethodName     = "/headgate.v1.HeadgateService/Cancel"
-	HeadgateService_Acquire_FullMethodName    = "/headgate.v1.HeadgateService/Acquire"
-	HeadgateService_Renew_FullMethodName      = "/headgate.v1.HeadgateService/Renew"
-	HeadgateService_Release_FullMethodName    = "/headgate.v1.HeadgateService/Release"
-	HeadgateService_Inspect_FullMethodName    = "/headgate.v1.HeadgateService/Inspect"
-	HeadgateService_Usage_FullMethodName      = "/headgate.v1.HeadgateService/Usage"
-	HeadgateService_ListLimits_FullMethodName = "/headgate.v1.HeadgateService/ListLimits"
-	HeadgateService_ListCells_FullMethodName  = "/headgate.v1.HeadgateService/ListCells"
-	HeadgateService_Explain_FullMethodName    = "/headgate.v1.HeadgateService/Explain"
-	HeadgateService_Reset_FullMethodName      = "/headgate.v1.HeadgateService/Reset"
-	HeadgateService_Block_FullMethodName      = "/headgate.v1.HeadgateService/Block"
-	HeadgateService_Observe_FullMethodName    = "/headgate.v1.HeadgateService/Observe"
-	HeadgateService_Stream_FullMethodName     = "/headgate.v1.HeadgateService/Stream"
+	HeadgateService_Take_FullMethodName        = "/headgate.v1.HeadgateService/Take"
+	HeadgateService_Check_FullMethodName       = "/headgate.v1.HeadgateService/Check"
+	HeadgateService_FillUp_FullMethodName      = "/headgate.v1.HeadgateService/FillUp"
+	HeadgateService_Batch_FullMethodName       = "/headgate.v1.HeadgateService/Batch"
+	HeadgateService_Reserve_FullMethodName     = "/headgate.v1.HeadgateService/Reserve"
+	HeadgateService_Extend_FullMethodName      = "/headgate.v1.HeadgateService/Extend"
+	HeadgateService_Settle_FullMethodName      = "/headgate.v1.HeadgateService/Settle"
+	HeadgateService_Cancel_FullMethodName      = "/headgate.v1.HeadgateService/Cancel"
+	HeadgateService_Acquire_FullMethodName     = "/headgate.v1.HeadgateService/Acquire"
+	HeadgateService_Renew_FullMethodName       = "/headgate.v1.HeadgateService/Renew"
+	HeadgateService_Release_FullMethodName     = "/headgate.v1.HeadgateService/Release"
+	HeadgateService_Inspect_FullMethodName     = "/headgate.v1.HeadgateService/Inspect"
+	HeadgateService_Usage_FullMethodName       = "/headgate.v1.HeadgateService/Usage"
+	HeadgateService_ListLimits_FullMethodName  = "/headgate.v1.HeadgateService/ListLimits"
+	HeadgateService_ListCells_FullMethodName   = "/headgate.v1.HeadgateService/ListCells"
+	HeadgateService_Explain_FullMethodName     = "/headgate.v1.HeadgateService/Explain"
+	HeadgateService_Reset_FullMethodName       = "/headgate.v1.HeadgateService/Reset"
+	HeadgateService_Block_FullMethodName       = "/headgate.v1.HeadgateService/Block"
+	HeadgateService_SetLimit_FullMethodName    = "/headgate.v1.HeadgateService/SetLimit"
+	HeadgateService_SetOverride_FullMethodName = "/headgate.v1.HeadgateService/SetOverride"
+	HeadgateService_SetPlan_FullMethodName     = "/headgate.v1.HeadgateService/SetPlan"
+	HeadgateService_Rollback_FullMethodName    = "/headgate.v1.HeadgateService/Rollback"
+	HeadgateService_Observe_FullMethodName     = "/headgate.v1.HeadgateService/Observe"
+	HeadgateService_Stream_FullMethodName      = "/headgate.v1.HeadgateService/Stream"
 )
 
 // HeadgateServiceClient is the client API for HeadgateService service.
@@ -92,6 +96,14 @@ type HeadgateServiceClient interface {
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(ctx context.Context, in *BlockRequest, opts ...grpc.CallOption) (*Status, error)
+	// SetLimit defines a named limit, or changes it, for all its keys. Role admin.
+	SetLimit(ctx context.Context, in *SetLimitRequest, opts ...grpc.CallOption) (*ChangedResponse, error)
+	// SetOverride gives a key another limit in the place of a named one, or takes that away. Role admin.
+	SetOverride(ctx context.Context, in *SetOverrideRequest, opts ...grpc.CallOption) (*ChangedResponse, error)
+	// SetPlan gives a key a plan, or takes it away. Role admin.
+	SetPlan(ctx context.Context, in *SetPlanRequest, opts ...grpc.CallOption) (*ChangedResponse, error)
+	// Rollback makes limits, plans and overrides what they were after a version. Role admin.
+	Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (*ChangedResponse, error)
 	// Observe reports the response of a provider to a request that was charged to a key, which is blocked if the response
 	// asks to hold back. Role take.
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error)
@@ -287,6 +299,46 @@ func (c *headgateServiceClient) Block(ctx context.Context, in *BlockRequest, opt
 	return out, nil
 }
 
+func (c *headgateServiceClient) SetLimit(ctx context.Context, in *SetLimitRequest, opts ...grpc.CallOption) (*ChangedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangedResponse)
+	err := c.cc.Invoke(ctx, HeadgateService_SetLimit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *headgateServiceClient) SetOverride(ctx context.Context, in *SetOverrideRequest, opts ...grpc.CallOption) (*ChangedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangedResponse)
+	err := c.cc.Invoke(ctx, HeadgateService_SetOverride_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *headgateServiceClient) SetPlan(ctx context.Context, in *SetPlanRequest, opts ...grpc.CallOption) (*ChangedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangedResponse)
+	err := c.cc.Invoke(ctx, HeadgateService_SetPlan_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *headgateServiceClient) Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (*ChangedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangedResponse)
+	err := c.cc.Invoke(ctx, HeadgateService_Rollback_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *headgateServiceClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ObserveResponse)
@@ -352,6 +404,14 @@ type HeadgateServiceServer interface {
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(context.Context, *BlockRequest) (*Status, error)
+	// SetLimit defines a named limit, or changes it, for all its keys. Role admin.
+	SetLimit(context.Context, *SetLimitRequest) (*ChangedResponse, error)
+	// SetOverride gives a key another limit in the place of a named one, or takes that away. Role admin.
+	SetOverride(context.Context, *SetOverrideRequest) (*ChangedResponse, error)
+	// SetPlan gives a key a plan, or takes it away. Role admin.
+	SetPlan(context.Context, *SetPlanRequest) (*ChangedResponse, error)
+	// Rollback makes limits, plans and overrides what they were after a version. Role admin.
+	Rollback(context.Context, *RollbackRequest) (*ChangedResponse, error)
 	// Observe reports the response of a provider to a request that was charged to a key, which is blocked if the response
 	// asks to hold back. Role take.
 	Observe(context.Context, *ObserveRequest) (*ObserveResponse, error)
@@ -420,6 +480,18 @@ func (UnimplementedHeadgateServiceServer) Reset(context.Context, *ResetRequest) 
 }
 func (UnimplementedHeadgateServiceServer) Block(context.Context, *BlockRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method Block not implemented")
+}
+func (UnimplementedHeadgateServiceServer) SetLimit(context.Context, *SetLimitRequest) (*ChangedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetLimit not implemented")
+}
+func (UnimplementedHeadgateServiceServer) SetOverride(context.Context, *SetOverrideRequest) (*ChangedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetOverride not implemented")
+}
+func (UnimplementedHeadgateServiceServer) SetPlan(context.Context, *SetPlanRequest) (*ChangedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPlan not implemented")
+}
+func (UnimplementedHeadgateServiceServer) Rollback(context.Context, *RollbackRequest) (*ChangedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rollback not implemented")
 }
 func (UnimplementedHeadgateServiceServer) Observe(context.Context, *ObserveRequest) (*ObserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Observe not implemented")
@@ -772,6 +844,78 @@ func _HeadgateService_Block_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HeadgateService_SetLimit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetLimitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HeadgateServiceServer).SetLimit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HeadgateService_SetLimit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HeadgateServiceServer).SetLimit(ctx, req.(*SetLimitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HeadgateService_SetOverride_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetOverrideRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HeadgateServiceServer).SetOverride(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HeadgateService_SetOverride_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HeadgateServiceServer).SetOverride(ctx, req.(*SetOverrideRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HeadgateService_SetPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPlanRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HeadgateServiceServer).SetPlan(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HeadgateService_SetPlan_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HeadgateServiceServer).SetPlan(ctx, req.(*SetPlanRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HeadgateService_Rollback_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollbackRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HeadgateServiceServer).Rollback(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HeadgateService_Rollback_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HeadgateServiceServer).Rollback(ctx, req.(*RollbackRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HeadgateService_Observe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ObserveRequest)
 	if err := dec(in); err != nil {
@@ -875,6 +1019,22 @@ var HeadgateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Block",
 			Handler:    _HeadgateService_Block_Handler,
+		},
+		{
+			MethodName: "SetLimit",
+			Handler:    _HeadgateService_SetLimit_Handler,
+		},
+		{
+			MethodName: "SetOverride",
+			Handler:    _HeadgateService_SetOverride_Handler,
+		},
+		{
+			MethodName: "SetPlan",
+			Handler:    _HeadgateService_SetPlan_Handler,
+		},
+		{
+			MethodName: "Rollback",
+			Handler:    _HeadgateService_Rollback_Handler,
 		},
 		{
 			MethodName: "Observe",

@@ -37,7 +37,7 @@ func fill(v reflect.Value, n *int) {
 		v.Set(reflect.ValueOf(map[string]string{"A": "b", "C": "d"}))
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type().Field(i).Name != "NoKey" { // a key that is there
+			if name := v.Type().Field(i).Name; name != "NoKey" && name != "NoVersion" { // they are there
 				fill(v.Field(i), n)
 			}
 		}
@@ -114,6 +114,11 @@ func TestEveryFieldArrives(t *testing.T) {
 	there(t, wire.CellsOf, wire.Cells)
 	there(t, wire.ExplanationOf, wire.Explanation)
 	there(t, wire.ForgottenOf, wire.Forgotten)
+	there(t, wire.SetLimitOf, wire.SetLimit)
+	there(t, wire.OverrideOf, wire.Override)
+	there(t, wire.SetPlanOf, wire.SetPlan)
+	there(t, wire.RollbackOf, wire.Rollback)
+	there(t, wire.ChangedOf, wire.Changed)
 }
 
 // TestAnEmptyAnswerIsRead: a server that says nothing about a decision stops no client.
