@@ -84,8 +84,9 @@ func TestMetricsNeedTheRoleRead(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tokens.yaml")
 	read, take := newToken(t, file, "prometheus", "--role", "read"), newToken(t, file, "checkout", "--role", "take")
+	some := newToken(t, file, "team", "--role", "read", "--limits", "api*") // the metrics name all limits
 	s := startReady(t, dir, "--store", "memory:", "--tokens", file)
-	for shown, want := range map[string]int{"": 401, take: 403, read: 200} {
+	for shown, want := range map[string]int{"": 401, take: 403, some: 403, read: 200} {
 		if status, text := fetch(t, s.url+"/metrics", shown); status != want {
 			t.Errorf("status %d, want %d: %.200s", status, want, text)
 		}

@@ -294,7 +294,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	o.rest.More = append(o.envoy.routes(), logs.Routes()...)
 	if o.metrics == "" {
 		o.rest.More = append(o.rest.More, rest.Route{
-			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, Handler: o.measure.Handler().ServeHTTP,
+			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, All: true, Handler: o.measure.Handler().ServeHTTP,
 		})
 	}
 	o.hang(all, service, log)

@@ -3,6 +3,7 @@ package rest
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/headgate/headgate/server/auth"
@@ -27,6 +28,18 @@ func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) htt
 		}
 		if caller != nil {
 			r = r.WithContext(auth.With(r.Context(), caller))
+		}
+		h(w, r)
+	}
+}
+
+// ofAll lets callers in that may touch all limits.
+func (d *door) ofAll(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if caller := auth.From(r.Context()); !caller.All() {
+			d.forbid(w, r, true, fmt.Errorf("%w: %s may not touch all limits, which %s names", auth.ErrForbidden, caller,
+				r.URL.Path))
+			return
 		}
 		h(w, r)
 	}

@@ -54,6 +54,7 @@ type Config struct {
 type Route struct {
 	Pattern string    // of http.ServeMux, with a method
 	Role    auth.Role // that a caller needs; [auth.Anyone] is answered however much there is to do
+	All     bool      // the caller must be one that may touch all limits
 	// Turn waits until a request may be served, before anything is held for it, and returns what is called afterwards.
 	// Nil: at once.
 	Turn func(*http.Request) (end func(), err error)

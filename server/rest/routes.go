@@ -98,7 +98,11 @@ func (r *route) serves(method string) bool {
 func (d *door) routes() []route {
 	list := d.unguarded()
 	for _, r := range d.more {
-		list = append(list, route{r.Pattern, r.Role, d.bounded(r)})
+		h := d.bounded(r)
+		if r.All {
+			h = d.ofAll(h)
+		}
+		list = append(list, route{r.Pattern, r.Role, h})
 	}
 	for i, r := range list {
 		// Behind a proxy, Authorization is the end user's.
