@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -242,7 +243,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	}
 	if lost {
 		c.log.Error("the store has lost its catalogue of limits, or was put back to an earlier state",
-			"was", old.version, "is", s.version, "missing", old.missingIn(s))
+			"was", old.version, "is", s.version, "missing", slices.Concat(old.missingIn(s), c.keys.missingIn(ctx, k)))
 	}
 	if old == nil || lost || s.version != old.version {
 		for name, err := range s.broken {

@@ -255,6 +255,30 @@ func (c *Catalog) fetch(ctx context.Context, l *lookup) error {
 	return nil
 }
 
+// missingIn names what single keys had, as far as it was used here lately, and have no more in a store.
+func (k *keys) missingIn(ctx context.Context, now store.Catalog) []string {
+	var had []store.Item
+	for i, e := range k.cache.All() {
+		if e.there && len(had) < perLookup {
+			had = append(had, i.item())
+		}
+	}
+	if len(had) == 0 {
+		return nil
+	}
+	_, has, err := now.Items(ctx, had)
+	if err != nil { // then it is not known which
+		return nil
+	}
+	var list []string
+	for _, h := range had {
+		if !slices.ContainsFunc(has, func(i store.Item) bool { return i.ID() == h.ID() }) {
+			list = append(list, nameOf(&h))
+		}
+	}
+	return some(list)
+}
+
 // lookForKeys finds out whether there is anything for single keys. Most stores have neither plans
 // nor overrides, and then no key is looked up.
 func (s *snapshot) lookForKeys(ctx context.Context, k store.Catalog) error {

@@ -147,6 +147,42 @@ func TestAnotherCatalogueIsNoticed(t *testing.T) {
 	}
 }
 
+// TestOverridesThatAreLostAreNamed: those of single keys that were in use here, and are not in what was put in the place
+// of the catalogue.
+func TestOverridesThatAreLostAreNamed(t *testing.T) {
+	t.Parallel()
+	var log notes
+	s := &replaced{}
+	s.now.Store(memory.New(nil))
+	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	give := func(c *catalog.Catalog, key string) {
+		done(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "api", "token-bucket 5/1m"), Key: key}))
+	}
+	set(t, c, limit(t, "api", "token-bucket 1/1m"))
+	give(c, "alice")
+	give(c, "bob")
+	for _, key := range []string{"alice", "bob", "carol"} {
+		if _, err := c.Find(t.Context(), "api", key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := memory.New(nil)
+	in := open(t, before)
+	set(t, in, limit(t, "api", "token-bucket 1/1m"))
+	give(in, "bob")
+	s.now.Store(before)
+	if err := c.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	said := log.String()
+	if !strings.Contains(said, "override api alice") || strings.Contains(said, "bob") || strings.Contains(said, "carol") {
+		t.Errorf("the log says %s", said)
+	}
+}
+
 // notes is a log. It is safe for concurrent use.
 type notes struct {
 	mu   sync.Mutex

@@ -81,23 +81,35 @@ func (s *snapshot) lostIn(read *store.Catalogue) bool {
 	return read.Version < s.version || read.SinceAt != 0 && s.written != 0 && read.SinceAt != s.written
 }
 
-// missingIn is what s has and another snapshot has not, for people. What single keys have is not known.
+// missingIn is what s has and another snapshot has not, for people. What single keys have it does not know: see
+// [keys.missingIn].
 func (s *snapshot) missingIn(now *snapshot) []string {
 	var list []string
 	for id, item := range s.items {
 		if _, there := now.items[id]; !there && item.Kind != store.KindFile {
-			list = append(list, strings.TrimSpace(fmt.Sprintf("%s %s %s", item.Kind, item.Name, item.Key)))
+			list = append(list, nameOf(&item))
 		}
 	}
-	slices.Sort(list)
-	if most := 20; len(list) > most {
-		list = append(list[:most], fmt.Sprintf("and %d more", len(list)-most))
-	}
+	list = some(list)
 	if s.overrides && !now.overrides {
 		list = append(list, "overrides of single keys")
 	}
 	if s.assignments && !now.assignments {
 		list = append(list, "plans of single keys")
+	}
+	return list
+}
+
+// nameOf names an item for people.
+func nameOf(i *store.Item) string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", i.Kind, i.Name, i.Key))
+}
+
+// some are the first of a list, and how many others there are.
+func some(list []string) []string {
+	slices.Sort(list)
+	if most := 20; len(list) > most {
+		list = append(list[:most], fmt.Sprintf("and %d more", len(list)-most))
 	}
 	return list
 }
