@@ -147,6 +147,25 @@ func (c *Catalog) Versions(ctx context.Context, before int64, n int) ([]store.Ve
 	return k.CatalogVersions(ctx, before, n)
 }
 
+// Record keeps what somebody did to a key by hand, with the store's time. It is no version of the catalogue.
+func (c *Catalog) Record(ctx context.Context, a store.Action) error {
+	k, err := c.keeper()
+	if err != nil {
+		return err
+	}
+	return k.RecordAction(ctx, a)
+}
+
+// Actions returns the newest n actions whose numbers are below before, newest first; before 0: of all. A store keeps
+// [store.KeptActions].
+func (c *Catalog) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
+	k, err := c.keeper()
+	if err != nil {
+		return nil, err
+	}
+	return k.Actions(ctx, before, n)
+}
+
 func concerns(v *store.Version, name string) bool {
 	return name == "" || slices.ContainsFunc(v.Changes, func(c store.Change) bool { return Concerns(c, name) })
 }

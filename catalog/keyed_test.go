@@ -116,18 +116,14 @@ func TestWhichLimitHoldsForAKey(t *testing.T) {
 // counting counts what is asked about the items of single keys.
 type counting struct {
 	store.Store
-	catalog store.Catalog
-	asked   atomic.Int64
-	mu      sync.Mutex
-	last    []store.Item
-	slow    func() // how long an answer takes
+	store.Catalog
+	asked atomic.Int64
+	mu    sync.Mutex
+	last  []store.Item
+	slow  func() // how long an answer takes
 }
 
 func (c *counting) Unwrap() store.Store { return c.Store }
-
-func (c *counting) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
-	return c.catalog.ReadCatalog(ctx, since)
-}
 
 func (c *counting) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
 	c.asked.Add(1)
@@ -135,25 +131,13 @@ func (c *counting) Items(ctx context.Context, list []store.Item) (int64, []store
 	c.last = slices.Clone(list)
 	c.mu.Unlock()
 	c.slow()
-	return c.catalog.Items(ctx, list)
-}
-
-func (c *counting) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
-	return c.catalog.ItemsAfter(ctx, kind, after, n)
-}
-
-func (c *counting) WriteCatalog(ctx context.Context, e store.Edit) (int64, error) {
-	return c.catalog.WriteCatalog(ctx, e)
-}
-
-func (c *counting) CatalogVersions(ctx context.Context, before int64, n int) ([]store.Version, error) {
-	return c.catalog.CatalogVersions(ctx, before, n)
+	return c.Catalog.Items(ctx, list)
 }
 
 func newCounting(slow func()) *counting {
 	s := memory.New(nil)
 	k, _ := store.As[store.Catalog](s)
-	return &counting{Store: s, catalog: k, slow: slow}
+	return &counting{Store: s, Catalog: k, slow: slow}
 }
 
 // TestWhatAKeyHasIsAskedOnce counts the questions of many callers.
@@ -224,10 +208,10 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 		var wg sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		write := func(n int) {
-			now, err := s.catalog.ReadCatalog(ctx, 0)
+			now, err := s.Catalog.ReadCatalog(ctx, 0)
 			text := fmt.Sprintf("token-bucket 1/1h burst %d", n)
 			if err == nil {
-				_, err = s.catalog.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: []store.Item{
+				_, err = s.Catalog.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: []store.Item{
 					{Kind: store.KindPlan, Name: "pro", Key: "login", Text: text},
 					{Kind: store.KindOverride, Name: "login", Key: "carl", Text: text},
 					{Kind: store.KindPrefixOverride, Name: "login", Key: "acme/", Text: text},

@@ -47,6 +47,14 @@ func (r *replaced) CatalogVersions(ctx context.Context, before int64, n int) ([]
 	return r.now.Load().CatalogVersions(ctx, before, n)
 }
 
+func (r *replaced) RecordAction(ctx context.Context, a store.Action) error {
+	return r.now.Load().RecordAction(ctx, a)
+}
+
+func (r *replaced) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
+	return r.now.Load().Actions(ctx, before, n)
+}
+
 // TestALostCatalogue has two servers, with a file each, whose store loses its catalogue. Whoever notices it first, the
 // file that was in force is in force again in the end, and then nobody writes any more.
 func TestALostCatalogue(t *testing.T) {

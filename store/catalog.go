@@ -32,6 +32,46 @@ type Catalog interface {
 	// CatalogVersions returns the newest n versions that are below before, newest first;
 	// before 0: of all.
 	CatalogVersions(ctx context.Context, before int64, n int) ([]Version, error)
+	// RecordAction keeps what somebody did to a key, under a number and a time of the store's. It changes no version.
+	// Of the newest [KeptActions] none is forgotten.
+	RecordAction(ctx context.Context, a Action) error
+	// Actions returns the newest n actions whose numbers are below before, newest first; before 0: of all.
+	Actions(ctx context.Context, before int64, n int) ([]Action, error)
+}
+
+// KeptActions is how many actions a store keeps.
+const KeptActions = 10_000
+
+// Action is what somebody did to a key by hand: nothing that a limit's definition says.
+type Action struct {
+	Number int64 // of a later one it is greater; there may be gaps
+	At     int64 // by the store's clock, in microseconds
+
+	Verb   string // block, unblock or reset
+	Limit  string
+	Key    string
+	For    int64 // microseconds of a block
+	Author string
+	Reason string
+}
+
+// Valid says what is wrong with an action, or nil. Every Catalog asks it first.
+func (a *Action) Valid() error {
+	switch a.Verb {
+	case "block", "unblock", "reset":
+	default:
+		return law.Invalid("verb", "%.100q is not block, unblock or reset", a.Verb)
+	}
+	if a.For < 0 {
+		return law.Invalid("for", "is below 0")
+	}
+	if err := (law.Cell{Limit: a.Limit, Key: a.Key}).ValidText(); err != nil {
+		return err
+	}
+	if err := law.ValidText("author", a.Author, MaxNote); err != nil {
+		return err
+	}
+	return law.ValidText("reason", a.Reason, MaxNote)
 }
 
 // KindFinder is a Catalog of which ItemsAfter reads more than it returns. Safe for concurrent use.

@@ -159,5 +159,8 @@ func logAction(log *slog.Logger, a service.AdminAction) {
 	if a.Err != nil {
 		args = append(args, "error", a.Err)
 	}
+	if a.Unrecorded != nil {
+		args = append(args, "unrecorded", a.Unrecorded)
+	}
 	log.Info("admin action", args...)
 }

@@ -70,7 +70,14 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 	if err != nil {
 		return err
 	}
-	err = do(&local{newService(s, c, &catalogNames{ctx: cmd.Context(), store: s, config: c})})
+	answers := newService(s, c, &catalogNames{ctx: cmd.Context(), store: s, config: c})
+	answers.ActAs(by("").Author)
+	answers.OnAdmin(func(a service.AdminAction) {
+		if a.Unrecorded != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
+		}
+	})
+	err = do(&local{answers})
 	if closing := s.Close(); err == nil {
 		err = closing
 	}

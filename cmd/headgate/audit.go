@@ -24,9 +24,8 @@ func newAuditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [LIMIT]",
 		Short: "List what was done by hand, by whom and why: blocks, resets, overrides, changes of limits",
-		Long: "List what was done by hand, by whom and why, the newest first. Changes of limits, plans and\n" +
-			"overrides are kept in the store. Blocks and resets are told by a server, which remembers the last\n" +
-			"1,000 that it was asked for; all of them are in its log.",
+		Long: "List what was done by hand, by whom and why, the newest first, as the store keeps it: all changes of\n" +
+			"limits, plans and overrides, and the last 10,000 blocks and resets.",
 		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: limitFirst,
@@ -64,7 +63,7 @@ func (r *remote) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, erro
 
 func printAudit(w io.Writer, list []api.AuditEntry) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "nothing was done by hand that is known here")
+		_, err := fmt.Fprintln(w, "nothing was done by hand")
 		return err
 	}
 	for i := range list {
@@ -100,9 +99,6 @@ func doneTo(e *api.AuditEntry) string {
 	done := fmt.Sprintf("%s %s %s", e.Verb, text(e.Limit), key(*e.Key))
 	if e.ForMS > 0 {
 		done += " for " + (time.Duration(e.ForMS) * time.Millisecond).String()
-	}
-	if e.Failed {
-		done += " (failed)"
 	}
 	return done
 }

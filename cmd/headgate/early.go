@@ -53,4 +53,4 @@ func (n *earlyNames) FindAll(ctx context.Context, charges []headgate.Charge) err
 }
 
 // Kept implements service.Keeper.
-func (e *earlyNames) Kept() *catalog.Catalog { return e.Catalog }
+func (e *earlyNames) Kept() (*catalog.Catalog, error) { return e.Catalog, nil }

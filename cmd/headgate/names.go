@@ -31,7 +31,8 @@ type catalogNames struct {
 	err  error
 }
 
-func (n *catalogNames) catalog() (*catalog.Catalog, error) {
+// Kept implements service.Keeper.
+func (n *catalogNames) Kept() (*catalog.Catalog, error) {
 	n.once.Do(func() {
 		n.read, n.err = catalog.Read(n.ctx, n.store, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	})
@@ -41,7 +42,7 @@ func (n *catalogNames) catalog() (*catalog.Catalog, error) {
 // Find implements headgate.Names. A limit that only the config file knows is not in force:
 // the error says how to put it into the catalogue.
 func (n *catalogNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
-	c, err := n.catalog()
+	c, err := n.Kept()
 	if err != nil {
 		return headgate.Limit{}, err
 	}
@@ -51,7 +52,7 @@ func (n *catalogNames) Find(ctx context.Context, name, key string) (headgate.Lim
 
 // FindAll implements headgate.Names.
 func (n *catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) error {
-	c, err := n.catalog()
+	c, err := n.Kept()
 	if err != nil {
 		return err
 	}
@@ -80,25 +81,16 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 func (n *catalogNames) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
 	[]catalog.Replacement, error,
 ) {
-	c, err := n.catalog()
+	c, err := n.Kept()
 	if err != nil {
 		return nil, err
 	}
 	return c.Replacements(ctx, key, authors, limits...)
 }
 
-// Versions are those of the catalogue, for the audit.
-func (n *catalogNames) Versions(ctx context.Context, before int64, count int) ([]store.Version, error) {
-	c, err := n.catalog()
-	if err != nil {
-		return nil, err
-	}
-	return c.Versions(ctx, before, count)
-}
-
 // List implements catalog.Names.
 func (n *catalogNames) List() []catalog.Definition {
-	c, err := n.catalog()
+	c, err := n.Kept()
 	if err != nil {
 		return nil // and whatever asks the store next says why
 	}

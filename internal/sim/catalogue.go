@@ -72,6 +72,12 @@ func (c *conn) WriteCatalog(context.Context, store.Edit) (int64, error) {
 // CatalogVersions implements store.Catalog.
 func (c *conn) CatalogVersions(context.Context, int64, int) ([]store.Version, error) { return nil, nil }
 
+// RecordAction implements store.Catalog. Nobody administers.
+func (c *conn) RecordAction(context.Context, store.Action) error { return nil }
+
+// Actions implements store.Catalog.
+func (c *conn) Actions(context.Context, int64, int) ([]store.Action, error) { return nil, nil }
+
 // publish gives the store a catalogue with the limits, where callers name them. The world changes it over a
 // connection without faults.
 func (w *world) publish() {

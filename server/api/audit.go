@@ -57,7 +57,6 @@ type AuditEntry struct {
 	Limit   string   `json:"limit,omitempty"` // absent of a change
 	Key     *string  `json:"key,omitempty"`   // null of a change
 	ForMS   int64    `json:"for_ms,omitempty"`
-	Failed  bool     `json:"failed,omitempty"`  // it was asked for, and not done
 	Version int64    `json:"version,omitempty"` // of the catalogue, that a change has made
 	Changes []string `json:"changes,omitempty"` // of a change, one line each
 	More    int      `json:"more,omitempty"`    // how many changes are left out of that

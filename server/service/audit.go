@@ -1,11 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
@@ -20,89 +22,111 @@ type AdminAction struct {
 	Reason     string        // as the caller says it; empty: it says none
 	Caller     string        // its name; empty: the server knows no callers, or it came by a Unix socket
 	Err        error         // nil: it was done
+	Unrecorded error         // why the store has no record of it, though it was done; nil: it has
 }
 
 // OnAdmin has a function called after each admin action, by the goroutine of its request. It must be
 // set before the service is used.
 func (s *Service) OnAdmin(f func(AdminAction)) { s.onAdmin = f }
 
-// audit tells of an admin action, and remembers it.
+// ActAs names the author of what callers do who have no name. It must be called before the service is used.
+func (s *Service) ActAs(author string) { s.nameless = author }
+
+// audit records an admin action, and tells of it. What was done is recorded even if its caller has gone meanwhile.
 func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
 	if c := auth.From(ctx); c != nil {
 		a.Caller = c.Name
 	}
-	a.Err = err
-	s.actions.add(&a)
+	if a.Err = err; err == nil {
+		a.Unrecorded = s.record(ctx, &a)
+	}
 	if s.onAdmin != nil {
 		s.onAdmin(a)
 	}
 }
 
+func (s *Service) record(ctx context.Context, a *AdminAction) error {
+	c, err := s.catalogue()
+	if errors.Is(err, headgate.ErrUnsupported) {
+		return nil // as the audit says
+	} else if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Deadline)
+	defer cancel()
+	return c.Record(ctx, store.Action{
+		Verb: a.Verb, Limit: a.Limit, Key: a.Key, For: a.For.Microseconds(), Author: cmp.Or(a.Caller, s.nameless),
+		Reason: a.Reason,
+	})
+}
+
 const (
-	keptActions  = 1000 // admin actions that are remembered
-	maxScanned   = 1000 // versions of the catalogue that one question looks at
+	maxScanned   = 1000 // versions of the catalogue, and actions, that one question looks at
 	versionsPage = 100  // of them are read at a time
 	shownChanges = 50   // of one version
 )
 
-// actions are the last admin actions, the oldest first. The zero value has none. It is safe for concurrent use.
-type actions struct {
-	mu   sync.Mutex
-	last []api.AuditEntry // guarded by mu
-}
-
-func (a *actions) add(one *AdminAction) {
-	e := api.AuditEntry{
-		At: time.Now().UnixMicro(), Verb: one.Verb, By: one.Caller, Reason: one.Reason, Limit: one.Limit, Key: &one.Key,
-		ForMS: Millis(one.For), Failed: one.Err != nil,
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.last) == keptActions {
-		a.last = slices.Delete(a.last, 0, 1)
-	}
-	a.last = append(a.last, e)
-}
-
-// Audit lists the admin actions that this server remembers and the changes of the catalogue, the newest
-// first. What is about limits that the caller may not touch is left out.
-func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
-	if q.Limit != "" {
-		if err := auth.From(ctx).Touches(q.Limit); err != nil {
-			return nil, err
-		}
-	}
-	out := &api.Audit{Entries: []api.AuditEntry{}}
-	caller := auth.From(ctx)
-	s.actions.mu.Lock()
-	for _, e := range s.actions.last {
-		if (q.Limit == "" || e.Limit == q.Limit) && (!q.HasKey || *e.Key == q.Key) && caller.Touches(e.Limit) == nil {
-			out.Entries = append(out.Entries, e)
-		}
-	}
-	s.actions.mu.Unlock()
-	versions, ok := s.names.(interface {
-		Versions(ctx context.Context, before int64, n int) ([]store.Version, error)
-	})
+// scan reads pages, the newest first, until one is not full, enough was found, or as many were looked at as a question
+// may. See tells of one entry its number, and how many were found.
+func scan[T any](read func(before int64, n int) ([]T, error), most int, see func(*T) (number int64, found int)) error {
 	before, found := int64(0), 0
-	for scanned := 0; ok && scanned < maxScanned && found < q.Max; {
-		list, err := versions.Versions(ctx, before, versionsPage)
+	for scanned := 0; scanned < maxScanned && found < most; scanned += versionsPage {
+		list, err := read(before, versionsPage)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range list {
-			if e := changeEntry(&list[i], q, caller); e != nil {
-				out.Entries = append(out.Entries, *e)
-				found++
-			}
+			before, found = see(&list[i])
 		}
 		if len(list) < versionsPage {
 			break
 		}
-		scanned += len(list)
-		before = list[len(list)-1].Number
 	}
-	slices.SortStableFunc(out.Entries, func(a, b api.AuditEntry) int { return int(b.At - a.At) })
+	return nil
+}
+
+// Audit lists what was done by hand: the actions, and the changes of the catalogue, the newest first. What is about
+// limits that the caller may not touch is left out.
+func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
+	caller := auth.From(ctx)
+	if q.Limit != "" {
+		if err := caller.Touches(q.Limit); err != nil {
+			return nil, err
+		}
+	}
+	out := &api.Audit{Entries: []api.AuditEntry{}}
+	c, err := s.catalogue()
+	if errors.Is(err, headgate.ErrUnsupported) { // nothing is kept there
+		return out, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var done, changed []api.AuditEntry
+	err = scan(func(before int64, n int) ([]store.Action, error) { return c.Actions(ctx, before, n) }, q.Max,
+		func(a *store.Action) (int64, int) {
+			if (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key) && caller.Touches(a.Limit) == nil {
+				done = append(done, api.AuditEntry{
+					At: a.At, Verb: a.Verb, By: a.Author, Reason: a.Reason, Limit: a.Limit, Key: &a.Key,
+					ForMS: Millis(time.Duration(a.For) * time.Microsecond),
+				})
+			}
+			return a.Number, len(done)
+		})
+	if err != nil {
+		return nil, err
+	}
+	err = scan(func(before int64, n int) ([]store.Version, error) { return c.Versions(ctx, before, n) }, q.Max,
+		func(v *store.Version) (int64, int) {
+			if e := changeEntry(v, q, caller); e != nil {
+				changed = append(changed, *e)
+			}
+			return v.Number, len(changed)
+		})
+	if err != nil {
+		return nil, err
+	}
+	out.Entries = append(append(out.Entries, done...), changed...)
+	slices.SortStableFunc(out.Entries, func(a, b api.AuditEntry) int { return cmp.Compare(b.At, a.At) })
 	out.Entries = out.Entries[:min(q.Max, len(out.Entries))]
 	return out, nil
 }

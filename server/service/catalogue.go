@@ -13,7 +13,8 @@ import (
 
 // Keeper is what has a catalogue that a store keeps, as the names of a [Service].
 type Keeper interface {
-	Kept() *catalog.Catalog // never nil
+	// Kept returns it. The error says why it could not be read.
+	Kept() (*catalog.Catalog, error)
 }
 
 // catalogue returns the catalogue of the store.
@@ -22,7 +23,7 @@ func (s *Service) catalogue() (*catalog.Catalog, error) {
 	case *catalog.Catalog:
 		return names, nil
 	case Keeper:
-		return names.Kept(), nil
+		return names.Kept()
 	}
 	return nil, headgate.ErrUnsupported
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
 	"github.com/headgate/headgate/server/config"
@@ -37,7 +38,7 @@ type Service struct {
 	refusals refusals
 	observer *httplimit.Observer
 	onAdmin  func(AdminAction) // nil: nobody is told
-	actions  actions
+	nameless string            // the author of what callers do who have no name
 	rules    *rules.Holder
 	traffic  *traffic.Traffic
 }
@@ -94,6 +95,9 @@ func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(
 func (s *Service) Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error) {
 	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
+		return nil, err
+	}
+	if err := law.ValidText("reason", r.Reason, store.MaxNote); err != nil {
 		return nil, err
 	}
 	existed, err := s.limiter.Reset(ctx, limit, r.Key)

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/headgate/headgate/store"
@@ -19,6 +20,7 @@ type catalog struct {
 	items    map[store.Item]entry // by ID; those removed stay, for who has read them
 	versions []store.Version      // the newest is the last
 	version  int64
+	actions  []store.Action // the newest is the last
 }
 
 // entry is an item, and the version that wrote it.
@@ -132,6 +134,45 @@ func (c *catalog) CatalogVersions(ctx context.Context, before int64, n int) (lis
 	for i := len(c.versions) - 1; i >= 0 && len(list) < n; i-- {
 		if v := c.versions[i]; before == 0 || v.Number < before {
 			list = append(list, v)
+		}
+	}
+	return list, nil
+}
+
+// RecordAction implements store.Catalog.
+func (c *catalog) RecordAction(ctx context.Context, a store.Action) error {
+	if err := c.ready(ctx); err != nil {
+		return err
+	}
+	if err := a.Valid(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.Number, a.At = 1, c.clock()
+	if n := len(c.actions); n > 0 {
+		a.Number = c.actions[n-1].Number + 1
+	}
+	if len(c.actions) == 2*store.KeptActions {
+		c.actions = slices.Delete(c.actions, 0, store.KeptActions)
+	}
+	c.actions = append(c.actions, a)
+	return nil
+}
+
+// Actions implements store.Catalog.
+func (c *catalog) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
+	if err := c.ready(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range slices.Backward(c.actions) {
+		if len(list) >= n {
+			break
+		}
+		if before == 0 || a.Number < before {
+			list = append(list, a)
 		}
 	}
 	return list, nil

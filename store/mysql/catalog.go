@@ -259,3 +259,63 @@ func readVersions(ctx context.Context, db querier, before int64, n int) (list []
 	}
 	return list, rows.Err()
 }
+
+// RecordAction implements store.Catalog.
+func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if err := a.Valid(); err != nil {
+		return err
+	}
+	err := s.anywhere(func(db querier) error {
+		done, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_actions (at, verb, limit_name, cell_key, lasts, author, "+
+			"reason) VALUES (%s, %s, %s, %s, %d, %s, %s)", readClock, quotedText(a.Verb), quoted(a.Limit), quoted(a.Key), a.For,
+			quotedText(a.Author), quotedText(a.Reason)))
+		if err != nil {
+			return err
+		}
+		number, err := done.LastInsertId()
+		if err != nil {
+			return err
+		}
+		// It is recorded: what cannot be forgotten now is forgotten with a later one.
+		_, _ = db.ExecContext(ctx, fmt.Sprintf("DELETE FROM headgate_actions WHERE number <= %d", number-store.KeptActions))
+		return nil
+	})
+	if err != nil {
+		return classify("record an action", err)
+	}
+	return nil
+}
+
+// Actions implements store.Catalog.
+func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	err = s.anywhere(func(db querier) error {
+		if list, err = readActions(ctx, db, before, n); err != nil {
+			return classifyRead("read actions", err)
+		}
+		return nil
+	})
+	return list, err
+}
+
+func readActions(ctx context.Context, db querier, before int64, n int) (list []store.Action, err error) {
+	rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT number, at, verb, limit_name, cell_key, lasts, author, reason "+
+		"FROM headgate_actions WHERE %d = 0 OR number < %d ORDER BY number DESC LIMIT %d", before, before, max(n, 0)))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a store.Action
+		if err := rows.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason); err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, rows.Err()
+}

@@ -27,6 +27,7 @@ var serviceTables = map[string]string{
 	"headgate_key_counts": changes, "headgate_limits": changes, "headgate_catalog": changes,
 	"headgate_zones": changes, "headgate_buckets": changes,
 	"headgate_catalog_version": "SELECT, UPDATE", "headgate_versions": adds, "headgate_changes": adds,
+	"headgate_actions": "SELECT, INSERT, DELETE",
 }
 
 // definers finds the procedures that the role app may call: see sql/procedures/take.sql.

@@ -245,3 +245,7 @@ func (a away) WriteCatalog(context.Context, store.Edit) (int64, error) { return 
 func (a away) CatalogVersions(context.Context, int64, int) ([]store.Version, error) {
 	return nil, a.err()
 }
+
+func (a away) RecordAction(context.Context, store.Action) error { return a.err() }
+
+func (a away) Actions(context.Context, int64, int) ([]store.Action, error) { return nil, a.err() }

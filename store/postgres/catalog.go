@@ -124,3 +124,29 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 	}
 	return versions, nil
 }
+
+// RecordAction implements store.Catalog. It is not repeated: an action would be there twice.
+func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if err := a.Valid(); err != nil {
+		return err
+	}
+	if _, err := s.db.Exec(ctx, s.def.statement("select headgate.record_action_N($1, $2, $3, $4, $5, $6)"), a.Verb, a.Limit,
+		a.Key, a.For, a.Author, a.Reason); err != nil {
+		return classify("record an action", err)
+	}
+	return nil
+}
+
+// Actions implements store.Catalog.
+func (s *Store) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	return list(ctx, s, "read actions", func(r pgx.CollectableRow) (a store.Action, err error) {
+		return a, r.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason)
+	}, s.def.statement("select number, at, verb, limit_name, key, lasts, author, reason from headgate.actions_N($1, $2)"),
+		before, max(n, 0))
+}

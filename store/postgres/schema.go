@@ -32,7 +32,7 @@ import (
 const (
 	state    = 2 // what the rows of the tables mean
 	layout   = 1
-	revision = 5 // of the texts of the functions
+	revision = 6 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be

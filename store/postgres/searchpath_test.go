@@ -13,7 +13,7 @@ import (
 // something else: each sets the search_path, for itself and for the inner ones that it calls.
 const entries = `apply apply_once once_plain take_one take_plain take_sums sweep_from articles_obstacle compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
-	read_catalog items items_after write_catalog versions
+	read_catalog items items_after write_catalog versions record_action actions
 	take check limit_of grant_role block reset attempts take_once extend settle cancel reserve acquire renew release
 	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce sweep
 	used_at capacity_at override set_plan unblock

@@ -12,13 +12,14 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The catalogue is four keys in one slot of a cluster. None of them ever expires.
+// The catalogue is five keys in one slot of a cluster. None of them ever expires.
 //
 //	{catalogue}:versions  a hash: the number of a version -> its time, and what else is
 //	                      known of it as JSON; and "newest" -> the greatest number
 //	{catalogue}:items     a hash: the ID of an item -> the item in JSON
 //	{catalogue}:keys      the same for the kinds that have an item for each key
 //	{catalogue}:changed   a sorted set: the ID of an item, by the version that wrote it last
+//	{catalogue}:actions   a list of what was done to keys by hand, the newest first: number, time, and the rest in JSON
 //
 // An item that was removed stays as one that is Removed, for processes that have read it.
 const (
@@ -344,4 +345,50 @@ func parseVersion(number int64, text string) (v store.Version, err error) {
 // errNoItem is of a text that this driver has not written.
 func errNoItem(text string, err error) error {
 	return fmt.Errorf("redis: %w: the catalogue has %.100q: %w", store.ErrSetup, text, err)
+}
+
+// RecordAction implements store.Catalog.
+func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	if err := a.Valid(); err != nil {
+		return fmt.Errorf("redis: %w", err)
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("redis: record an action: %w: %w", store.ErrInvalid, err)
+	}
+	_, err = s.askCatalog(ctx, &call{
+		script: recordActionScript, keys: []string{s.actionsKey()},
+		args: []string{string(text), strconv.Itoa(store.KeptActions)},
+	})
+	if err != nil {
+		return classify("record an action", err)
+	}
+	return nil
+}
+
+// Actions implements store.Catalog.
+func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
+	if err := s.ready(ctx); err != nil || n <= 0 {
+		return nil, err
+	}
+	answers, err := s.askCatalog(ctx, &call{
+		script: actionsScript, keys: []string{s.actionsKey()},
+		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
+	})
+	if err != nil {
+		return nil, asking("read actions", err)
+	}
+	for _, text := range answers[0][1:] {
+		var a store.Action
+		var number, at int64
+		if err := json.Unmarshal([]byte(text), &[]any{&number, &at, &a}); err != nil {
+			return nil, asking("read actions", errAnswer)
+		}
+		a.Number, a.At = number, at
+		list = append(list, a)
+	}
+	return list, nil
 }

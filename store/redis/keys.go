@@ -42,6 +42,8 @@ func (s *Store) roomKey() string { return s.cfg.Prefix + room }
 func (s *Store) versionsKey() string { return s.cfg.Prefix + catalogue + "versions" }
 func (s *Store) changedKey() string  { return s.cfg.Prefix + catalogue + "changed" }
 
+func (s *Store) actionsKey() string { return s.cfg.Prefix + catalogue + "actions" }
+
 // itemsKey is that of items of the catalogue: perKey are those of single keys.
 func (s *Store) itemsKey(perKey bool) string {
 	if perKey {

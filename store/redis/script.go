@@ -64,6 +64,10 @@ var (
 	writeCatalogText string
 	//go:embed versions.lua
 	versionsText string
+	//go:embed recordaction.lua
+	recordActionText string
+	//go:embed actions.lua
+	actionsText string
 )
 
 // asks is the order of the doubles of what an op asks. Those to partial are all that
@@ -105,6 +109,8 @@ var (
 	scanItemsScript    = newScript(scanItemsText)
 	writeCatalogScript = newScript(writeCatalogText)
 	versionsScript     = newScript(versionsText)
+	recordActionScript = newScript(recordActionText)
+	actionsScript      = newScript(actionsText)
 )
 
 // needs are what the script of a call must know beyond plain charges and their like.

@@ -214,3 +214,49 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 	}
 	return list, nil
 }
+
+// RecordAction implements store.Catalog.
+func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
+	if err := a.Valid(); err != nil {
+		return err
+	}
+	return s.transact(ctx, "record an action", func(ctx context.Context) error {
+		done, err := s.conn.ExecContext(ctx, "insert into actions (at, verb, limit_name, key, lasts, author, reason) "+
+			"values (?, ?, ?, ?, ?, ?, ?)", s.clock(), a.Verb, a.Limit, a.Key, a.For, a.Author, a.Reason)
+		if err != nil {
+			return err
+		}
+		number, err := done.LastInsertId()
+		if err != nil {
+			return err
+		}
+		_, err = s.conn.ExecContext(ctx, "delete from actions where number <= ?", number-store.KeptActions)
+		return err
+	})
+}
+
+// Actions implements store.Catalog.
+func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
+	db, done, err := s.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	rows, err := db.QueryContext(ctx, "select number, at, verb, limit_name, key, lasts, author, reason from actions "+
+		"where ?1 = 0 or number < ?1 order by number desc limit ?2", before, max(n, 0))
+	if err != nil {
+		return nil, classify("read actions", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var a store.Action
+		if err := rows.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason); err != nil {
+			return nil, classify("read actions", err)
+		}
+		list = append(list, a)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, classify("read actions", err)
+	}
+	return list, nil
+}

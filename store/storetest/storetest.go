@@ -185,6 +185,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("keeps a catalogue", catalogue)
 	with("tells what versions of the catalogue have changed", catalogueChanges)
 	with("lists items of the catalogue in order", catalogueInOrder)
+	with("keeps actions", actionsAreKept)
 	with("refuses edits of the catalogue, and changes nothing", catalogueRefuses)
 	with("makes one version of the catalogue at a time", catalogueWriters)
 }

@@ -90,6 +90,7 @@ var emptying = []string{
 	"update headgate_catalog_version set version = 0, kinds = 0", "delete from headgate_cells",
 	"delete from headgate_entries", "alter table headgate_entries auto_increment = 1", "delete from headgate_rooms",
 	"delete from headgate_key_counts", "delete from headgate_admissions", "delete from headgate_roles",
+	"delete from headgate_actions", "alter table headgate_actions auto_increment = 1",
 }
 
 // empty removes all rows of a database that a test has used. It is not reusable while others are connected to it.

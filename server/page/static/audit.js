@@ -30,7 +30,7 @@ export const view = {
     fill(root, h("div", { class: "head" }, h("h1", {}, "Audit"), kinds,
       h("label", { class: "quiet" }, "Limit ", h("select", { onchange: (e) => go("audit", [], e.target.value ? { limit: e.target.value } : {}) },
         h("option", { value: "" }, "all"), names.map((n) => h("option", { value: n, selected: n === limit }, n))))),
-    h("p", { class: "lead" }, "Changes of limits, plans and overrides are kept in the store. Blocks and resets are the last thousand that this server has carried out since its start; its log has them all."),
+    h("p", { class: "lead" }, "All changes of limits, plans and overrides, and the last 10,000 blocks and resets, as the store keeps them."),
     key !== null && h("p", {}, "Of the key ", keyLink(key), " ", h("button", { type: "button", class: "small", onclick: () => go("audit") }, "of all keys")),
     h("section", { class: "card" }, list, h("div", { class: "actions" }, more)));
     let entries = [];
@@ -58,7 +58,7 @@ export const view = {
 export function entry(e, short) {
   const what = e.verb === "change" ? h("ul", { class: "changes" }, (e.changes || []).map((c) => h("li", { class: { "+": "plus", "-": "minus" }[c[0]] || "" }, said(c))), e.more > 0 && h("li", { class: "quiet" }, `and ${e.more} more`))
     : h("span", {}, !short && keyLink(e.key), !short && " ", h("span", { class: "quiet" }, "of"), " ", h("span", { class: "mono" }, e.limit),
-      e.for_ms ? h("span", { class: "quiet" }, " for " + span(e.for_ms)) : null, e.failed && h("span", { class: "badge refused" }, "it was not done"));
+      e.for_ms ? h("span", { class: "quiet" }, " for " + span(e.for_ms)) : null);
   return h("li", { class: "entry " + e.verb }, h("time", { title: clock(e.at, true) }, h("span", {}, clock(e.at)), h("small", {}, ago(e.at, Date.now() * 1000))),
     h("div", {}, h("p", {}, h("span", { class: "badge " + (e.verb === "block" ? "refused" : e.verb === "change" ? "changed" : "") }, verbs[e.verb] || e.verb), " ",
       e.verb === "change" ? h("span", { class: "quiet" }, "version " + e.version) : what),

@@ -280,6 +280,19 @@ begin
 end
 //
 
+-- headgate_record_N keeps what somebody did to a key, by his name at the server.
+drop procedure if exists headgate_record_N
+//
+create procedure headgate_record_N(verb varchar(16) character set utf8mb4, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
+    `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lasts bigint, reason varchar(1024) character set utf8mb4)
+modifies sql data sql security invoker
+begin
+    insert into headgate_actions (at, verb, limit_name, cell_key, lasts, author, reason)
+    values ({{clock}}, verb, left(trim(rule), 255), `key`, lasts, user(), coalesce(reason, ''));
+    delete from headgate_actions where number <= cast(last_insert_id() as signed) - 10000;
+end
+//
+
 -- headgate_block refuses everything of a key for some seconds; 0 lifts that. One
 -- row: blocked_until, UTC, null if not blocked.
 drop procedure if exists headgate_block
@@ -294,6 +307,7 @@ begin
         call headgate_fail_N('reason: is longer than 512 bytes');
     end if;
     call headgate_op_N(5, rule, `key`, 1, seconds * 1000000, coalesce(reason, ''));
+    call headgate_record_N(if(seconds = 0, 'unblock', 'block'), rule, `key`, seconds * 1000000, reason);
     select if(@hg_block > 0, cast('1970-01-01' + interval @hg_block microsecond as datetime(6)), null) as blocked_until;
 end
 //
@@ -306,6 +320,7 @@ create procedure headgate_reset(rule varchar(2048) character set utf8mb4 collate
 modifies sql data sql security invoker comment 'Forgets what a key has used of a limit, and its block.'
 begin
     call headgate_op_N(6, rule, `key`, 1, 0, '');
+    call headgate_record_N('reset', rule, `key`, 0, '');
     select @hg_g as existed;
 end
 //

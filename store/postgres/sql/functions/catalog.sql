@@ -335,6 +335,25 @@ begin
     return v;
 end $$;
 
+-- headgate.record_action_N keeps what somebody did to a key, and as many others as are kept.
+create or replace function headgate.record_action_N(p_verb text, p_limit text, p_key text, p_lasts bigint, p_author text, p_reason text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+    n bigint;
+begin
+    insert into headgate.actions (at, verb, limit_name, key, lasts, author, reason)
+    values ((extract(epoch from clock_timestamp()) * 1000000)::bigint, p_verb, p_limit, p_key, p_lasts, p_author, p_reason)
+    returning number into n;
+    delete from headgate.actions a where a.number <= n - 10000;
+end $$;
+
+-- headgate.actions_N returns the newest actions below p_before, or of all if that is 0, newest first.
+create or replace function headgate.actions_N(p_before bigint, p_most int) returns setof headgate.actions
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+    return query select * from headgate.actions a where p_before = 0 or a.number < p_before order by a.number desc limit p_most;
+end $$;
+
 -- headgate.versions_N returns the newest versions below p_before, or of all if that is 0,
 -- with their changes, newest first.
 create or replace function headgate.versions_N(p_before bigint, p_most int)

@@ -82,4 +82,5 @@ begin
     select coalesce(bool_or(c.blocked_until > extract(epoch from clock_timestamp()) * 1000000), false) into was_blocked
     from headgate.cells c where c.limit_name = f.name and c.key = unblock.key;
     perform headgate.ask_N(5, f.name, f.c, unblock.key, 1, 0, '');
+    perform headgate.record_action_N('unblock', f.name, unblock.key, 0, headgate.author_N(), '');
 end $$;

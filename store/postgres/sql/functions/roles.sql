@@ -53,6 +53,7 @@ begin
         ('select, insert', 'notations'),
         ('select, update', 'catalog_version'),
         ('select, insert, update', 'versions, changes'),
+        ('select, insert, delete', 'actions'),
         ('select, insert, update, delete', 'cells, entries, admissions, rooms, key_counts, settings, limits, catalog')) v(rights, tables)
     loop
         execute format('grant %s on headgate.%s to %I', r.rights, replace(r.tables, ', ', ', headgate.'), p_user);

@@ -436,6 +436,7 @@ begin
     end if;
     f := headgate.find_N(rule, key);
     res := headgate.ask_N(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
+    perform headgate.record_action_N(case us when 0 then 'unblock' else 'block' end, f.name, key, us::bigint, headgate.author_N(), coalesce(reason, ''));
     blocked_until := case when res[{out.blocked_until}] > 0 then headgate.instant_N(res[{out.blocked_until}]) end;
 end $$;
 
@@ -448,6 +449,7 @@ declare
 begin
     f := headgate.find_N(rule, key);
     existed := (headgate.ask_N(6, f.name, f.c, key, 1, 0, ''))[{out.granted}] = 1;
+    perform headgate.record_action_N('reset', f.name, key, 0, headgate.author_N(), '');
 end $$;
 
 -- Attempts, allowed or refused, of the limits that keep a history. What was
