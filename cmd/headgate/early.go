@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
@@ -16,6 +18,7 @@ type earlyNames struct {
 	*catalog.Catalog
 	file   *config.Config
 	opened <-chan struct{} // closed when the store was reached
+	lost   func() bool     // whether the store had what the file says, and has it no more
 }
 
 // early reports whether an error of the catalogue says that the store was never reached.
@@ -32,6 +35,15 @@ func (n *earlyNames) early(err error) bool {
 	}
 }
 
+// again is an error of the catalogue, unless it says that a limit is not known which the file has, and which the store
+// had: then it is that the store cannot be used until the file is applied again, within a second or so.
+func (n *earlyNames) again(ctx context.Context, err error, charges ...headgate.Charge) error {
+	if errors.Is(err, headgate.ErrUnknownLimit) && n.file.FindAll(ctx, slices.Clone(charges)) == nil && n.lost() {
+		return fmt.Errorf("%w: it has lost its limits, and is given those of the config file again", store.ErrUnavailable)
+	}
+	return err
+}
+
 // Find implements headgate.Names.
 func (n *earlyNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	l, err := n.Catalog.Find(ctx, name, key)
@@ -39,6 +51,9 @@ func (n *earlyNames) Find(ctx context.Context, name, key string) (headgate.Limit
 		if ours, missing := n.file.Find(ctx, name, key); missing == nil {
 			return ours, nil
 		}
+	}
+	if named, wrong := headgate.Named(name); wrong == nil {
+		err = n.again(ctx, err, headgate.Charge{Limit: named, Key: key})
 	}
 	return l, err
 }
@@ -49,7 +64,7 @@ func (n *earlyNames) FindAll(ctx context.Context, charges []headgate.Charge) err
 	if n.early(err) && n.file.FindAll(ctx, charges) == nil {
 		return nil
 	}
-	return err
+	return n.again(ctx, err, charges...)
 }
 
 // Kept implements service.Keeper.

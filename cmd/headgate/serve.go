@@ -281,7 +281,7 @@ func serve(ctx context.Context, stderr io.Writer, o serving) error {
 	if err != nil {
 		return err
 	}
-	names := &earlyNames{limits, o.config, opened}
+	names := &earlyNames{limits, o.config, opened, o.applied.lost}
 	service, limiter := o.service(s, names, log)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
 	defer logs.Close()
