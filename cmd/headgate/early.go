@@ -35,8 +35,8 @@ func (n *earlyNames) early(err error) bool {
 	}
 }
 
-// again is an error of the catalogue, unless it says that a limit is not known which the file has, and which the store
-// had: then it is that the store cannot be used until the file is applied again, within a second or so.
+// again returns store.ErrUnavailable in the place of an error which says that a limit is not known, if the file has the
+// limit and the store has lost it: within a second the file is applied again. It returns all other errors as they are.
 func (n *earlyNames) again(ctx context.Context, err error, charges ...headgate.Charge) error {
 	if errors.Is(err, headgate.ErrUnknownLimit) && n.file.FindAll(ctx, slices.Clone(charges)) == nil && n.lost() {
 		return fmt.Errorf("%w: it has lost its limits, and is given those of the config file again", store.ErrUnavailable)
@@ -52,10 +52,14 @@ func (n *earlyNames) Find(ctx context.Context, name, key string) (headgate.Limit
 			return ours, nil
 		}
 	}
-	if named, wrong := headgate.Named(name); wrong == nil {
-		err = n.again(ctx, err, headgate.Charge{Limit: named, Key: key})
+	if err == nil {
+		return l, nil
 	}
-	return l, err
+	named, wrong := headgate.Named(name)
+	if wrong != nil {
+		return l, err
+	}
+	return l, n.again(ctx, err, headgate.Charge{Limit: named, Key: key})
 }
 
 // FindAll implements headgate.Names.

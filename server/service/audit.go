@@ -61,24 +61,27 @@ func (s *Service) record(ctx context.Context, a *AdminAction) error {
 }
 
 const (
-	maxScanned   = 1000 // versions of the catalogue, and actions, that one question looks at
+	maxScanned   = 1000 // versions of the catalogue that one question looks at
 	versionsPage = 100  // of them are read at a time
+	actionsPage  = 500  // actions that are read at a time; a question looks at all
 	shownChanges = 50   // of one version
 )
 
-// scan reads pages, the newest first, until one is not full, enough was found, or as many were looked at as a question
-// may. See tells of one entry its number, and how many were found.
-func scan[T any](read func(before int64, n int) ([]T, error), most int, see func(*T) (number int64, found int)) error {
+// scan reads pages, the newest first, until one is not full, most were found, or bound were looked at. See returns the
+// number of an entry, and how many were found so far.
+func scan[T any](read func(before int64, n int) ([]T, error), page, bound, most int,
+	see func(*T) (number int64, found int),
+) error {
 	before, found := int64(0), 0
-	for scanned := 0; scanned < maxScanned && found < most; scanned += versionsPage {
-		list, err := read(before, versionsPage)
+	for scanned := 0; scanned < bound && found < most; scanned += page {
+		list, err := read(before, page)
 		if err != nil {
 			return err
 		}
 		for i := range list {
 			before, found = see(&list[i])
 		}
-		if len(list) < versionsPage {
+		if len(list) < page {
 			break
 		}
 	}
@@ -102,7 +105,8 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 		return nil, err
 	}
 	var done, changed []api.AuditEntry
-	err = scan(func(before int64, n int) ([]store.Action, error) { return c.Actions(ctx, before, n) }, q.Max,
+	err = scan(func(before int64, n int) ([]store.Action, error) { return c.Actions(ctx, before, n) },
+		actionsPage, store.KeptActions, q.Max,
 		func(a *store.Action) (int64, int) {
 			if (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key) && caller.Touches(a.Limit) == nil {
 				done = append(done, api.AuditEntry{
@@ -115,7 +119,8 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	if err != nil {
 		return nil, err
 	}
-	err = scan(func(before int64, n int) ([]store.Version, error) { return c.Versions(ctx, before, n) }, q.Max,
+	err = scan(func(before int64, n int) ([]store.Version, error) { return c.Versions(ctx, before, n) },
+		versionsPage, maxScanned, q.Max,
 		func(v *store.Version) (int64, int) {
 			if e := changeEntry(v, q, caller); e != nil {
 				changed = append(changed, *e)
