@@ -1,7 +1,9 @@
 package replay
 
 import (
+	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,9 +25,10 @@ const apacheLog = "testdata/apache.log.gz"
 // replay of that limit, refuses no more than was asked for, and the next tighter number of its kind refuses more.
 func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	t.Parallel()
+	logs := []string{firstLines(t, apacheLog, tier.Pick(2500, 10_000, 10_000))}
 	asks := []Ask{{Refuse: 0.01, Keys: true}, {Refuse: 0.001}, {Refuse: 0}}
 	for _, ask := range tier.Pick(asks[:1], asks, asks) {
-		g, err := Suggest(t.Context(), ask, "ip", []string{apacheLog}, nil)
+		g, err := Suggest(t.Context(), ask, "ip", logs, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +85,7 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 				want = append(want, p)
 			}
 		}
-		reports, err := Compare(t.Context(), limits, "ip", []string{apacheLog}, nil)
+		reports, err := Compare(t.Context(), limits, "ip", logs, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,6 +101,29 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 			}
 		}
 	}
+}
+
+// firstLines returns the path of a log of the first lines of a compressed one.
+func firstLines(t *testing.T, name string, most int) string {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first bytes.Buffer
+	for s := bufio.NewScanner(lines); most > 0 && s.Scan(); most-- {
+		first.Write(append(s.Bytes(), '\n'))
+	}
+	short := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(short, first.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return short
 }
 
 func inJSON(t *testing.T, r *Report) string {
