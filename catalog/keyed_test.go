@@ -208,10 +208,10 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 		var wg sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		write := func(n int) {
-			now, err := s.Catalog.ReadCatalog(ctx, 0)
+			now, err := s.ReadCatalog(ctx, 0)
 			text := fmt.Sprintf("token-bucket 1/1h burst %d", n)
 			if err == nil {
-				_, err = s.Catalog.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: []store.Item{
+				_, err = s.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: []store.Item{
 					{Kind: store.KindPlan, Name: "pro", Key: "login", Text: text},
 					{Kind: store.KindOverride, Name: "login", Key: "carl", Text: text},
 					{Kind: store.KindPrefixOverride, Name: "login", Key: "acme/", Text: text},

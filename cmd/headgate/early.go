@@ -39,7 +39,7 @@ func (n *earlyNames) early(err error) bool {
 // limit and the store has lost it: within a second the file is applied again. It returns all other errors as they are.
 func (n *earlyNames) again(ctx context.Context, err error, charges ...headgate.Charge) error {
 	if errors.Is(err, headgate.ErrUnknownLimit) && n.file.FindAll(ctx, slices.Clone(charges)) == nil && n.lost() {
-		return fmt.Errorf("%w: it has lost its limits, and is given those of the config file again", store.ErrUnavailable)
+		return fmt.Errorf("%w: it has lost its limits; the config file is applied again", store.ErrUnavailable)
 	}
 	return err
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestALimitThatTheStoreHasLostIsNotUnknown: until the file is applied again a request for it is not the client's fault.
+// TestALimitThatTheStoreHasLostIsNotUnknown: until the file is applied again, a request for it is not the client's
+// fault.
 func TestALimitThatTheStoreHasLostIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	file, err := config.Parse("c.yaml", []byte("limits: {api: gcra 1/s}\n"))
@@ -39,7 +40,7 @@ func TestALimitThatTheStoreHasLostIsNotUnknown(t *testing.T) {
 		_, one := n.Find(context.Background(), c.limit, "k")
 		all := n.FindAll(context.Background(), []headgate.Charge{{Limit: headgate.MustNamed(c.limit), Key: "k"}})
 		for _, err := range []error{one, all} {
-			if !errors.Is(err, c.want) || errors.Is(err, headgate.ErrInvalid) != errors.Is(c.want, headgate.ErrInvalid) {
+			if !errors.Is(err, c.want) || errors.Is(err, headgate.ErrUnknownLimit) == errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("%s, lost %t: %v, want %v", c.limit, c.lost, err, c.want)
 			}
 		}

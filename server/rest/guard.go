@@ -37,8 +37,8 @@ func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) htt
 func (d *door) ofAll(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if caller := auth.From(r.Context()); !caller.All() {
-			d.forbid(w, r, true, fmt.Errorf("%w: %s may not touch all limits, which %s names", auth.ErrForbidden, caller,
-				r.URL.Path))
+			d.forbid(w, r, true, fmt.Errorf("%w: %s may not touch all limits, which %s names",
+				auth.ErrForbidden, caller, r.URL.Path))
 			return
 		}
 		h(w, r)

@@ -43,14 +43,14 @@ func serve(t testing.TB, s store.Store, c *rpc.Config, more ...rpc.Service) (*rp
 
 func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, more ...rpc.Service) *rpc.Server {
 	t.Helper()
-	names, err := config.Parse("f.yaml", []byte("allow_notations: true\nlimits: {api: sliding-log 100/1h, login: 5/1m}\n"+
-		"plans: {gold: {api: sliding-log 200/1h}}"))
+	names, err := config.Parse("f.yaml", []byte("allow_notations: true\n"+
+		"limits: {api: sliding-log 100/1h, login: 5/1m}\nplans: {gold: {api: sliding-log 200/1h}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	verbs := service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil)
-	if kept, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: quiet}); err == nil { // this store keeps limits
+	if kept, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: quiet}); err == nil { // it keeps limits
 		if _, _, err := kept.Apply(t.Context(), catalog.By{Author: "file"}, names.Defines(), catalog.Once); err != nil {
 			t.Fatal(err)
 		}

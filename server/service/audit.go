@@ -108,7 +108,8 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	err = scan(func(before int64, n int) ([]store.Action, error) { return c.Actions(ctx, before, n) },
 		actionsPage, store.KeptActions, q.Max,
 		func(a *store.Action) (int64, int) {
-			if (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key) && caller.Touches(a.Limit) == nil {
+			wanted := (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key)
+			if wanted && caller.Touches(a.Limit) == nil {
 				done = append(done, api.AuditEntry{
 					At: a.At, Verb: a.Verb, By: a.Author, Reason: a.Reason, Limit: a.Limit, Key: &a.Key,
 					ForMS: Millis(time.Duration(a.For) * time.Microsecond),

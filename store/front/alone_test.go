@@ -21,8 +21,10 @@ var alone = map[string]func(store.Store) store.Store{
 	"guard": func(s store.Store) store.Store {
 		return guard.New(s, &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 	},
-	"coalesce":                 func(s store.Store) store.Store { return coalesce.New(s, nil) },
-	"coalesce with one flight": func(s store.Store) store.Store { return coalesce.New(s, &coalesce.Config{Flights: 1}) },
+	"coalesce": func(s store.Store) store.Store { return coalesce.New(s, nil) },
+	"coalesce with one flight": func(s store.Store) store.Store {
+		return coalesce.New(s, &coalesce.Config{Flights: 1})
+	},
 }
 
 func eachAlone(t *testing.T, run func(*testing.T, storetest.Open, *storetest.Options), o *storetest.Options) {

@@ -269,9 +269,9 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 		return err
 	}
 	err := s.anywhere(func(db querier) error {
-		done, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_actions (at, verb, limit_name, cell_key, lasts, author, "+
-			"reason) VALUES (%s, %s, %s, %s, %d, %s, %s)", readClock, quotedText(a.Verb), quoted(a.Limit), quoted(a.Key), a.For,
-			quotedText(a.Author), quotedText(a.Reason)))
+		done, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_actions (at, verb, limit_name, cell_key, "+
+			"lasts, author, reason) VALUES (%s, %s, %s, %s, %d, %s, %s)", readClock, quotedText(a.Verb),
+			quoted(a.Limit), quoted(a.Key), a.For, quotedText(a.Author), quotedText(a.Reason)))
 		if err != nil {
 			return err
 		}
@@ -280,7 +280,8 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 			return err
 		}
 		// It is recorded: what cannot be forgotten now is forgotten with a later one.
-		_, _ = db.ExecContext(ctx, fmt.Sprintf("DELETE FROM headgate_actions WHERE number <= %d", number-store.KeptActions))
+		forgotten := strconv.FormatInt(number-store.KeptActions, 10)
+		_, _ = db.ExecContext(ctx, "DELETE FROM headgate_actions WHERE number <= "+forgotten)
 		return nil
 	})
 	if err != nil {
@@ -304,8 +305,8 @@ func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.
 }
 
 func readActions(ctx context.Context, db querier, before int64, n int) (list []store.Action, err error) {
-	rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT number, at, verb, limit_name, cell_key, lasts, author, reason "+
-		"FROM headgate_actions WHERE %d = 0 OR number < %d ORDER BY number DESC LIMIT %d", before, before, max(n, 0)))
+	rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT number, at, verb, limit_name, cell_key, lasts, author, "+
+		"reason FROM headgate_actions WHERE %d = 0 OR number < %d ORDER BY number DESC LIMIT %d", before, before, max(n, 0)))
 	if err != nil {
 		return nil, err
 	}

@@ -133,8 +133,9 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 	if err := a.Valid(); err != nil {
 		return err
 	}
-	if _, err := s.db.Exec(ctx, s.def.statement("select headgate.record_action_N($1, $2, $3, $4, $5, $6)"), a.Verb, a.Limit,
-		a.Key, a.For, a.Author, a.Reason); err != nil {
+	_, err := s.db.Exec(ctx, s.def.statement("select headgate.record_action_N($1, $2, $3, $4, $5, $6)"),
+		a.Verb, a.Limit, a.Key, a.For, a.Author, a.Reason)
+	if err != nil {
 		return classify("record an action", err)
 	}
 	return nil

@@ -30,17 +30,6 @@ func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
 	return list
 }
 
-// recordAction records an action, and reads it.
-func recordAction(t *testing.T, s *postgres.Store) {
-	t.Helper()
-	if err := s.RecordAction(t.Context(), store.Action{Verb: "reset", Limit: "listed", Key: "a"}); err != nil {
-		t.Errorf("record an action: %v", err)
-	}
-	if list, err := s.Actions(t.Context(), 0, 1); err != nil || len(list) != 1 || list[0].Key != "a" {
-		t.Errorf("actions: %v, %v", list, err)
-	}
-}
-
 // TestChangesByHandAreVersions changes the tables of the catalogue from SQL.
 func TestChangesByHandAreVersions(t *testing.T) {
 	t.Parallel()

@@ -164,7 +164,8 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 		one(t, s, law.Op{Verb: law.Take, Cell: law.Cell{Limit: "listed", Key: key}, Params: p, Cost: 1000, Count: 1})
 	}
 	for _, q := range []store.Query{
-		{}, {Limit: "listed"},
+		{},
+		{Limit: "listed"},
 		{Limit: "listed", Key: "a", HasKey: true},
 		{Blocked: true},
 		{After: law.Cell{Limit: "listed", Key: "a"}, Max: 5},
@@ -197,7 +198,6 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 			t.Errorf("items: %v", err)
 		}
 	}
-	recordAction(t, s)
 	x.crowd(t, s)
 	for range 4 {
 		if _, err := s.Sweep(t.Context(), 1); err != nil {
