@@ -92,8 +92,9 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 
 func TestWhatBodiesHoldIsCapped(t *testing.T) {
 	t.Parallel()
+	held := load.New(0, 1<<20)
 	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),
-		&rest.Config{Load: load.New(0, 1<<20)})
+		&rest.Config{Load: held})
 	server := httptest.NewServer(h)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	addr := strings.TrimPrefix(server.URL, "http://")
@@ -108,16 +109,22 @@ func TestWhatBodiesHoldIsCapped(t *testing.T) {
 	if status, p := send(long); status != http.StatusOK {
 		t.Fatalf("status %d, %+v", status, p)
 	}
+	// Each after the one before it: two that are read at once could both find no room, and what they held would be free.
 	var stalled []*net.TCPConn
-	for range 4 {
-		c := conn(t, addr)
-		fmt.Fprintf(c, "POST /v1/take HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n%s", long[:200<<10])
-		stalled = append(stalled, c)
+	for i := range int64(4) {
+		await.Until(t, "what was read before", func() bool {
+			_, bytes := held.InFlight()
+			return bytes == i*(272<<10) // of 200 KiB: a buffer of 16 KiB and four of 64
+		})
+		if i < 3 {
+			c := conn(t, addr)
+			fmt.Fprintf(c, "POST /v1/take HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n%s", long[:200<<10])
+			stalled = append(stalled, c)
+		}
 	}
-	await.Until(t, "no body to be read while others hold all there is", func() bool {
-		status, p := send(long)
-		return status == http.StatusServiceUnavailable && p.Type == api.Busy
-	})
+	if status, p := send(long); status != http.StatusServiceUnavailable || p.Type != api.Busy {
+		t.Errorf("a body beside others that hold nearly all: status %d, %+v", status, p)
+	}
 	if status, p := send(bodies["/v1/take"]); status != http.StatusOK { // a small one passes
 		t.Errorf("a small request meanwhile: %d, %+v", status, p)
 	}
