@@ -109,7 +109,7 @@ func TestWhatBodiesHoldIsCapped(t *testing.T) {
 	if status, p := send(long); status != http.StatusOK {
 		t.Fatalf("status %d, %+v", status, p)
 	}
-	// Each after the one before it: two that are read at once could both find no room, and what they held would be free.
+	// Each after the one before it: two that are read at once could both find no room, and give back what they held.
 	var stalled []*net.TCPConn
 	for i := range int64(4) {
 		await.Until(t, "what was read before", func() bool {

@@ -19,7 +19,7 @@ import (
 //	{catalogue}:items     a hash: the ID of an item -> the item in JSON
 //	{catalogue}:keys      the same for the kinds that have an item for each key
 //	{catalogue}:changed   a sorted set: the ID of an item, by the version that wrote it last
-//	{catalogue}:actions   a list of what was done to keys by hand, the newest first: number, time, and the rest in JSON
+//	{catalogue}:actions   a list of what was done to keys by hand, the newest first, in JSON
 //
 // An item that was removed stays as one that is Removed, for processes that have read it.
 const (
