@@ -30,6 +30,20 @@ func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
 	return list
 }
 
+// askForPlansAndActions asks for plans, and for an action that it records.
+func askForPlansAndActions(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	if _, err := s.ItemsAfter(t.Context(), store.KindPlan, store.Item{}, 10); err != nil {
+		t.Errorf("items: %v", err)
+	}
+	if err := s.RecordAction(t.Context(), store.Action{Verb: "reset", Limit: "listed", Key: "a"}); err != nil {
+		t.Errorf("record an action: %v", err)
+	}
+	if list, err := s.Actions(t.Context(), 0, 1); err != nil || len(list) != 1 || list[0].Key != "a" {
+		t.Errorf("actions: %v, %v", list, err)
+	}
+}
+
 // TestChangesByHandAreVersions changes the tables of the catalogue from SQL.
 func TestChangesByHandAreVersions(t *testing.T) {
 	t.Parallel()

@@ -194,9 +194,7 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 		if _, found, err := s.Items(t.Context(), []store.Item{{Kind: store.KindLimit, Name: "written"}}); err != nil || len(found) != 1 {
 			t.Errorf("items: %v, %v", found, err)
 		}
-		if _, err := s.ItemsAfter(t.Context(), store.KindPlan, store.Item{}, 10); err != nil {
-			t.Errorf("items: %v", err)
-		}
+		askForPlansAndActions(t, s)
 	}
 	x.crowd(t, s)
 	for range 4 {
