@@ -34,7 +34,7 @@ export GORACE = atexit_sleep_ms=0
 
 .PHONY: test
 test: ## before each commit: all packages, one real server of each kind, the race detector; TESTFLAGS=-count=1 for no cached results
-	@$(RACE) $(SERVERS) $(GO) test -p 4 -vet=off -ldflags="-s -w" $(TESTFLAGS) $(WAITING) ./...
+	@$(RACE) $(SERVERS) $(GO) test -p 4 -vet=off -toolexec="env GOGC=400" -ldflags="-s -w" $(TESTFLAGS) $(WAITING) ./...
 
 .PHONY: steady
 steady: ## run make test N (20) times without cached results: alone, beside eight busy loops, with GOMAXPROCS=1
