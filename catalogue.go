@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -145,15 +144,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	} else if err := ValidName(name); err != nil {
 		return err
 	}
-	notation, keys, bounded := strings.Cut(notation, keysMark)
 	parsed, err := ParseNamed(name, notation)
-	if err == nil && bounded {
-		n, wrong := strconv.ParseInt(keys, 10, 64)
-		if wrong != nil || n < 1 {
-			return Invalid("max_keys", "%.100q is not a number above 0", keys)
-		}
-		parsed, err = parsed.WithMaxKeys(n)
-	}
 	if err == nil {
 		*l = parsed
 	}

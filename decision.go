@@ -41,10 +41,8 @@ type Charge struct {
 // of them: of an admitted request the charge with the smallest share left, of a refused
 // one the charge that has to wait longest. Each has those of all.
 type Decision struct {
-	Allowed  bool
-	Replayed bool // it was made before, under the same id; see [Limiter.Once]
-	// a limit is full, and a charge to a new key of it went to the cell that such keys share; see [Limiter.Fullness]
-	Shared     bool
+	Allowed    bool
+	Replayed   bool          // it was made before, under the same id; see [Limiter.Once]
 	LimitName  string        // name of the limit that the figures are about
 	Key        string        // of the charge
 	Capacity   int64         // whole units of cost that can pass at once, rounded down
@@ -207,11 +205,11 @@ func untaken(ops []law.Op, outs []law.Outcome, i int) (credits int64) {
 // decide derives the decision about a request from its ops and their
 // outcomes; applied says why the limits apply, nil if none does.
 func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
-	allowed, replayed, shared := true, true, false
+	allowed, replayed := true, true
 	var about figures
 	which := 0
 	for i := range ops {
-		replayed, shared = replayed && outs[i].Replayed, shared || outs[i].Shared
+		replayed = replayed && outs[i].Replayed
 		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
 		switch {
 		case about.op == nil,
@@ -227,7 +225,7 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 		b.Used -= untaken(ops, outs, which)
 	}
 	d := Decision{
-		Replayed: replayed, Shared: shared, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
+		Replayed: replayed, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
 		EntryNumber: about.out.EntryNumber,
 	}
 	d.derive(&about.op.Params, &b)

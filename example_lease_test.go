@@ -2,10 +2,12 @@ package headgate_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -126,28 +128,28 @@ func ExampleReservation_Cancel() {
 	// [3] <nil>
 }
 
-// A limit that has as many keys as the store gives it decides about its new keys together.
-func ExampleLimiter_Fullness() {
+// A store in memory keeps a bounded number of keys, and fails for more while each still counts.
+func ExampleLimiter_KeyCounts() {
 	ctx := context.Background()
 	limiter := headgate.New(memory.New(&memory.Config{MaxKeys: 2}), nil)
 	limit := headgate.MustParse("token-bucket 5/1m")
 	for _, key := range []string{"alice", "bob", "carol"} {
-		d, err := limiter.Allow(ctx, limit, key)
-		fmt.Println(key, d.Shared, err)
+		_, err := limiter.Allow(ctx, limit, key)
+		fmt.Println(key, errors.Is(err, store.ErrFull))
 	}
-	rooms, err := limiter.Fullness(ctx)
+	counts, err := limiter.KeyCounts(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, r := range rooms {
-		if r.Sharing {
-			fmt.Printf("%s: %d of %d keys\n", r.Limit, r.Keys, r.Max)
+	for _, c := range counts {
+		if c.Limit == limit.Name() {
+			fmt.Printf("%s: %d of %d keys\n", c.Limit, c.Keys, c.Max)
 		}
 	}
 	// Output:
-	// alice false <nil>
-	// bob false <nil>
-	// carol true <nil>
+	// alice false
+	// bob false
+	// carol true
 	// token-bucket 5/1m burst 5: 2 of 2 keys
 }

@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,8 +12,7 @@ import (
 
 // Block refuses every charge of a limit for a key until d from now, whatever
 // its level, and says why. A d of zero lifts the block, also one that a limit
-// has set by itself. It replaces an earlier block. The key may be that of a shared
-// cell, as List shows it: then all who share are blocked.
+// has set by itself. It replaces an earlier block.
 func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error) {
 	if d < 0 {
 		return Status{}, Invalid("for", "%s is negative; 0 lifts a block", d)
@@ -38,16 +36,14 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 }
 
 // Reset forgets all about a key: its level, its block. It reports whether
-// there was anything to forget. A history is kept. The key may be that of a shared
-// cell, as List shows it: then all who share are forgiven.
+// there was anything to forget. A history is kept.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
 	_, op, out, err := l.one(ctx, law.Reset, limit, key, nil)
 	l.turns.wake(op.Cell)
 	return out.Granted > 0, err
 }
 
-// one applies a single op that charges nothing, for operators, and returns the limit that holds: its
-// key may be that of a cell that keys share, as List shows it.
+// one applies a single op that charges nothing, for operators, and returns the limit that holds.
 func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
 	held Limit, op law.Op, out law.Outcome, err error,
 ) {
@@ -89,9 +85,6 @@ type Status struct {
 	Limit  string // its name
 	Key    string
 	Exists bool // false: never used, or long forgotten; as good as new
-	// Shared: what is said is of the cell that new keys of a full limit share. Either the
-	// key is one of these, and does not exist, or it is the key of that cell itself.
-	Shared bool
 	// Rule is the notation of the limit that is in force for the key, empty if its parameters are
 	// not known here, and of List, which knows limits by their names alone. Applied says why it
 	// is in force; see [Decision.Applied].
@@ -184,11 +177,7 @@ func attempts(ctx context.Context, s store.Inspector, c law.Cell, p *law.Params,
 
 // checked describes a cell that a check has asked about.
 func checked(cell store.Cell, limit Limit, op *law.Op, out *law.Outcome) Status {
-	s := newStatus(cell, limit, op, before(op, out), out.Clock)
-	if out.Shared {
-		s.Exists, s.Shared = false, true
-	}
-	return s
+	return newStatus(cell, limit, op, before(op, out), out.Clock)
 }
 
 // before returns what was in use before a check.
@@ -258,14 +247,10 @@ func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, log
 			return err
 		}
 		for k, i := range part {
-			switch err := outs[k].Err; {
-			case err == nil:
-				used[i] = before(&ops[k], &outs[k])
-			case law.IsShared(ops[k].Cell) && errors.Is(err, ErrInvalid): // it is shared no more
-				used[i] = 0
-			default:
+			if err := outs[k].Err; err != nil {
 				return err
 			}
+			used[i] = before(&ops[k], &outs[k])
 		}
 	}
 	return nil
@@ -314,7 +299,6 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 		Limit:     c.Limit,
 		Key:       c.Key,
 		Exists:    c.State.Kind != 0,
-		Shared:    law.IsShared(c.Cell),
 		Used:      costOf(used, &op.Params, true),
 		Remaining: -1,
 		At:        at(clock),
@@ -337,11 +321,9 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 	return s
 }
 
-// Fullness returns how full the limits of the store are. When a limit has as many keys
-// as the store gives it, its new keys share one cell: they are decided exactly, but
-// together, until that cell is empty and there is room. ErrUnsupported if the store
-// counts no keys.
-func (l *Limiter) Fullness(ctx context.Context) (rooms []store.Room, err error) {
+// KeyCounts returns how many keys the limits of the store have: those with the most. A store in memory keeps a bounded
+// number of keys, and says which; others count now and then. ErrUnsupported if the store counts no keys.
+func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err error) {
 	if l.store == nil {
 		return nil, errNoStore
 	}
@@ -351,5 +333,5 @@ func (l *Limiter) Fullness(ctx context.Context) (rooms []store.Room, err error) 
 	}
 	ctx, b := l.bound(ctx)
 	defer b.end(&err, store.ErrUnavailable)
-	return c.Fullness(ctx)
+	return c.KeyCounts(ctx)
 }

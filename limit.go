@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/headgate/headgate/law"
 )
@@ -104,21 +103,6 @@ func (l Limit) WithName(name string) (Limit, error) {
 	return Limit{&r}, nil
 }
 
-// WithMaxKeys returns the limit with a maximum of its own for how many keys it may have
-// in a store; 0: the store's. New keys of a limit that has as many share one cell, see
-// [Limiter.Fullness].
-func (l Limit) WithMaxKeys(n int64) (Limit, error) {
-	if l.r == nil {
-		return l, Invalid("limit", "is missing")
-	}
-	r := *l.r
-	r.params.MaxKeys = n
-	if err := r.params.Valid(); err != nil {
-		return Limit{}, Invalid("max_keys", "%d is not a number of keys", n)
-	}
-	return Limit{&r}, nil
-}
-
 // maxName is the length of a limit's name.
 const maxName = 64
 
@@ -213,8 +197,8 @@ func (l Limit) Bound() Bound {
 }
 
 // MarshalText implements encoding.TextMarshaler, so that a Limit can stand in JSON, a
-// configuration, a flag: its notation; before it "NAME = " if it has a name, and after it
-// "; max_keys N" if it has a maximum of keys of its own. The zero Limit has no text.
+// configuration, a flag: its notation; before it "NAME = " if it has a name. The zero
+// Limit has no text.
 func (l Limit) MarshalText() ([]byte, error) {
 	if l.IsZero() {
 		return nil, nil
@@ -223,14 +207,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 	if l.Named() && l.r.algorithm != nil {
 		text = l.Name() + nameMark + text
 	}
-	if n := l.r.params.MaxKeys; n > 0 {
-		text += keysMark + strconv.FormatInt(n, 10)
-	}
 	return []byte(text), nil
 }
 
-// What stands in the text of a limit beside its notation.
-const (
-	nameMark = " = "
-	keysMark = "; max_keys "
-)
+// nameMark stands between the name and the notation in the text of a limit.
+const nameMark = " = "

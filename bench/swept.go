@@ -121,12 +121,12 @@ func (b *bench) flood(ctx context.Context, f *field, callers int, d time.Duratio
 // also removes dead ones when it makes room for others; elsewhere a sweep does.
 func left(ctx context.Context, stack *front.Store, made, live int64) (int64, error) {
 	if counter, ok := store.As[store.KeyCounter](stack); ok {
-		rooms, err := counter.Fullness(ctx)
+		counts, err := counter.KeyCounts(ctx)
 		if err != nil {
 			return 0, err
 		}
-		if len(rooms) > 0 && rooms[0].Limit == "" && rooms[0].CountedAt == 0 {
-			return rooms[0].Keys - live, nil
+		if len(counts) > 0 && counts[0].Limit == "" {
+			return counts[0].Keys - live, nil
 		}
 	}
 	return made - stack.Stats().Swept, nil

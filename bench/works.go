@@ -53,7 +53,7 @@ func grouped(n int) string {
 	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// roomy returns the stand for new keys: one of its own where a full store shares cells.
+// roomy returns the stand for new keys: one of its own where a full store takes none.
 func (b *bench) roomy(f *field, at func(keys []string) *stand) *stand {
 	if !f.inProcess {
 		return at(b.many)

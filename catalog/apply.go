@@ -135,9 +135,6 @@ func (c Change) String() string {
 
 func describe(d *Definition) string {
 	text := d.String()
-	if n := d.Params().MaxKeys; n > 0 {
-		text += fmt.Sprintf("; max_keys %d", n)
-	}
 	if d.Description != "" {
 		text += fmt.Sprintf("; %q", d.Description)
 	}

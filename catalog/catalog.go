@@ -261,7 +261,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 func (d *Definition) item() store.Item {
 	return store.Item{
 		Kind: store.KindLimit, Name: d.Name(), Text: d.String(), Note: d.Description, Origin: d.Origin,
-		MaxKeys: d.Params().MaxKeys, Retired: d.Retired,
+		Retired: d.Retired,
 	}
 }
 

@@ -76,9 +76,6 @@ func (e *entry) override(base headgate.Limit, applied string) (headgate.Limit, e
 // instead returns the limit of a notation in the place of another one.
 func instead(base headgate.Limit, notation, applied string) (headgate.Limit, error) {
 	l, err := headgate.ParseNamed(base.Name(), notation)
-	if err == nil {
-		l, err = l.WithMaxKeys(base.Params().MaxKeys)
-	}
 	if err != nil {
 		return l, fmt.Errorf("%s of limit %q cannot be read by this program: %w", applied, base.Name(), err)
 	}

@@ -121,9 +121,6 @@ func (s *snapshot) clock() int64 { return s.store + sched.Since(s.asked).Microse
 // definition is the meaning of an item.
 func definition(i *store.Item) (d Definition, err error) {
 	l, err := headgate.ParseNamed(i.Name, i.Text)
-	if err == nil {
-		l, err = l.WithMaxKeys(i.MaxKeys)
-	}
 	return Definition{Limit: l, Description: i.Note, Origin: i.Origin, Retired: i.Retired}, err
 }
 

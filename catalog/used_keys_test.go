@@ -254,33 +254,3 @@ func TestAChangeThatIsInterruptedGoesOn(t *testing.T) {
 		}
 	}
 }
-
-// TestKeysThatShareACellAreScaledTogether has a limit that is full.
-func TestKeysThatShareACellAreScaledTogether(t *testing.T) {
-	s := memory.New(&memory.Config{Names: true})
-	c := open(t, s)
-	l := headgate.New(s, &headgate.Config{Names: c})
-	few := func(notation string) catalog.Definition {
-		full, err := named(t, "api", notation).WithMaxKeys(2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return catalog.Definition{Limit: full}
-	}
-	set(t, c, few("fixed-window 100/30d"))
-	for i := range 4 {
-		takes(t, l, "api", fmt.Sprintf("k%d", i), 30)
-	}
-	done(t)(c.Set(t.Context(), soon(catalog.ScaleUsed), few("fixed-window 10/30d")))
-	for i, want := range []string{"3", "3", "6", "6"} {
-		if got := inUse(t, l, "api", fmt.Sprintf("k%d", i)); got != want {
-			t.Errorf("k%d: %s used, want %s", i, got, want)
-		}
-	}
-	done(t)(c.Set(t.Context(), soon(catalog.ResetUsed), few("fixed-window 5/30d")))
-	for i := range 4 {
-		if got := inUse(t, l, "api", fmt.Sprintf("k%d", i)); got != "0" {
-			t.Errorf("k%d: %s used after a reset", i, got)
-		}
-	}
-}

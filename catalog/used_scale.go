@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/big"
 	"time"
@@ -91,14 +90,14 @@ func (w *usedWork) some(ctx context.Context, keys []usedKey) error {
 	return nil
 }
 
-// apply asks the store. A cell that keys shared, and share no more, is no error: nothing in it counts.
+// apply asks the store.
 func (w *usedWork) apply(ctx context.Context, ops []law.Op) ([]law.Outcome, error) {
 	outs := make([]law.Outcome, len(ops))
 	if err := w.c.store.Apply(ctx, ops, outs); err != nil {
 		return nil, err
 	}
 	for i := range outs {
-		if err := outs[i].Err; err != nil && (!law.IsShared(ops[i].Cell) || !errors.Is(err, headgate.ErrInvalid)) {
+		if err := outs[i].Err; err != nil {
 			return nil, err
 		}
 	}
@@ -111,10 +110,8 @@ func (w *usedWork) apply(ctx context.Context, ops []law.Op) ([]law.Outcome, erro
 // charge between the two, or did before, stays charged in full.
 //
 // melted is the form of a cell that drains by nothing, and of which all can be given back.
-func melted(unit, maxKeys int64) law.Params {
-	return law.Params{
-		Kind: law.Bucket, Unit: unit, Capacity: law.Max, Step: 1 << 52, Drain: law.Max, MaxKeys: maxKeys,
-	}
+func melted(unit int64) law.Params {
+	return law.Params{Kind: law.Bucket, Unit: unit, Capacity: law.Max, Step: 1 << 52, Drain: law.Max}
 }
 
 // scaling is a key that is scaled.
@@ -199,7 +196,7 @@ func (w *usedWork) scale(ctx context.Context, list []*scaling, within int64) (ag
 	for _, s := range list {
 		group := uint32(len(ops) + 1)
 		check := s.check(group, w.clock)
-		melt := s.turn(melted(s.params.Unit, s.params.MaxKeys), group+1, w.clock)
+		melt := s.turn(melted(s.params.Unit), group+1, w.clock)
 		melt.From, melt.Until = check.Window[0], check.Window[3] // stale if the others are
 		ops = append(ops, check, melt, s.turn(s.params, group+2, w.clock))
 	}
@@ -233,14 +230,14 @@ func (w *usedWork) correct(ctx context.Context, list []*scaling) (again []*scali
 	var ops []law.Op
 	var first []int // of each key
 	for _, s := range list {
-		melt := melted(s.params.Unit, s.params.MaxKeys)
+		melt := melted(s.params.Unit)
 		turn := s.turn(melt, uint32(len(ops)+1), w.clock)
 		turn.Until = s.until
 		first, ops = append(first, len(ops)), append(ops, turn)
 		correct := func(credits int64) {
 			ops = append(ops, law.Op{
 				Verb: law.Return, Group: uint32(len(ops) + 1), Cell: s.key.cell, Params: melt, Cost: -credits, Count: 1,
-				Level: law.Max, Returned: law.Max, Shared: law.IsShared(s.key.cell),
+				Level: law.Max, Returned: law.Max,
 			})
 		}
 		if s.renew && s.add <= 0 { // what is added is forgotten by the new limit, with all that is there

@@ -72,7 +72,7 @@ func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 		Capacity: w.Capacity.Units, CapacityNanos: w.Capacity.Nanos,
 		Remaining: w.Remaining.Units, RemainingNanos: w.Remaining.Nanos,
 		RetryAfter: retryAfter(w.RetryAfterMS), ResetAfter: millis(w.ResetAfterMS),
-		At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry, Shared: w.Shared,
+		At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry,
 		Replayed: w.Replayed, Applied: w.Applied,
 	}
 	if len(charges) == 1 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/headgate/headgate"
@@ -111,7 +112,7 @@ rules:
 			if err != nil {
 				t.Fatal(err)
 			}
-			answers[over] = append(answers[over], string(text))
+			answers[over] = append(answers[over], ends.ReplaceAllString(string(text), "until then"))
 		}
 		if failed != 9 {
 			t.Errorf("%s: %d requests have failed, want 9: %q", over, failed, answers[over])
@@ -123,6 +124,9 @@ rules:
 		}
 	}
 }
+
+// ends are the ends of overrides: the catalogue's clock goes on by this machine's after it was read.
+var ends = regexp.MustCompile(`until [0-9T:.-]+Z`)
 
 func fresh[T any]() any { return new(T) }
 

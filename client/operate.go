@@ -77,7 +77,7 @@ func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (e
 // status returns what the wire says of a key.
 func status(w *api.Status) (s headgate.Status, err error) {
 	s = headgate.Status{
-		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Shared: w.Shared, Remaining: -1, At: time.UnixMicro(w.At).UTC(),
+		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Remaining: -1, At: time.UnixMicro(w.At).UTC(),
 		Reason: w.Reason, Rule: w.Rule, Applied: w.Applied,
 	}
 	if s.Used, err = cost(w.Used); err == nil {

@@ -123,12 +123,11 @@ type Item struct {
 	Key  string `json:"key"`  // or a prefix, that an override or an assignment is for; a limit of a plan; else empty
 	Text string `json:"text"` // a notation; the name of a plan
 
-	Note    string `json:"note,omitempty"`     // a description, or a reason
-	Origin  string `json:"origin,omitempty"`   // "file" if a file wrote it; empty: somebody
-	MaxKeys int64  `json:"max_keys,omitempty"` // of a limit; 0: the store's
-	Until   int64  `json:"until,omitempty"`    // the store's time, in microseconds; 0: for good. Of a file: its order
-	Retired bool   `json:"retired,omitempty"`  // the file that wrote it has it no more
-	Removed bool   `json:"removed,omitempty"`  // it is not there; the rest is empty
+	Note    string `json:"note,omitempty"`    // a description, or a reason
+	Origin  string `json:"origin,omitempty"`  // "file" if a file wrote it; empty: somebody
+	Until   int64  `json:"until,omitempty"`   // the store's time, in microseconds; 0: for good. Of a file: its order
+	Retired bool   `json:"retired,omitempty"` // the file that wrote it has it no more
+	Removed bool   `json:"removed,omitempty"` // it is not there; the rest is empty
 }
 
 // ID is the item with nothing but what says which it is.
@@ -185,7 +184,7 @@ func (i *Item) valid() error {
 	default:
 		return law.Invalid("kind", "%.100q is not known", i.Kind)
 	}
-	if i.MaxKeys < 0 || i.Until < 0 {
+	if i.Until < 0 {
 		return law.Invalid(string(i.Kind), "%.100s has a number below 0", i.Name)
 	}
 	for _, field := range []struct {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,6 +89,27 @@ func (f *Findings) Sweeper(dead int) {
 	f.Add(Wrong, "sweeper",
 		fmt.Sprintf("more than %d keys have counted for nothing for ten minutes, and are still there", MostUnswept),
 		"run a server, which sweeps in the background, or headgate sweep from cron")
+}
+
+// manyKeys is how many keys of a limit may be right, and may be invented.
+const manyKeys = 1_000_000
+
+// Keys adds how many keys the limits have, those with the most first.
+func (f *Findings) Keys(counts []KeyCount) {
+	total, largest := int64(0), KeyCount{}
+	for _, c := range counts {
+		total += c.Keys
+		if c.Keys > largest.Keys {
+			largest = c
+		}
+	}
+	if largest.Keys < manyKeys {
+		f.OK("keys", "%d keys of %d limits, at most %d of one (%s)", total, len(counts), largest.Keys,
+			cmp.Or(largest.Limit, "none"))
+		return
+	}
+	f.Add(Note, "keys", fmt.Sprintf("limit %s has %d keys, of %d in all", largest.Limit, largest.Keys, total),
+		"if callers can invent them, charge a limit by address before it, so that one caller makes few")
 }
 
 // clocksApart is the difference between two clocks up to which nothing is wrong. It is what

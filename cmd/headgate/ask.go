@@ -208,13 +208,12 @@ func sentence(d *api.Decision) string {
 		if d.Replayed {
 			again = ", as before"
 		}
-		return fmt.Sprintf("allowed  %s  remaining %s, full again in %s%s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS),
-			again, inCommon(d)) + because(d)
+		return fmt.Sprintf("allowed  %s  remaining %s, full again in %s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS),
+			again) + because(d)
 	case d.RetryAfterMS == nil:
 		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit) + because(d)
 	}
-	return fmt.Sprintf("refused  %s  retry in %s, remaining %s%s", d.Limit, ms(*d.RetryAfterMS), d.Remaining,
-		inCommon(d)) + because(d)
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %s", d.Limit, ms(*d.RetryAfterMS), d.Remaining) + because(d)
 }
 
 // because says what was in force in the place of the limit itself.
@@ -223,14 +222,6 @@ func because(d *api.Decision) string {
 		return ""
 	}
 	return ", by " + text(d.Applied)
-}
-
-// inCommon says that the figures are those of several keys.
-func inCommon(d *api.Decision) string {
-	if d.Shared {
-		return ", shared with other new keys since the limit is full"
-	}
-	return ""
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

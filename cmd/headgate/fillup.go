@@ -60,7 +60,7 @@ func poured(f *api.Filled, amount headgate.Cost) string {
 	if f.Brim {
 		brim = ", at the brim"
 	}
-	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, full again in %s%s", f.Accepted, amount,
-		f.Limit, f.Level, f.Capacity, brim, f.Remaining, ms(f.ResetAfterMS), inCommon(&f.Decision)) +
+	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, full again in %s", f.Accepted, amount,
+		f.Limit, f.Level, f.Capacity, brim, f.Remaining, ms(f.ResetAfterMS)) +
 		because(&f.Decision)
 }

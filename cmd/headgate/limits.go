@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -43,7 +42,7 @@ func newLimitsListCommand() *cobra.Command {
 				c, err := r.catalogue(cmd)
 				for _, l := range c.Limits {
 					list = append(list, limitLine{
-						l.Name, l.Limit, l.MaxKeys, l.Description, l.Origin, l.Retired, l.Bound,
+						l.Name, l.Limit, l.Description, l.Origin, l.Retired, l.Bound,
 					})
 				}
 				return err
@@ -68,11 +67,7 @@ func newLimitsListCommand() *cobra.Command {
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "NAME\tLIMIT\tFROM\tDESCRIPTION")
 			for _, l := range list {
-				notation := l.Limit
-				if l.MaxKeys > 0 {
-					notation += "; max_keys " + strconv.FormatInt(l.MaxKeys, 10)
-				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, notation, origin(l.Origin, l.Retired), l.Description)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, l.Limit, origin(l.Origin, l.Retired), l.Description)
 			}
 			return t.Flush()
 		},
@@ -87,7 +82,6 @@ func newLimitsListCommand() *cobra.Command {
 type limitLine struct {
 	Name        string `json:"name"`
 	Limit       string `json:"limit"`
-	MaxKeys     int64  `json:"max_keys,omitempty"`
 	Description string `json:"description,omitempty"`
 	Origin      string `json:"origin,omitempty"`
 	Retired     bool   `json:"retired,omitempty"`
@@ -96,15 +90,8 @@ type limitLine struct {
 
 func lineOf(d *catalog.Definition) limitLine {
 	return limitLine{
-		d.Name(), d.String(), d.Params().MaxKeys, d.Description, d.Origin, d.Retired, d.Bound().String(),
+		d.Name(), d.String(), d.Description, d.Origin, d.Retired, d.Bound().String(),
 	}
-}
-
-func notationOf(d *catalog.Definition) string {
-	if n := d.Params().MaxKeys; n > 0 {
-		return d.String() + "; max_keys " + strconv.FormatInt(n, 10)
-	}
-	return d.String()
 }
 
 func origin(from string, retired bool) string {

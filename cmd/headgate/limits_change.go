@@ -117,7 +117,6 @@ func changedIn(cmd *cobra.Command) string {
 func newLimitsSetCommand() *cobra.Command {
 	var c changing
 	var description string
-	var maxKeys int64
 	cmd := &cobra.Command{
 		Use:     "set NAME LIMIT",
 		Short:   "Define a named limit, or change it",
@@ -129,7 +128,7 @@ func newLimitsSetCommand() *cobra.Command {
 				return err
 			}
 			if asked, err := askServer(cmd, func(r *remote) error {
-				if err := needsStore(cmd, "max-keys", "used"); err != nil {
+				if err := needsStore(cmd, "used"); err != nil {
 					return err
 				}
 				in := api.SetLimit{Name: args[0], Limit: args[1], Reason: c.reason, DryRun: c.dry}
@@ -148,12 +147,6 @@ func newLimitsSetCommand() *cobra.Command {
 						if !cmd.Flags().Changed("description") {
 							d.Description = was.Description
 						}
-						if !cmd.Flags().Changed("max-keys") {
-							maxKeys = was.Params().MaxKeys
-						}
-					}
-					if d.Limit, err = l.WithMaxKeys(maxKeys); err != nil {
-						return err
 					}
 					err := c.set(cmd, limits, d)
 					if !errors.Is(err, store.ErrVersion) || try == 5 {
@@ -170,7 +163,6 @@ func newLimitsSetCommand() *cobra.Command {
 	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
 	c.using.flags(cmd)
 	f.StringVar(&description, "description", "", "what it is for")
-	f.Int64Var(&maxKeys, "max-keys", 0, "number of keys that it may have; 0: the store's")
 	return cmd
 }
 
@@ -327,7 +319,7 @@ func newLimitsRemoveCommand() *cobra.Command {
 				unreadable := limits.Unreadable()
 				for _, name := range args {
 					if d, ok := limits.Lookup(name); ok {
-						fmt.Fprintf(cmd.OutOrStdout(), "- %s = %s\n", name, notationOf(&d))
+						fmt.Fprintf(cmd.OutOrStdout(), "- %s = %s\n", name, d.String())
 					} else if unreadable[name] != nil {
 						fmt.Fprintf(cmd.OutOrStdout(), "- %s, which this program cannot read\n", name)
 					} else if _, err := limits.Get(name); err != nil {

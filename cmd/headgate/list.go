@@ -139,9 +139,6 @@ func (u *keyUse) ask(ctx context.Context, s answerer) error {
 		return err
 	}
 	now := &answer.Limits[0]
-	if now.Shared && !u.Shared { // the key is not there any more
-		return nil
-	}
 	u.Status, u.RetryAfterMS = now.Status, now.RetryAfterMS
 	u.never = u.RetryAfterMS == nil
 	u.Refused = u.never || *u.RetryAfterMS > 0

@@ -110,18 +110,10 @@ func printList(w io.Writer, list []*keyUse) error {
 			}
 			return instant(*us)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Limit, u.who(), u.of(), u.percent(), u.left(),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Limit, key(u.Key), u.of(), u.percent(), u.left(),
 			u.retry(), at(u.EmptyAt), at(u.BlockedUntil), u.why())
 	}
 	return t.Flush()
-}
-
-// who writes the key.
-func (u *keyUse) who() string {
-	if u.Shared {
-		return key(u.Key) + " (new keys)"
-	}
-	return key(u.Key)
 }
 
 // of writes what is used, and of how much.

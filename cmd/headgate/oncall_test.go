@@ -34,7 +34,6 @@ func TestOnCallWithAServerOnly(t *testing.T) {
 	ask(exitOK, `~ api = fixed-window 6/1d; "of a customer"   (was fixed-window 3/1d`+"\nthe catalogue has version 2 now"+at,
 		"limits", "set", "api", "fixed-window 6/1d", "--reason", "a sale")
 	ask(exitOK, "nothing to change", "limits", "set", "api", "fixed-window 6/1d")
-	ask(exitError, "max-keys: is not known to a server", "limits", "set", "api", "fixed-window 6/1d", "--max-keys", "9")
 	ask(exitError, "period", "limits", "set", "api", "fixed-window 6/")
 	ask(exitOK, "remaining 0", "take", "api", "acme", "--cost", "6")
 	ask(exitRefused, "", "take", "api", "acme")

@@ -36,9 +36,6 @@ func printStatus(w io.Writer, s *api.Status) error {
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	line("limit", "%s", s.Limit)
 	line("key", "%s", key(s.Key))
-	if s.Shared {
-		line("shared", "the limit is full; this is of the cell that its new keys share")
-	}
 	if s.Rule != "" && s.Rule != s.Limit {
 		rule := s.Rule
 		if s.Applied != "" {
@@ -46,7 +43,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		}
 		line("in force", "%s", rule)
 	}
-	if !s.Exists && !s.Shared {
+	if !s.Exists {
 		line("used", "0 of %s; never used, reset, or used long ago", s.Capacity)
 		return t.Flush()
 	}

@@ -70,8 +70,8 @@ func newServeCommand() *cobra.Command {
 		config.EnvoyHeaders, config.EnvoyMergeDomains, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert,
 		config.XDSKey,
 		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
-		config.WaitStore, config.Deadline, config.MaxKeys,
-		config.NotationMaxPeriod, config.NotationMaxKeys, config.MaxNotations, config.Host,
+		config.WaitStore, config.Deadline,
+		config.NotationMaxPeriod, config.MaxNotations, config.Host,
 		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered,
 		config.LogFormat, config.LogLevel, config.LogRefused, config.LogAdmitted)
 	return cmd
@@ -112,7 +112,7 @@ type serving struct {
 func servingOf(cmd *cobra.Command) (o serving, err error) {
 	given := flags(cmd)
 	c, err := config.Load(given)
-	if err != nil {
+	if err = cmp.Or(config.WithoutRemoved(), err); err != nil {
 		return o, err
 	}
 	for _, file := range c.Files { // which are read again when they are changed
@@ -150,7 +150,6 @@ func settingsOf(c *config.Config, given config.Flags) (o serving, err error) {
 	o.logging, wrong = c.Logging(given)
 	err = cmp.Or(err, wrong)
 	o.store, o.said, o.addr = url.Value, url.By != "", addr.Value
-	o.options.maxKeys = count(config.MaxKeys, c.CountOrNone)
 	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
 	o.rest.Load = load.New(count(config.MaxRequests, c.Count), int64(count(config.MaxBuffered, c.Size)))
 	o.edge.Hosts, wrong = c.Names(config.Host, given)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -328,39 +327,5 @@ func TestTheSettingsReachTheServer(t *testing.T) {
 		if got := ask(tt.host, tt.body); got != tt.want {
 			t.Errorf("%s, %d bytes: status %d, want %d", tt.host, len(tt.body), got, tt.want)
 		}
-	}
-}
-
-// TestAFullLimitStillAnswers: with --max-keys, new keys share a cell, and keys that have
-// one of their own keep it.
-func TestAFullLimitStillAnswers(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{"memory:", "sqlite:headgate.db"} {
-		s := start(t, t.TempDir(), "--store", url, "--max-keys", "3")
-		ask := func(key string) (allowed bool) {
-			d, status, err := s.take(http.DefaultClient, `{"limit":"fixed-window 2/31d","key":"`+key+`"}`)
-			if err != nil || status != http.StatusOK {
-				t.Fatalf("%s: status %d, %v", url, status, err)
-			}
-			return d.Allowed
-		}
-		for _, key := range []string{"a", "b", "c"} {
-			if !ask(key) {
-				t.Errorf("%s: the first of %s is refused", url, key)
-			}
-		}
-		admitted := 0
-		for i := range 50 {
-			if ask(fmt.Sprint("new", i)) {
-				admitted++
-			}
-		}
-		if admitted != 2 {
-			t.Errorf("%s: %d of 50 new keys pass, which share a limit of 2", url, admitted)
-		}
-		if !ask("a") || ask("a") {
-			t.Errorf("%s: a key with a cell of its own has lost it", url)
-		}
-		s.stop(t)
 	}
 }

@@ -17,6 +17,6 @@ func init() {
 
 func openPostgres(ctx context.Context, url string, o storeOptions) (store.Store, error) {
 	return postgres.Open(ctx, url, &postgres.Config{
-		SkipArticles: o.skipArticles, MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer,
+		SkipArticles: o.skipArticles, Logger: o.log, Observer: o.observer,
 	})
 }

@@ -21,7 +21,7 @@ func init() {
 }
 
 func openRedis(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return redis.Open(ctx, url, &redis.Config{MaxKeys: o.maxKeys, Logger: o.log, Observer: o.observer})
+	return redis.Open(ctx, url, &redis.Config{Logger: o.log, Observer: o.observer})
 }
 
 // newSchemaRedisCommand has what callers of Redis need who have no driver.
@@ -32,20 +32,18 @@ func newSchemaRedisCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	var cluster bool
 	take := &cobra.Command{
 		Use:   "take",
 		Short: "Print the script. It begins with what its keys, arguments and answer are",
-		Example: "  redis-cli EVAL \"$(headgate schema redis take)\" 3 \\\n" +
-			"    'headgate:c:{k:alice}:api' 'headgate:l:{k:alice}:api' headgate:room \\\n" +
+		Example: "  redis-cli EVAL \"$(headgate schema redis take)\" 2 \\\n" +
+			"    'headgate:c:{k:alice}:api' 'headgate:l:{k:alice}:api' \\\n" +
 			"    $(headgate schema redis args 'fixed-window 100/1h') cost=1000",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprint(cmd.OutOrStdout(), redis.TakeScript(cluster))
+			fmt.Fprint(cmd.OutOrStdout(), redis.TakeScript())
 			return nil
 		},
 	}
-	take.Flags().BoolVar(&cluster, "cluster", false, "that for a Redis Cluster, which has two keys")
 	arguments := &cobra.Command{
 		Use:   "args LIMIT",
 		Short: "Print the arguments of the script for a limit, all but the cost",

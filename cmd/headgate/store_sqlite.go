@@ -15,5 +15,5 @@ func init() {
 }
 
 func openSQLite(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return sqlite.Open(ctx, url, &sqlite.Config{MaxKeys: o.maxKeys, Logger: o.log})
+	return sqlite.Open(ctx, url, nil)
 }

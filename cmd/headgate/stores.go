@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -41,16 +43,24 @@ var tags = map[string]string{
 // storeOptions are what the command line says about a store beside its URL.
 type storeOptions struct {
 	skipArticles bool
-	maxKeys      int            // of each limit; 0: what the store was told before, below 0: no bound
 	log          *slog.Logger   // of what a store has to say; nil: the default
 	observer     store.Observer // hears of transactions that were repeated; nil: nobody
 }
 
-func openMemory(_ context.Context, url string, o storeOptions) (store.Store, error) {
-	if url != "memory:" {
-		return nil, headgate.Invalid("store", "memory: has no path and no options")
+func openMemory(_ context.Context, address string, _ storeOptions) (store.Store, error) {
+	path, query, _ := strings.Cut(strings.TrimPrefix(address, "memory:"), "?")
+	options, err := url.ParseQuery(query)
+	keys := options["max_keys"]
+	delete(options, "max_keys")
+	c := &memory.Config{Names: true}
+	if err == nil && len(keys) == 1 {
+		c.MaxKeys, err = strconv.Atoi(keys[0])
 	}
-	return memory.New(&memory.Config{Names: true, MaxKeys: o.maxKeys}), nil
+	if err != nil || path != "" || len(options) > 0 || len(keys) > 1 || len(keys) == 1 && c.MaxKeys < 1 {
+		return nil, headgate.Invalid("store",
+			"memory: has no path, and one option: memory:?max_keys=N, the keys of each limit, N above 0")
+	}
+	return memory.New(c), nil
 }
 
 // kindOf returns the store of a URL. The error shows no more than its scheme.

@@ -67,7 +67,7 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 	var shown []api.LimitUsage
 	var unused []string
 	for _, l := range u.Limits {
-		if all || l.Exists || l.Shared || l.Applied != "" || l.Hint != "" {
+		if all || l.Exists || l.Applied != "" || l.Hint != "" {
 			shown = append(shown, l)
 		} else {
 			unused = append(unused, l.Limit)
@@ -122,9 +122,6 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 			who = " by " + key(l.AppliedBy)
 		}
 		line("%s%s%s%s", text(l.Applied), until, who, given(l.AppliedReason))
-	}
-	if l.Shared {
-		line("full, so this key shares one cell with other new keys")
 	}
 	if l.Hint != "" {
 		line("%s", l.Hint)

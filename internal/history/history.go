@@ -208,7 +208,6 @@ type Return struct {
 	At       int64  `json:"at,omitempty"`       // the time decided for, by the store's clock; 0: not told
 	Via      string `json:"via,omitempty"`      // empty: store
 	Replayed bool   `json:"replayed,omitempty"` // it repeats what was said to the same idempotency key before
-	Shared   bool   `json:"shared,omitempty"`   // a key had no cell of its own, since its limit is full
 
 	RefusedBy int       `json:"refusedby,omitempty"` // place of the charge that refused, among those of the call
 	Each      []Figures `json:"each,omitempty"`      // of the charges, in their order; may be left out

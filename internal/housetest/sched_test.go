@@ -14,7 +14,7 @@ import (
 // package sched, so that a simulator can decide about them.
 var simulated = []string{
 	".", "catalog", "client", "internal/flight", "internal/pause", "store", "store/coalesce", "store/deny",
-	"store/front", "store/guard", "store/internal/coarse", "store/internal/overflow", "store/internal/wrap",
+	"store/front", "store/guard", "store/internal/coarse", "store/internal/wrap",
 	"store/memory", "store/pending", "store/prefetch",
 }
 

@@ -91,8 +91,6 @@ type Decision struct {
 	Entry        int64  `json:"entry,omitempty"`
 	Via          string `json:"via,omitempty"`      // prefetch, local or fallback; absent: the store decided
 	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
-	// a limit is full: a new key of it was charged in a cell that such keys share
-	Shared bool `json:"shared,omitempty"`
 	// what was in force in the place of the limit itself: an override, or a plan
 	Applied string `json:"applied,omitempty"`
 	// the figures of every charge that was looked at, of several; the others are about one of them
@@ -215,11 +213,9 @@ type Reset struct {
 // Status is what is known about a key. Times are microseconds since the
 // epoch, null where there is none.
 type Status struct {
-	Limit  string `json:"limit"`
-	Key    string `json:"key"`
-	Exists bool   `json:"exists"`
-	// what is said is of the cell that new keys of a full limit share
-	Shared       bool        `json:"shared,omitempty"`
+	Limit        string      `json:"limit"`
+	Key          string      `json:"key"`
+	Exists       bool        `json:"exists"`
 	Rule         string      `json:"rule,omitempty"`    // the limit that is in force, in one line
 	Applied      string      `json:"applied,omitempty"` // what is in force in the place of the limit itself
 	Used         json.Number `json:"used"`
@@ -262,18 +258,14 @@ type Limits struct {
 type Health struct {
 	Status string `json:"status"`           // ok
 	Config string `json:"config,omitempty"` // why the config file is not applied; absent: it is, or there is none
-	Limits []Room `json:"limits,omitempty"` // that are full, or nearly: the fullest first
+	Limits []Keys `json:"limits,omitempty"` // whose keys the store bounds, that are full, or nearly: the fullest first
 }
 
-// Room is how full a limit is.
-type Room struct {
-	Limit     string `json:"limit,omitempty"` // absent: all limits of the store together
-	Keys      int64  `json:"keys"`
-	Max       int64  `json:"max"`
-	CountedAt int64  `json:"counted_at,omitempty"` // microseconds since the epoch; absent: they are always counted
-	Sharing   bool   `json:"sharing"`              // new keys share one cell
-	Since     int64  `json:"since,omitempty"`      // when that began, microseconds since the epoch
-	Shared    int64  `json:"shared,omitempty"`     // questions that such cells have answered to this server
+// Keys says how many keys a limit has.
+type Keys struct {
+	Limit string `json:"limit,omitempty"` // absent: all limits of the store together
+	Keys  int64  `json:"keys"`
+	Max   int64  `json:"max"` // that the store keeps at most
 }
 
 // The types of problems that a program may want to tell from others of the

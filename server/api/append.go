@@ -96,9 +96,6 @@ func AppendDecision(b []byte, d *Decision) []byte {
 	if d.Replayed {
 		b = append(b, `,"replayed":true`...)
 	}
-	if d.Shared {
-		b = append(b, `,"shared":true`...)
-	}
 	if d.Applied != "" {
 		b = appendText(append(b, `,"applied":`...), d.Applied)
 	}

@@ -63,17 +63,17 @@ func legal(list ...*api.Amount) {
 }
 
 func FuzzDecision(f *testing.F) {
-	f.Add(true, "login", "", int64(5), int64(0), false, int64(12), int64(1763712000123456), int64(0), "", false, false)
+	f.Add(true, "login", "", int64(5), int64(0), false, int64(12), int64(1763712000123456), int64(0), "", false)
 	f.Add(false, "<&>\u2028\x7f\"\\\n", "ключ\xff", int64(-1), int64(1<<62), true, int64(0), int64(-1), int64(3),
-		"prefetch", true, true)
+		"prefetch", true)
 	f.Fuzz(func(t *testing.T, allowed bool, limit, key string, remaining, retry int64, never bool, reset, at,
-		entry int64, via string, replayed, shared bool,
+		entry int64, via string, replayed bool,
 	) {
 		d := api.Decision{
 			Allowed: allowed, Limit: limit, Key: key,
 			Remaining:    api.Amount{Units: remaining & (1<<53 - 1), Nanos: int32(uint64(at) % 1_000_000_000)},
 			ResetAfterMS: reset, At: at, Entry: entry,
-			Via: via, Replayed: replayed, Shared: shared,
+			Via: via, Replayed: replayed,
 		}
 		if !never {
 			d.RetryAfterMS = &retry

@@ -17,11 +17,10 @@ type CatalogLimit struct {
 	Name        string `json:"name"`
 	Limit       string `json:"limit"` // the one-line notation
 	Description string `json:"description,omitempty"`
-	Bound       string `json:"bound"`              // the most that can pass, in words
-	Explain     string `json:"explain"`            // what it means, in lines of a name and a text
-	Origin      string `json:"origin,omitempty"`   // file: a file defines it; absent: somebody has set it
-	Retired     bool   `json:"retired,omitempty"`  // its file defines it no more; it decides until it is removed
-	MaxKeys     int64  `json:"max_keys,omitempty"` // absent: as many as the store may have
+	Bound       string `json:"bound"`             // the most that can pass, in words
+	Explain     string `json:"explain"`           // what it means, in lines of a name and a text
+	Origin      string `json:"origin,omitempty"`  // file: a file defines it; absent: somebody has set it
+	Retired     bool   `json:"retired,omitempty"` // its file defines it no more; it decides until it is removed
 }
 
 // CatalogPlan is a named set of limits, which stand in the place of those of their names for the keys that have it.

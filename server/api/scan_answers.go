@@ -99,8 +99,6 @@ func (s *scanner) decision(d *decision) bool {
 		case "replayed":
 			d.Replayed, ok = s.flag()
 			bit = 512
-		case "shared":
-			d.Shared, ok = s.flag()
 			bit = 1024
 		case "applied":
 			d.Applied, ok = s.repeated()

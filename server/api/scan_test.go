@@ -25,7 +25,7 @@ func lenient(data []byte, v any) error {
 	return nil
 }
 
-const decision = `{"allowed":true,"limit":"l","key":"k","remaining":5,"retry_after_ms":null,"reset_after_ms":12,"at":1763712000123456,"entry":3,"via":"lease","replayed":true,"shared":true}`
+const decision = `{"allowed":true,"limit":"l","key":"k","remaining":5,"retry_after_ms":null,"reset_after_ms":12,"at":1763712000123456,"entry":3,"via":"lease","replayed":true}`
 
 var answers = []struct {
 	text    string

@@ -97,7 +97,7 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	if err != nil {
 		return l, err
 	}
-	return c.Notations.bound(l)
+	return l, c.Notations.valid(l)
 }
 
 // Limit is Resolve by the file alone: names are those of its limits.
@@ -209,6 +209,9 @@ func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.N
 				names = append(names, name)
 			}
 			slices.Sort(names)
+			if advice := removed[key.Value]; advice != "" {
+				return fail(c.File, key, key.Value, advice)
+			}
 			return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+
 				strings.Join(names, ", "))
 		}
@@ -308,7 +311,7 @@ func (c *Config) limits(n *yaml.Node) error {
 			value = value.Alias
 		}
 		l := catalog.Definition{}
-		at, notation, keys := value, value.Value, int64(0)
+		at, notation := value, value.Value
 		if value.Kind == yaml.MappingNode {
 			notation = ""
 			err := c.fields(value, "limits."+name, map[string]func(*yaml.Node) error{
@@ -318,23 +321,19 @@ func (c *Config) limits(n *yaml.Node) error {
 						&notation)(n)
 				},
 				"description": c.text("limits."+name+".description", &l.Description),
-				"max_keys":    c.count("limits."+name+".max_keys", &keys),
 			})
 			if err != nil {
 				return err
 			}
 		} else if value.Kind != yaml.ScalarNode {
 			return fail(c.File, value, "limits."+name,
-				"must be one line, or a mapping with limit, description and max_keys")
+				"must be one line, or a mapping with limit and description")
 		} else if err := c.text("limits."+name, &notation)(value); err != nil {
 			return err
 		}
 		var err error
 		if l.Limit, err = c.limit(at, "limits."+name, name, notation); err != nil {
 			return err
-		}
-		if l.Limit, err = l.WithMaxKeys(keys); err != nil {
-			return fail(c.File, value, "limits."+name, err.Error())
 		}
 		c.Limits = append(c.Limits, l)
 	}
@@ -353,16 +352,6 @@ func (c *Config) limit(at *yaml.Node, field, name, notation string) (headgate.Li
 		return l, fail(c.File, &place, field, err.Error())
 	}
 	return l, nil
-}
-
-// count reads a whole number above 0.
-func (c *Config) count(name string, to *int64) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		if err := n.Decode(to); err != nil || n.Tag != "!!int" || *to < 1 {
-			return fail(c.File, n, name, "must be a number above 0")
-		}
-		return nil
-	}
 }
 
 // fail is an error at a place of the file.

@@ -146,9 +146,6 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 		{config.MaxConnections, c.Count, "17", "", 17},
 		{config.MaxConnections, c.Count, "0", "not a number above 0", 0},
 		{config.MaxConnections, c.Count, "many", "not a number above 0", 0},
-		{config.MaxKeys, c.CountOrNone, "17", "", 17},
-		{config.MaxKeys, c.CountOrNone, "none", "", config.None},
-		{config.MaxKeys, c.CountOrNone, "0", "not a number above 0, or none", 0},
 		{config.MaxBuffered, c.Size, "17", "", 17},
 		{config.MaxBuffered, c.Size, "64MiB", "", 64 << 20},
 		{config.MaxBuffered, c.Size, "2 GiB", "", 2 << 30},
@@ -207,12 +204,10 @@ func TestNotationsAreBounded(t *testing.T) {
 		"fixed-window 5/1m block 32d":  true, "fixed-window 5/1m block 33d": false, "concurrency 5 ttl 33d": false,
 		"leaky-bucket 1/1d capacity 33": false, "interval 1/1d burst 33": false,
 	} {
-		l, err := c.Resolve(notation)
+		_, err := c.Resolve(notation)
 		switch {
 		case (err == nil) != ok:
 			t.Errorf("%s: %v", notation, err)
-		case ok && l.Params().MaxKeys != 100_000:
-			t.Errorf("%s may have %d keys", notation, l.Params().MaxKeys)
 		case !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") ||
 			!strings.Contains(err.Error(), "limit: ")):
 			t.Errorf("%s: %v", notation, err)
@@ -220,36 +215,52 @@ func TestNotationsAreBounded(t *testing.T) {
 	}
 	// Limits of the file, and on the command line, are not bounded.
 	c, err := config.Parse("c.yaml", []byte(
-		"allow_notations: true\nnotation_max_period: 1h\nnotation_max_keys: 7\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n"))
+		"allow_notations: true\nnotation_max_period: 1h\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Resolve("fixed-window 5/365d"); err != nil {
 		t.Error(err)
 	}
-	if err := c.BoundNotations(given("max-keys", "5")); err != nil ||
-		c.Notations != (config.Notations{MaxPeriod: time.Hour, MaxKeys: 5, Max: 3}) {
+	if err := c.BoundNotations(none); err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, Max: 3}) {
 		t.Errorf("%+v, %v", c.Notations, err)
 	}
-	for name, keys := range map[string]int64{"long": 0, "few": 12, "token-bucket 5/1m": 5} {
-		if l, err := c.Limit(name); err != nil || l.Params().MaxKeys != keys {
-			t.Errorf("%s: %d, %v", name, l.Params().MaxKeys, err)
+	for name, ok := range map[string]bool{"long": true, "token-bucket 5/1m": true, "token-bucket 5/1d": false} {
+		if _, err := c.Limit(name); (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for setting, value := range map[string]string{
-		"notation-max-period": "soon", "notation-max-keys": "0",
-		"max-notations": "many",
+		"notation-max-period": "soon", "max-notations": "many",
 	} {
 		if err := c.BoundNotations(given(setting, value)); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "--"+setting) {
 			t.Errorf("%s: %v", setting, err)
 		}
 	}
-	for _, wrong := range []string{"0", "-1", "1.5", "x", "[1]"} {
-		if _, err := config.Parse("c.yaml", []byte("limits:\n  few: {limit: token-bucket 5/1m, max_keys: "+wrong+
-			"}\n")); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "c.yaml:2:") {
-			t.Errorf("max_keys: %s: %v", wrong, err)
+}
+
+// TestWhatWasRemoved says what to do instead, wherever it stands.
+func TestWhatWasRemoved(t *testing.T) {
+	const instead = "memory:?max_keys=N"
+	for _, text := range []string{
+		"max_keys: 5\n", "notation_max_keys: 5\n", "limits:\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n",
+	} {
+		if _, err := config.Parse("c.yaml", []byte(text)); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), instead) || !strings.Contains(err.Error(), "max_keys: was removed") {
+			t.Errorf("%q: %v", text, err)
 		}
+	}
+	if err := config.WithoutRemoved(); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("HEADGATE_NOTATION_MAX_KEYS", "5")
+	if err := config.WithoutRemoved(); !errors.Is(err, headgate.ErrInvalid) ||
+		!strings.HasPrefix(err.Error(), "HEADGATE_NOTATION_MAX_KEYS: was removed") {
+		t.Error(err)
+	}
+	if config.Removed("max-keys") == "" || config.Removed("max-connections") != "" {
+		t.Error("the wrong flags were removed")
 	}
 }
 

@@ -13,30 +13,23 @@ import (
 // that is zero bounds nothing.
 type Notations struct {
 	MaxPeriod time.Duration // for which a charge may count or block, or an attempt be remembered
-	MaxKeys   int64         // of each
 	Max       int           // different ones at a time
 }
 
 // DefaultNotations are the bounds of a server that is told of no others. The longest
 // window of a calendar, a month, is a little longer than 31 days where clocks are
 // changed.
-var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, MaxKeys: 100_000, Max: 1000}
+var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, Max: 1000}
 
 // BoundNotations sets c.Notations to what flags, variables or the file say, or else to
 // the defaults.
 func (c *Config) BoundNotations(flags Flags) error {
 	c.Notations = DefaultNotations
 	period, err1 := c.Period(NotationMaxPeriod, flags)
-	keys, err2 := c.Count(NotationMaxKeys, flags)
-	most, err3 := c.Count(MaxNotations, flags)
-	each, err4 := c.CountOrNone(MaxKeys, flags) // of all limits
+	most, err2 := c.Count(MaxNotations, flags)
 	c.Notations.MaxPeriod = cmp.Or(period, c.Notations.MaxPeriod)
-	c.Notations.MaxKeys = cmp.Or(keys, c.Notations.MaxKeys)
-	if each > 0 {
-		c.Notations.MaxKeys = min(c.Notations.MaxKeys, each)
-	}
 	c.Notations.Max = cmp.Or(int(most), c.Notations.Max)
-	return cmp.Or(err1, err2, err3, err4)
+	return cmp.Or(err1, err2)
 }
 
 // Period returns a length of time as limits write it, such as 30d; 0 where nothing was
@@ -53,17 +46,14 @@ func (c *Config) Period(s Setting, flags Flags) (time.Duration, error) {
 	return d, nil
 }
 
-// bound returns the limit of a notation with the bounds, or says what is too long.
-func (n *Notations) bound(l headgate.Limit) (headgate.Limit, error) {
+// valid says what of the limit of a notation is too long.
+func (n *Notations) valid(l headgate.Limit) error {
 	if d := Longest(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
-		return l, headgate.Invalid("limit",
+		return headgate.Invalid("limit",
 			"what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
 			l, days(d), days(n.MaxPeriod), NotationMaxPeriod.Name)
 	}
-	if n.MaxKeys == 0 {
-		return l, nil
-	}
-	return l.WithMaxKeys(n.MaxKeys)
+	return nil
 }
 
 // Longest returns the longest period that a limit's notation says or means: that of its

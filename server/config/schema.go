@@ -40,9 +40,6 @@ func Schema() ([]byte, error) {
 				"properties": object{
 					"limit":       notation,
 					"description": object{"type": "string"},
-					"max_keys": object{
-						"type": "integer", "minimum": 1, "description": "number of keys that it may have in the store",
-					},
 				},
 			}}},
 		},

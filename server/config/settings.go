@@ -112,20 +112,10 @@ var (
 		Default: "0",
 	}
 
-	MaxKeys = Setting{
-		Name: "max_keys",
-		Help: "`number` of keys that each limit may have, or none; new keys of a limit that has as many share " +
-			"one cell",
-		Default: "1000000 in memory, elsewhere what the store was told before",
-	}
 	NotationMaxPeriod = Setting{
 		Name:    "notation_max_period",
 		Help:    "longest `time` for which a charge by a notation in a request may count or block, such as 7d",
 		Default: "32d",
-	}
-	NotationMaxKeys = Setting{
-		Name: "notation_max_keys",
-		Help: "`number` of keys that each notation in requests may have", Default: "100000",
 	}
 	MaxNotations = Setting{
 		Name: "max_notations",
@@ -151,8 +141,8 @@ var (
 // Settings are all of them, in the order of the documentation.
 var Settings = []Setting{
 	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, EnvoyMergeDomains, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
-	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline, MaxKeys,
-	NotationMaxPeriod, NotationMaxKeys, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
+	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline,
+	NotationMaxPeriod, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
 	MaxBuffered, LogFormat, LogLevel, LogRefused, LogAdmitted,
 	File, Server, Token,
 }
@@ -190,6 +180,28 @@ func (s Setting) preset() string {
 		return defaultStore()
 	}
 	return s.Default
+}
+
+// oneCell says what to do where someone bounds the keys of limits.
+const oneCell = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys as its " +
+	"URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
+
+// removed are the fields and settings that were removed, and what to do instead.
+var removed = map[string]string{"max_keys": oneCell, "notation_max_keys": oneCell}
+
+// Removed says what to do instead of a field, a setting or a flag that was removed; empty if there was none of this
+// name.
+func Removed(name string) string { return removed[strings.ReplaceAll(name, "-", "_")] }
+
+// WithoutRemoved returns an error if the environment has a setting that was removed.
+func WithoutRemoved() error {
+	for name, advice := range removed {
+		variable := (Setting{Name: name}).Variable()
+		if _, ok := os.LookupEnv(variable); ok {
+			return headgate.Invalid(variable, "%s", advice)
+		}
+	}
+	return nil
 }
 
 // Flags looks up a flag: its value, and whether it was given.
@@ -258,18 +270,6 @@ func (c *Config) Duration(s Setting, flags Flags) (d time.Duration, given bool, 
 // Count returns a whole number above 0; 0 where nothing was said.
 func (c *Config) Count(s Setting, flags Flags) (int64, error) {
 	return c.number(s, flags, "a number above 0",
-		func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
-}
-
-// None as a CountOrNone is no bound.
-const None = -1
-
-// CountOrNone returns a whole number above 0, or None; 0 where nothing was said.
-func (c *Config) CountOrNone(s Setting, flags Flags) (int64, error) {
-	if said, err := c.Get(s, flags); err == nil && said.By != "" && said.Value == "none" {
-		return None, nil
-	}
-	return c.number(s, flags, "a number above 0, or none",
 		func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
 }
 

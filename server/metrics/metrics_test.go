@@ -38,7 +38,10 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // distant hides that a store lives in this process, so that it gets the wrappers of a server.
-type distant struct{ store.Store }
+type distant struct {
+	store.Store
+	store.KeyCounter
+}
 
 // rig is a server with metrics.
 type rig struct {
@@ -54,7 +57,7 @@ func newRig(t testing.TB, names ...string) *rig {
 	m := metrics.New(&metrics.Config{Version: "v1", Store: "memory", Load: load.New(0, 0), Log: quiet})
 	below := memory.New(&memory.Config{Names: true})
 	// The store is this process, and would have 250 ms for a decision, as a server has: a machine may pause for longer.
-	s := front.New(distant{below}, &front.Config{
+	s := front.New(distant{below, below}, &front.Config{
 		Observer: m, Logger: quiet, SweepEvery: time.Hour, Guard: &front.GuardConfig{Deadline: time.Minute},
 	})
 	t.Cleanup(func() { s.Close() })

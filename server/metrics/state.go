@@ -1,9 +1,14 @@
 package metrics
 
 import (
+	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/server/perlimit"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
 )
 
 // state is what is asked for at each scrape.
@@ -40,8 +45,41 @@ var (
 	}
 )
 
+// limitKeys has one label for all limits that the catalogue does not have: callers may invent notations.
+var limitKeys = prometheus.NewDesc("headgate_limit_keys",
+	"Keys of the limits of the catalogue, and of all others, when they were counted last: after a sweep.",
+	[]string{"limit"}, nil)
+
+// keys sends how many keys limits have, if that was counted.
+func (s *state) keys(f *front.Store, to chan<- prometheus.Metric) {
+	counter, ok := store.As[store.KeyCounter](f)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	counts, err := counter.KeyCounts(ctx)
+	if err != nil {
+		return
+	}
+	of := map[string]float64{perlimit.Inline: 0}
+	for _, c := range counts {
+		switch {
+		case c.Limit == "": // all of them
+		case s.of.defined(c.Limit):
+			of[c.Limit] = float64(c.Keys)
+		default:
+			of[perlimit.Inline] += float64(c.Keys)
+		}
+	}
+	for limit, n := range of {
+		to <- prometheus.MustNewConstMetric(limitKeys, prometheus.GaugeValue, n, limit)
+	}
+}
+
 // Describe implements prometheus.Collector.
 func (s *state) Describe(to chan<- *prometheus.Desc) {
+	to <- limitKeys
 	for _, f := range stateFigures {
 		to <- f.desc
 	}
@@ -62,6 +100,7 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		send(share, st.Guard.Share)
 		send(sweptRows, float64(st.Swept))
 		send(lastSweep, seconds(st.LastSweep))
+		s.keys(f, to)
 	}
 	if c := s.of.catalogue.Load(); c != nil {
 		number, at := c.Version()

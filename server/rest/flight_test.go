@@ -269,7 +269,7 @@ func head(t *testing.T, url string) int {
 // TestFailuresWithinABatchAreLogged has one line for each class, with a count.
 func TestFailuresWithinABatchAreLogged(t *testing.T) {
 	t.Parallel()
-	s := memory.New(&memory.Config{MaxKeys: 2})
+	s := memory.New(nil)
 	var out bytes.Buffer
 	h := rest.New(service.New(headgate.New(failing{s}, nil), &config.Config{}, nil),
 		slog.New(slog.NewTextHandler(&out, nil)), nil)

@@ -359,7 +359,7 @@ var types = []any{
 	api.ReplayedReason{},
 	api.ReplayedDisorder{},
 	api.ReplayedBucket{},
-	api.Room{},
+	api.Keys{},
 	api.Health{},
 	api.Problem{},
 }

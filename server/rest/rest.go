@@ -220,7 +220,7 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	}
 	err := d.service.Healthy(ctx)
 	if err == nil && looks {
-		health.Limits, err = d.service.Fullness(ctx)
+		health.Limits, err = d.service.NearlyFull(ctx)
 	}
 	if err == nil {
 		err = d.answer(w, health)
@@ -228,7 +228,7 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	if errors.Is(err, store.ErrFull) {
 		p := service.Problem(err)
 		p.Title = "The store is full"
-		p.Detail = "It takes no new keys: its memory is full, or it has as many keys as it may. " +
+		p.Detail = "It takes no new keys: its memory is full, or it keeps as many as it may, and each still counts. " +
 			"Keys that it has are decided."
 		if away := d.away(err); away != nil && looks {
 			p.Detail = away.Text + " " + p.Detail

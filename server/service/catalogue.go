@@ -45,7 +45,7 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 		if caller.Touches(d.Name()) == nil {
 			out.Limits = append(out.Limits, api.CatalogLimit{
 				Name: d.Name(), Limit: d.String(), Description: d.Description, Bound: d.Bound().String(),
-				Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired, MaxKeys: d.Params().MaxKeys,
+				Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
 			})
 		}
 	}

@@ -78,9 +78,6 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 		d := catalog.Definition{Limit: limit}
 		if was, ok := c.Lookup(r.Name); ok {
 			d.Origin, d.Description = was.Origin, was.Description
-			if d.Limit, err = limit.WithMaxKeys(was.Params().MaxKeys); err != nil {
-				return nil, err
-			}
 		}
 		if r.Description != nil {
 			d.Description = *r.Description

@@ -187,7 +187,7 @@ func (s *Service) Limits(ctx context.Context) (*api.Limits, error) {
 
 func status(s headgate.Status) *api.Status {
 	out := &api.Status{
-		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Shared: s.Shared, Rule: s.Rule, Applied: s.Applied,
+		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Rule: s.Rule, Applied: s.Applied,
 		Used: json.Number(s.Used.String()), At: s.At.UnixMicro(), Reason: s.Reason,
 		EmptyAt: instant(s.EmptyAt), BlockedUntil: instant(s.BlockedUntil),
 	}

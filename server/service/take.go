@@ -191,7 +191,7 @@ func (a *answer) set(d *headgate.Decision, several bool) {
 		Capacity:     api.Amount{Units: d.Capacity, Nanos: d.CapacityNanos},
 		Remaining:    api.Amount{Units: d.Remaining, Nanos: d.RemainingNanos},
 		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed,
-		Shared: d.Shared, Applied: d.Applied,
+		Applied: d.Applied,
 	}
 	if several {
 		a.Key = d.Key

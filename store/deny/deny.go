@@ -111,7 +111,7 @@ func (s *Store) Repeated() (n int64) {
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if r, ok := s.cache.GetIfPresent(cell); ok && p.Capacity-cost == r.room && !r.out.Shared && !s.closed.Load() &&
+	if r, ok := s.cache.GetIfPresent(cell); ok && p.Capacity-cost == r.room && !s.closed.Load() &&
 		ctx.Err() == nil && r.params == *p {
 		if gone, ok := s.holds(r); ok {
 			s.count(r)

@@ -301,31 +301,3 @@ func BenchmarkRepeat(b *testing.B) {
 		}
 	})
 }
-
-// TestKeysOfAGroupThatShareAreNotRefusedAlone refuses two keys of a full limit
-// together, where there is room for one.
-func TestKeysOfAGroupThatShareAreNotRefusedAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := deny.New(memory.New(&memory.Config{MaxKeys: 1}), nil)
-		ask(t, s, take("the only one", perSecond, 3))
-		ask(t, s, take("a", perSecond, 2))
-		for _, out := range ask(t, s, take("b", perSecond, 1), take("c", perSecond, 1)) {
-			if !out.Shared {
-				t.Fatalf("%+v", out)
-			}
-		}
-		if out := ask(t, s, take("c", perSecond, 1))[0]; out.Granted != 1 || !out.Shared {
-			t.Errorf("one that fits: %+v", out)
-		}
-		for _, cost := range []int64{1, 2} { // the second is answered from what is known of the first
-			out := ask(t, s, take("b", perSecond, cost))[0]
-			if out.Granted != 0 || !out.Shared || cost > 1 && out.Via != law.ViaLocal {
-				t.Errorf("one that does not fit: %+v", out)
-			}
-		}
-		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "b"}, &perSecond, perSecond.Unit); ok {
-			t.Errorf("decided without a word of sharing: %+v", b)
-		}
-		s.Close()
-	})
-}

@@ -194,7 +194,7 @@ func TestWhatAGrantDoesToARefusal(t *testing.T) {
 				}
 				level, at := c.before+1000, then+c.after
 				out := law.Outcome{
-					Granted: op.Count, Used: level, Clock: at, Shared: true,
+					Granted: op.Count, Used: level, Clock: at,
 					State: law.State{Kind: law.Bucket, Level: level, At: at, Unit: 1000, Step: 1000, EmptyAt: law.Max},
 				}
 				s.granted(&op, &out, 0, s.now())
@@ -213,7 +213,7 @@ func TestWhatAGrantDoesToARefusal(t *testing.T) {
 					}
 				default:
 					retryAt := out.Clock + 1000*(level-c.room)
-					want := law.Outcome{State: out.State, Used: level, Clock: out.Clock, RetryAt: retryAt, Shared: true}
+					want := law.Outcome{State: out.State, Used: level, Clock: out.Clock, RetryAt: retryAt}
 					if got == nil || got == r || got.room != c.room || got.params != r.params || got.out != want ||
 						got.until != s.now()+min(1_000_000, retryAt-out.Clock) {
 						t.Errorf("%+v\nwant %+v", got, want)

@@ -87,7 +87,7 @@ func (s *Store) known(op *law.Op, out *law.Outcome) bool {
 			return false
 		}
 		*out = d.Outcome
-		out.State, out.Shared = r.out.State, r.out.Shared
+		out.State = r.out.State
 	}
 	out.Clock, out.Via = r.out.Clock+gone, law.ViaLocal
 	s.count(r)
@@ -115,7 +115,7 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:
-				if err != nil || j-i > mostCharges || repeated(ops[i:j], outs[i:j], k-i) {
+				if err != nil || j-i > mostCharges || repeated(ops[i:j], k-i) {
 					continue
 				}
 				if outs[k].Granted > 0 && outs[k].Via == law.ViaStore && !outs[k].Replayed {
@@ -154,16 +154,14 @@ func last(op *law.Op, out *law.Outcome) bool {
 // following returns the outcome that an op has after another one with the outcome out, on the same cell.
 func following(op *law.Op, out *law.Outcome) law.Outcome {
 	next := law.Decide(out.State, op, out.Clock, 0, nil).Outcome
-	next.State, next.Shared = out.State, out.Shared
+	next.State = out.State
 	return next
 }
 
-// repeated reports whether several charges of a request are to one cell, by its name
-// or because they share it: then what was refused is their sum.
-func repeated(ops []law.Op, outs []law.Outcome, k int) bool {
+// repeated reports whether several charges of a request are to one cell: then what was refused is their sum.
+func repeated(ops []law.Op, k int) bool {
 	for i := range ops {
-		c, d := ops[i].Cell, ops[k].Cell
-		if i != k && c.Limit == d.Limit && (c.Key == d.Key || outs[i].Shared && outs[k].Shared) {
+		if i != k && ops[i].Cell == ops[k].Cell {
 			return true
 		}
 	}

@@ -115,7 +115,7 @@ func TestWhichRefusalsAreRepeatable(t *testing.T) {
 
 // TestALastOneForetellsARefusal of the next of its kind, and of nothing else.
 func TestALastOneForetellsARefusal(t *testing.T) {
-	granted := law.Outcome{Granted: 1, State: full, Used: 3000, Clock: then, Shared: true}
+	granted := law.Outcome{Granted: 1, State: full, Used: 3000, Clock: then}
 	for name, c := range map[string]struct {
 		change func(*law.Op, *law.Outcome)
 		want   bool
@@ -151,21 +151,15 @@ func TestALastOneForetellsARefusal(t *testing.T) {
 func TestWhichChargesAreToOneCell(t *testing.T) {
 	op := func(limit, key string) law.Op { return law.Op{Cell: law.Cell{Limit: limit, Key: key}} }
 	for name, c := range map[string]struct {
-		a, b             law.Op
-		aShared, bShared bool
-		want             bool
+		a, b law.Op
+		want bool
 	}{
-		"the same":             {op("l", "a"), op("l", "a"), false, false, true},
-		"other keys":           {op("l", "a"), op("l", "b"), false, false, false},
-		"two keys that share":  {op("l", "a"), op("l", "b"), true, true, true},
-		"one of them shares":   {op("l", "a"), op("l", "b"), true, false, false},
-		"the other shares":     {op("l", "a"), op("l", "b"), false, true, false},
-		"other limits":         {op("l", "a"), op("m", "a"), false, false, false},
-		"of two limits shared": {op("l", "a"), op("m", "b"), true, true, false},
+		"the same":     {op("l", "a"), op("l", "a"), true},
+		"other keys":   {op("l", "a"), op("l", "b"), false},
+		"other limits": {op("l", "a"), op("m", "a"), false},
 	} {
-		outs := []law.Outcome{{Shared: c.aShared}, {Shared: c.bShared}}
 		for k := range 2 {
-			if got := repeated([]law.Op{c.a, c.b}, outs, k); got != c.want {
+			if got := repeated([]law.Op{c.a, c.b}, k); got != c.want {
 				t.Errorf("%s: charge %d %v", name, k, got)
 			}
 		}
@@ -264,7 +258,6 @@ func TestWhatIsKnownOfOtherCosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *Store) {
 				r := s.put(charge(1000), time.Second)
-				r.out.Shared = true
 				op := charge(c.cost)
 				if c.change != nil {
 					capacity := r.params.Capacity
@@ -279,7 +272,7 @@ func TestWhatIsKnownOfOtherCosts(t *testing.T) {
 				if c.used > 0 {
 					want = law.Outcome{
 						State: full, Used: c.used, Clock: then + 500_000, RetryAt: c.retryAt,
-						Via: law.ViaLocal, Shared: true,
+						Via: law.ViaLocal,
 					}
 				}
 				if known != (c.used > 0) || known && out != want || !known && out.Via == law.ViaLocal {

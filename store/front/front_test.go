@@ -33,11 +33,7 @@ func inMemory() store.Store { return newMemory() }
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, noSweeper) },
-		&storetest.Options{Full: func(_ testing.TB, maxKeys int) storetest.Open {
-			// The stores of one test are one: what is in this process cannot be shared by others.
-			s := front.New(&remote{Store: memory.New(&memory.Config{MaxKeys: maxKeys, Names: true})}, noSweeper)
-			return func(testing.TB) store.Store { return s }
-		}})
+		nil)
 }
 
 func TestConformanceWithoutWrappers(t *testing.T) {
@@ -61,18 +57,14 @@ func TestNobodyIsAdmittedWhenTheStoreFails(t *testing.T) {
 func TestConformanceOverPostgres(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	bounded := func(tb testing.TB, maxKeys int) storetest.Open {
-		dsn := migrated.Postgres(tb)
-		return func(tb testing.TB) store.Store { return front.New(openPostgres(tb, dsn, maxKeys), noSweeper) }
-	}
 	storetest.Run(t, func(tb testing.TB) store.Store {
-		return front.New(openPostgres(tb, migrated.Postgres(tb), 0), noSweeper)
-	}, &storetest.Options{Histories: 100, Reservations: 20, Full: bounded})
+		return front.New(openPostgres(tb, migrated.Postgres(tb)), noSweeper)
+	}, &storetest.Options{Histories: 100, Reservations: 20})
 }
 
-func openPostgres(tb testing.TB, dsn string, maxKeys int) *postgres.Store {
+func openPostgres(tb testing.TB, dsn string) *postgres.Store {
 	tb.Helper()
-	s, err := postgres.Open(context.Background(), dsn, &postgres.Config{SkipArticles: true, MaxKeys: maxKeys})
+	s, err := postgres.Open(context.Background(), dsn, &postgres.Config{SkipArticles: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -117,7 +109,7 @@ func (r *remote) Close() error {
 func newRemote() *remote { return &remote{Store: memory.New(nil)} }
 
 func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
-	pg := openPostgres(t, migrated.Postgres(t), 0)
+	pg := openPostgres(t, migrated.Postgres(t))
 	s := front.New(pg, noSweeper)
 	defer s.Close()
 	if _, ok := store.As[store.Migrator](s); !ok {

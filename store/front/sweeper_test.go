@@ -48,7 +48,7 @@ func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, n
 // tenth of a second. The table becomes empty without a call by the user.
 func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 	const keys = 5000
-	begin, pg := time.Now(), openPostgres(t, migrated.Postgres(t), 0)
+	begin, pg := time.Now(), openPostgres(t, migrated.Postgres(t))
 	s := front.New(pg, &front.Config{
 		SweepEvery: 50 * time.Millisecond, SweepMax: 1000, Guard: &front.GuardConfig{Deadline: time.Minute},
 	})

@@ -5,27 +5,11 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // Apply implements store.Store. Each group is atomic; the groups of a batch
-// are applied in order, others may come between them. Those with keys that share a
-// cell come last.
+// are applied in order, others may come between them.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if err := s.apply(ctx, ops, outs); err != nil {
-		return err
-	}
-	for i := range outs {
-		if outs[i].Full != 0 {
-			overflow.Redirect(ctx, ops, outs, s.apply, &s.answered)
-			break
-		}
-	}
-	return nil
-}
-
-// apply is Apply but for keys that share a cell: their outcomes say Full.
-func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -84,20 +68,19 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	defer s.scratch.Put(sc)
 	sc.plan(s, ops)
 	for {
-		i, ok := s.applyLocked(sc, ops, outs)
-		if ok {
-			if !s.over(sc, outs) {
-				break
-			}
-			continue // there may be room for cells of their own
-		}
-		l := sc.work[i].limit
-		if s.makeRoom(l, s.mostOf(&ops[i].Params), s.clock()) {
-			sc.spare = append(sc.spare, l)
-		} else if err := s.share(l); err != nil {
-			fail(outs, err)
+		l := s.applyLocked(sc, ops, outs)
+		if l == nil {
 			break
 		}
+		if !s.makeRoom(l, s.clock()) {
+			if op := &ops[0]; len(ops) == 1 && op.Verb == law.Block && op.TTL == 0 { // there is no block to lift
+				outs[0] = law.Outcome{Granted: op.Count, Clock: s.clock()}
+			} else {
+				fail(outs, s.full(l))
+			}
+			break
+		}
+		sc.spare = append(sc.spare, l)
 	}
 	for _, l := range sc.spare {
 		s.release(l)
@@ -107,20 +90,9 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	sc.spare = sc.spare[:0]
 }
 
-// over ends the periods of sharing that were in the way of a group, and reports
-// whether one of them was over.
-func (s *Store) over(sc *scratch, outs []law.Outcome) (ended bool) {
-	for i := range outs {
-		if outs[i].Full > 0 && s.end(sc.work[sc.work[i].first].limit, s.clock()) {
-			ended = true
-		}
-	}
-	return ended
-}
-
-// applyLocked applies a group with its tables locked, or says that it is full. If
-// there is no room for one of its new cells it does nothing, and returns which.
-func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lacking int, ok bool) {
+// applyLocked applies a group with its tables locked. If there is no room for one of its new cells it does nothing,
+// and returns the limit of that cell.
+func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lacking *limit) {
 	for _, i := range sc.tables {
 		s.lock(i)
 		defer s.unlockAt(i)
@@ -131,12 +103,8 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 	}
 	for again := true; again; {
 		s.find(sc, ops)
-		if s.redirected(sc, ops, outs, now) {
-			return 0, true
-		}
-		now = s.clock() // not before the end of a period that was over just now: see sharing.go
-		if lacking, again = s.reserveAll(sc, ops, now); lacking >= 0 {
-			return lacking, false
+		if lacking, again = s.reserveAll(sc, now); lacking != nil {
+			return lacking
 		}
 	}
 	for i := range sc.work {
@@ -160,7 +128,7 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 			}
 		}
 	}
-	return 0, true
+	return nil
 }
 
 // load fills the record of a cell.
@@ -200,14 +168,13 @@ func (s *Store) settle(w *work, op *law.Op) (added bool) {
 		return false
 	}
 	w.settleLog()
-	shared := w.rich != nil && w.rich.shared
 	kept := w.log != nil && len(w.log.list) > 0 || w.known.len() > 0
-	if r.State.Kind == 0 && !kept && !shared {
+	if r.State.Kind == 0 && !kept {
 		s.forget(w)
 		return false
 	}
 	st, p := &r.State, &op.Params
-	simple := !shared && p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
+	simple := p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
 	if simple && (w.rich == nil || !w.rich.pinned) {
 		if id := s.params.id(w.limit, p); id != 0 {
 			return s.keepPlain(w, op, id)
@@ -320,8 +287,6 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 	if r.log != nil || r.known != nil {
 		s.tables[w.table].Load().logs = true
 	}
-	if !r.shared {
-		s.diesAt(w.table, dead)
-	}
+	s.diesAt(w.table, dead)
 	return added
 }

@@ -101,7 +101,6 @@ type rich struct {
 
 	// The rest is guarded by the lock bit.
 	pinned bool // somebody holds a handle on it
-	shared bool // it is the shared cell of its limit; never changed
 	state  law.State
 	reason string
 	log    *entries  // nil until the log law is used

@@ -1,8 +1,6 @@
 package memory_test
 
 import (
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,61 +8,6 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
-
-// TestANewCellIsChargedAtATimeAfterSharing stops a caller in its first look at the clock, until the
-// period of sharing is over in which its key was charged. The cell that it makes then must be charged
-// at a time when that charge does not count any more.
-func TestANewCellIsChargedAtATimeAfterSharing(t *testing.T) {
-	t.Parallel()
-	for name, p := range map[string]law.Params{
-		"a plain charge": {Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 1000, Drain: 1000},
-		"a log":          {Kind: law.Log, Unit: 1000, Capacity: 1000, Step: 1000},
-	} {
-		t.Run(name, func(t *testing.T) { stoppedInTheClock(t, p) })
-	}
-}
-
-func stoppedInTheClock(t *testing.T, p law.Params) {
-	t.Helper()
-	var now atomic.Int64
-	var hook atomic.Pointer[func()]
-	now.Store(t0)
-	s := memory.New(&memory.Config{MaxKeys: 2, Clock: func() int64 {
-		read := now.Load()
-		if f := hook.Swap(nil); f != nil {
-			(*f)()
-		}
-		return read
-	}})
-	defer s.Close()
-	for _, own := range []string{"own 1", "own 2"} {
-		apply(t, s, takeOp("l", own, p))
-	}
-	look := takeOp("l", "other", p)
-	look.Verb = law.Check
-	shared := law.SharedCell("l", roomOf(t, s, "l").Generation+1)
-	key := "key" // of another table than those of which the look needs the locks
-	for n := 0; s.SameTable(law.Cell{Limit: "l", Key: key}, look.Cell) ||
-		s.SameTable(law.Cell{Limit: "l", Key: key}, shared); n++ {
-		key = fmt.Sprint("key ", n)
-	}
-	if out := apply(t, s, takeOp("l", key, p)); !out.Shared || out.Granted != 1 {
-		t.Fatalf("the limit is not full: %+v", out)
-	}
-	if room := roomOf(t, s, "l"); law.SharedCell("l", room.Generation) != shared {
-		t.Fatalf("the shared cell is another than %v: %+v", shared, room)
-	}
-	end := func() {
-		now.Add(10_000)
-		if out := apply(t, s, look); out.Shared {
-			t.Errorf("sharing has not ended: %+v", out)
-		}
-	}
-	hook.Store(&end)
-	if out := apply(t, s, takeOp("l", key, p)); out.Granted != 1 || out.Shared || out.Clock < t0+10_000 {
-		t.Errorf("charged at +%d us: %+v", out.Clock-t0, out)
-	}
-}
 
 // TestNoTimeOfTheClockMints charges one key while the clock shows a time that a slot has no room for, as one in
 // nanoseconds would, or goes on to such a time: a cell that a store does not find again has never been charged.

@@ -1,7 +1,6 @@
 package memory_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -20,23 +19,23 @@ func takeOp(limit, key string, p law.Params) law.Op {
 	return law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: key}, Params: p, Cost: 1000, Count: 1}
 }
 
-func roomOf(t *testing.T, s *memory.Store, limit string) store.Room {
+func countOf(t *testing.T, s *memory.Store, limit string) store.KeyCount {
 	t.Helper()
-	rooms, err := s.Fullness(t.Context())
+	counts, err := s.KeyCounts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range rooms {
-		if r.Limit == limit {
-			return r
+	for _, c := range counts {
+		if c.Limit == limit {
+			return c
 		}
 	}
-	return store.Room{Limit: limit}
+	return store.KeyCount{Limit: limit}
 }
 
-// TestAFloodOfKeysIsAnswered invents as many keys of a slow limit as a store holds, and
-// more. New keys are answered, no memory is taken for them, and other limits go on.
-func TestAFloodOfKeysIsAnswered(t *testing.T) {
+// TestAFloodOfKeysIsRefused invents as many keys of a slow limit as a store holds, and
+// more. New keys fail, no memory is taken for them, and other limits and keys go on.
+func TestAFloodOfKeysIsRefused(t *testing.T) {
 	tier.Engines(t)
 	const most, more = 10_000, 60_000
 	heap := func() uint64 {
@@ -55,19 +54,17 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 	}
 	before := heap()
 	for i := range more {
-		out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow))
-		if out.Err != nil || !out.Shared || out.Granted != 0 && i > 0 {
+		if out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow)); !errors.Is(out.Err, store.ErrFull) {
 			t.Fatalf("new key %d: %+v", i, out)
 		}
 	}
 	if grown := int64(heap()) - int64(before); grown > 1<<20 {
 		t.Errorf("%d bytes more are in use after %d new keys", grown, more)
 	}
-	room := roomOf(t, s, "slow")
-	if room.Keys != most || !room.Full() || room.Since != t0 || room.Shared != more {
-		t.Errorf("%+v", room)
+	if got, want := countOf(t, s, "slow"), (store.KeyCount{Limit: "slow", Keys: most, Max: most, At: t0}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
-	if out := apply(t, s, takeOp("another", "k", slow)); out.Shared || out.Granted != 1 {
+	if out := apply(t, s, takeOp("another", "k", slow)); out.Granted != 1 {
 		t.Errorf("another limit: %+v", out)
 	}
 	if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: "7"}, &slow, 1000); !ok || b.Granted {
@@ -77,14 +74,61 @@ func TestAFloodOfKeysIsAnswered(t *testing.T) {
 	now += slow.Step + 1 // all of them are over
 	for i := range 1000 {
 		for n := range 2 {
-			out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow))
-			if out.Shared || out.Granted != int64(1-n) {
+			if out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow)); out.Granted != int64(1-n) {
 				t.Fatalf("key %d after room was made, take %d: %+v", i, n+1, out)
 			}
 		}
 	}
-	if room := roomOf(t, s, "slow"); room.Full() && room.Keys >= room.Max && room.Sharing {
-		t.Errorf("%+v", room)
+}
+
+// TestWhatANewKeyOfAFullLimitMayDo asks in every way about a key without a cell. Whatever would make one fails, and
+// leaves the rest of its group undone.
+func TestWhatANewKeyOfAFullLimitMayDo(t *testing.T) {
+	t.Parallel()
+	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }, MaxKeys: 2, Names: true})
+	apply(t, s, takeOp("l", "a", slow))
+	apply(t, s, takeOp("l", "b", slow))
+	verb := func(v law.Verb, ttl int64) law.Op {
+		op := takeOp("l", "new", slow)
+		op.Verb, op.TTL = v, ttl
+		return op
+	}
+	id := takeOp("l", "new", slow)
+	id.ID, id.TTL = "id", 1000
+	settle := verb(law.Settle, 0)
+	settle.ID = "id"
+	for name, tt := range map[string]struct {
+		op      law.Op
+		granted int64
+		err     error
+	}{
+		"take":         {takeOp("l", "new", slow), 0, store.ErrFull},
+		"with an id":   {id, 0, store.ErrFull},
+		"block":        {verb(law.Block, 1000), 0, store.ErrFull},
+		"lift a block": {verb(law.Block, 0), 1, nil},
+		"check":        {verb(law.Check, 0), 1, nil},
+		"reset":        {verb(law.Reset, 0), 0, nil},
+		"settle":       {settle, 0, law.ErrUnknownID},
+	} {
+		out := apply(t, s, tt.op)
+		if out.Granted != tt.granted || !errors.Is(out.Err, tt.err) || out.Err != nil && tt.err == nil {
+			t.Errorf("%s: %+v", name, out)
+		}
+		if _, ok := s.TakeOne(t.Context(), tt.op.Cell, &slow, 1000); ok {
+			t.Errorf("%s: then TakeOne has decided", name)
+		}
+	}
+	ops := []law.Op{takeOp("other", "k", slow), takeOp("l", "new", slow)}
+	outs := make([]law.Outcome, 2)
+	if err := s.Apply(t.Context(), ops, outs); err != nil || !errors.Is(outs[0].Err, store.ErrFull) ||
+		!errors.Is(outs[1].Err, store.ErrFull) {
+		t.Errorf("a group: %+v, %v", outs, err)
+	}
+	if cells, _, err := s.Cells(t.Context(), store.Query{}); err != nil || len(cells) != 2 {
+		t.Errorf("%+v, %v", cells, err)
+	}
+	if all := countOf(t, s, ""); all.Keys != 2 {
+		t.Errorf("%+v", all)
 	}
 }
 
@@ -116,8 +160,8 @@ func TestDeadKeysMakeNoTableGrow(t *testing.T) {
 				t.Fatalf("%s: key %d was refused", name, i)
 			}
 		}
-		if room := roomOf(t, s, "brief"); room.Keys > keys/2 { // each table has a few places
-			t.Errorf("%s: %d keys are held, of which %d can count", name, room.Keys, 2*every)
+		if count := countOf(t, s, "brief"); count.Keys > keys/2 { // each table has a few places
+			t.Errorf("%s: %d keys are held, of which %d can count", name, count.Keys, 2*every)
 		}
 	}
 }
@@ -126,8 +170,8 @@ func TestDefaultMaxKeys(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
 	apply(t, s, takeOp("slow", "k", slow))
-	if room := roomOf(t, s, "slow"); room.Max != memory.DefaultMaxKeys {
-		t.Errorf("%+v, want %d keys at most", room, memory.DefaultMaxKeys)
+	if count := countOf(t, s, "slow"); count.Max != memory.DefaultMaxKeys {
+		t.Errorf("%+v, want %d keys at most", count, memory.DefaultMaxKeys)
 	}
 }
 
@@ -138,25 +182,17 @@ func TestAllLimitsTogetherAreBounded(t *testing.T) {
 	now := t0
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxTotal: total})
 	for i := range total {
-		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i%7), fmt.Sprint(i), slow)); out.Shared || out.Granted != 1 {
+		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i%7), fmt.Sprint(i), slow)); out.Granted != 1 {
 			t.Fatalf("key %d: %+v", i, out)
 		}
 	}
-	failed := 0
 	for i := range 12_000 {
-		out := apply(t, s, takeOp(fmt.Sprint("new limit ", i), "k", slow))
-		switch {
-		case errors.Is(out.Err, store.ErrFull):
-			failed++
-		case !out.Shared || out.Granted != 1:
+		if out := apply(t, s, takeOp(fmt.Sprint("new limit ", i), "k", slow)); !errors.Is(out.Err, store.ErrFull) {
 			t.Fatalf("limit %d: %+v", i, out)
 		}
 	}
-	if failed != 2000 {
-		t.Errorf("%d limits found no room to share a cell, want 2000 of 12000", failed)
-	}
-	if r := roomOf(t, s, ""); r.Keys != total || r.Max != total || !r.Full() || r.Shared != 10_000 {
-		t.Errorf("all together: %+v", r)
+	if got, want := countOf(t, s, ""), (store.KeyCount{Keys: total, Max: total, At: t0}); got != want {
+		t.Errorf("all together: %+v, want %+v", got, want)
 	}
 	now += slow.Step + 1
 	for range 3 { // a sweep ends with what it has removed; the next finds the rest
@@ -164,8 +200,8 @@ func TestAllLimitsTogetherAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if rooms, err := s.Fullness(t.Context()); err != nil || len(rooms) != 1 || rooms[0].Keys != 0 {
-		t.Errorf("nothing counts any more, and yet: %+v, %v", rooms, err)
+	if counts, err := s.KeyCounts(t.Context()); err != nil || len(counts) != 1 || counts[0].Keys != 0 {
+		t.Errorf("nothing counts any more, and yet: %+v, %v", counts, err)
 	}
 }
 
@@ -190,49 +226,33 @@ func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 	}
 	for i := range 20_000 { // none was mixed up with another
 		ids.Capacity = 1000 + int64(i)
-		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i), "new", ids)); out.Granted != 1 || out.Shared {
+		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i), "new", ids)); out.Granted != 1 {
 			t.Fatalf("limit %d: %+v", i, out)
 		}
 	}
 }
 
-// TestAHandleMakesNoCellWhileItsLimitShares binds a key without a cell before its limit
-// is full, and one after.
-func TestAHandleMakesNoCellWhileItsLimitShares(t *testing.T) {
+// TestAHandleOfAFullLimit binds a key without a cell before its limit is full, and one after.
+func TestAHandleOfAFullLimit(t *testing.T) {
 	t.Parallel()
-	now := t0
-	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxKeys: 2})
+	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }, MaxKeys: 2})
 	before := s.Pin(law.Cell{Limit: "l", Key: "before"}, &slow)
-	for _, key := range []string{"a", "b", "new"} {
-		apply(t, s, takeOp("l", key, slow))
-	}
+	apply(t, s, takeOp("l", "a", slow))
+	apply(t, s, takeOp("l", "b", slow))
 	after := s.Pin(law.Cell{Limit: "l", Key: "after"}, &slow)
-	if out := apply(t, s, law.Op{
-		Verb: law.Reset, Cell: law.Cell{Limit: "l", Key: "a"},
-		Params: slow,
-	}); out.Granted != 1 {
-		t.Fatal(out) // now there is room, but the shared cell counts
-	}
 	for name, h := range map[string]store.Pin{"before": before, "after": after} {
 		if b, ok := h.TakeOne(1000); ok {
 			t.Errorf("%s: decided %+v", name, b)
 		}
-		if _, ok := s.TakeOne(context.Background(), law.Cell{Limit: "l", Key: name}, &slow, 1000); ok {
-			t.Errorf("%s: decided by TakeOne", name)
-		}
-		if out := apply(t, s, takeOp("l", name, slow)); !out.Shared || out.Granted != 0 {
-			t.Errorf("%s: %+v", name, out)
-		}
 	}
-	now += slow.Step + 1
-	apply(t, s, takeOp("l", "before", slow)) // ends it
-	if b, ok := before.TakeOne(1000); !ok || b.Granted {
-		t.Errorf("a key with a cell: %+v, %v", b, ok)
+	reset := takeOp("l", "a", slow)
+	if reset.Verb = law.Reset; apply(t, s, reset).Granted != 1 {
+		t.Fatal("nothing was reset")
 	}
-	if out := apply(t, s, takeOp("l", "after", slow)); out.Shared || out.Granted != 1 { // in the place of a dead one
-		t.Errorf("a new key: %+v", out)
+	if b, ok := before.TakeOne(1000); !ok || !b.Granted {
+		t.Errorf("there is room, and a handle has not found it: %+v, %v", b, ok)
 	}
-	if b, ok := after.TakeOne(1000); !ok || b.Granted {
-		t.Errorf("a new key by its handle: %+v, %v", b, ok)
+	if b, ok := after.TakeOne(1000); ok {
+		t.Errorf("there is none any more: decided %+v", b)
 	}
 }

@@ -29,20 +29,15 @@ func (s *Store) hash(c *law.Cell) hash {
 }
 
 // limit is what a store knows of a limit: the part of a hash that comes from its
-// name, how many cells it has, and whether its new keys share one.
+// name, and how many cells it has.
 type limit struct {
 	name string
 	hash hash
 	kept bool     // it is in Store.limits, and stays known; guarded by Store.known
 	_    [24]byte // decisions read what stands before, keys that come and go write what follows
 
-	count   atomic.Int64 // cells held or reserved; retired: it is not known any more
-	max     atomic.Int64 // cells that it may have, as it was asked for last
-	used    atomic.Bool  // a definition of it has a number, so that it stays known
-	sharing atomic.Int64 // the generation of the period under way, or 0; see share
-	shared  atomic.Pointer[rich]
-	since   int64 // when the period began; guarded by Store.turn
-	last    int64 // the last generation; guarded by Store.turn
+	count atomic.Int64 // cells held or reserved; retired: it is not known any more
+	used  atomic.Bool  // a definition of it has a number, so that it stays known
 }
 
 // retired is the count of a limit that the store does not know any more. Another may
@@ -103,24 +98,15 @@ func (s *Store) named(name string) *limit {
 	}
 	if len(s.byName) >= max(s.retire, retireFrom) {
 		for _, l := range s.byName {
-			if !l.kept && !l.used.Load() && l.sharing.Load() == 0 && l.count.CompareAndSwap(0, retired) {
+			if !l.kept && !l.used.Load() && l.count.CompareAndSwap(0, retired) {
 				delete(s.byName, l.name)
 			}
 		}
 		s.retire = 2 * len(s.byName)
 	}
 	l := &limit{name: strings.Clone(name), hash: s.newHash(name)}
-	l.max.Store(s.each)
 	s.byName[l.name] = l
 	return l
-}
-
-// mostOf returns how many cells a limit with these parameters may have.
-func (s *Store) mostOf(p *law.Params) int64 {
-	if p.MaxKeys > 0 {
-		return p.MaxKeys
-	}
-	return s.each
 }
 
 // definition is a limit with its parameters.

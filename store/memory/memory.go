@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/coarse"
-	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 var (
@@ -23,7 +22,7 @@ var (
 )
 
 // How many cells a store holds unless told otherwise: of each limit, and of all
-// limits together. So one limit that is flooded leaves room for the others.
+// limits together. So a limit that is flooded leaves room for the others.
 const (
 	DefaultMaxKeys  = 1_000_000
 	DefaultMaxTotal = 2_000_000
@@ -35,9 +34,8 @@ type Config struct {
 	// millisecond for many decisions while there are many.
 	Clock store.Clock
 
-	// MaxKeys is how many keys each limit may have, unless its law.Params say. What a
-	// key keeps in log entries and ids is not bounded. 0: DefaultMaxKeys, below 0: no
-	// bound.
+	// MaxKeys is how many keys each limit may have. What a key keeps in log entries and
+	// ids is not bounded. 0: DefaultMaxKeys, below 0: no bound.
 	MaxKeys int
 	// MaxTotal is how many keys all limits may have together. 0: DefaultMaxTotal, or
 	// twice MaxKeys if that is more or has no bound; below 0: no bound.
@@ -53,10 +51,9 @@ type Config struct {
 // reads the clock for it, and ends by itself.
 //
 // It holds a bounded number of cells. When a limit has as many as it may, a new key
-// takes the place of one that could refuse nobody. If there is none, new keys share
-// one cell: all of them together pass no more than one key may. A request with an
-// id, and a block, then fail with store.ErrFull, and nothing of them is done. Sharing
-// ends when nothing in that cell counts any more and there is room.
+// takes the place of one in which nothing counts any more. If there is none, a request
+// that would make a cell fails with store.ErrFull: nothing is charged or blocked. Keys
+// that have a cell are decided as before.
 type Store struct {
 	clock  store.Clock
 	coarse *coarse.Clock // nil: clock is the caller's
@@ -85,11 +82,6 @@ type Store struct {
 	known  sync.Mutex        // guards byName and retireAt; no other lock is taken under it
 	byName map[string]*limit // those that have cells, and some more
 	retire int               // at how many to look for those that have none
-
-	turn       sync.Mutex // held to begin and to end periods of sharing; a table may be locked under it
-	generation int64      // of the last period
-	sharing    map[*limit]struct{}
-	answered   overflow.Counts
 }
 
 // perTable is how many cells a table holds when the store is full: so few that
@@ -104,10 +96,7 @@ func New(cfg *Config) *Store {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	s := &Store{
-		clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, sharing: map[*limit]struct{}{},
-		listing: make(chan struct{}, 1),
-	}
+	s := &Store{clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, listing: make(chan struct{}, 1)}
 	s.listing <- struct{}{}
 	s.each, s.most = bounds(cfg)
 	if s.clock == nil {

@@ -22,7 +22,7 @@ type work struct {
 
 	creates  bool   // an op on the cell may make it, if it is not there
 	there    bool   // the cell is in the table
-	limit    *limit // of the cell; nil of a shared one that is not there
+	limit    *limit // of the cell
 	reserved bool   // there is room for the cell, which is not there
 	rec      law.Record
 	log      *entries
@@ -72,7 +72,7 @@ func (s *Store) find(sc *scratch, ops []law.Op) {
 		if w := &sc.work[i]; w.first == i {
 			w.limit, w.reserved = nil, false
 			w.there = s.tables[w.table].Load().find(w.hash) >= 0
-			if !w.there && !law.IsShared(ops[i].Cell) {
+			if !w.there {
 				w.limit = s.limitOf(ops[i].Cell.Limit)
 			}
 		}
@@ -80,16 +80,15 @@ func (s *Store) find(sc *scratch, ops []law.Op) {
 }
 
 // reserveAll reserves room for the cells of a group that it may make, or returns the
-// index of one for which there is none; else -1. It may have to be asked again, after
+// limit of one for which there is none. It may have to be asked again, after
 // it has removed dead cells from the tables of the group: they may be the group's.
-func (s *Store) reserveAll(sc *scratch, ops []law.Op, now int64) (lacking int, again bool) {
+func (s *Store) reserveAll(sc *scratch, now int64) (lacking *limit, again bool) {
 	for i := range sc.work {
 		w := &sc.work[i]
 		if w.first != i || !w.creates || w.there {
 			continue
 		}
-		most := s.mostOf(&ops[i].Params)
-		if w.reserved = sc.takeSpare(w.limit) || s.reserve(w.limit, most); w.reserved {
+		if w.reserved = sc.takeSpare(w.limit) || s.reserve(w.limit); w.reserved {
 			continue
 		}
 		for k := range i {
@@ -98,14 +97,14 @@ func (s *Store) reserveAll(sc *scratch, ops []law.Op, now int64) (lacking int, a
 			}
 		}
 		for _, ti := range sc.tables {
-			if s.roomIn(s.tables[ti].Load(), w.limit, most, now) {
+			if s.roomIn(s.tables[ti].Load(), w.limit, now) {
 				sc.spare = append(sc.spare, w.limit)
-				return -1, true
+				return nil, true
 			}
 		}
-		return i, false
+		return w.limit, false
 	}
-	return -1, false
+	return nil, false
 }
 
 // takeSpare takes room for a cell of a limit that is reserved already.

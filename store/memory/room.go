@@ -1,20 +1,21 @@
 package memory
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // reserve makes room for one more cell of a limit, if there is some. It is given back
 // by release. A limit that is retired has none.
-func (s *Store) reserve(l *limit, most int64) bool {
-	if l.max.Load() != most {
-		l.max.Store(most)
-	}
-	if !add(&l.count, most) {
+func (s *Store) reserve(l *limit) bool {
+	if !add(&l.count, s.each) {
 		return false
 	}
 	if !add(&s.count, s.most) {
@@ -60,8 +61,7 @@ func lower(v *atomic.Int64, to int64) {
 }
 
 // bury removes the cell at slot i of a locked table if it is dead, and gives its room
-// back. It returns when the cell will be dead. A shared cell goes only with its
-// period.
+// back. It returns when the cell will be dead.
 func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 	sl := &t.slots[i]
 	word := sl.settled()
@@ -74,9 +74,6 @@ func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 		return dead, dead <= now
 	}
 	r := t.richAt(i)
-	if r.shared {
-		return law.Never, false
-	}
 	word = r.lock()
 	if dead = r.deadAt(word); dead > now {
 		r.word.Store(word)
@@ -114,8 +111,8 @@ func (s *Store) evict(t *table, now int64) bool {
 
 // roomIn reserves room for a cell of a limit, in place of dead ones of a locked table
 // if need be.
-func (s *Store) roomIn(t *table, l *limit, most, now int64) bool {
-	for !s.reserve(l, most) {
+func (s *Store) roomIn(t *table, l *limit, now int64) bool {
+	for !s.reserve(l) {
 		if !s.evict(t, now) {
 			return false
 		}
@@ -141,10 +138,10 @@ func (s *Store) tidy(i int, now int64) {
 // may be. The caller holds no table. It fails only if no cell of the limit is dead, or
 // none of any limit while all together are as many as may be. Then it costs next to
 // nothing until some cell dies.
-func (s *Store) makeRoom(l *limit, most, now int64) bool {
+func (s *Store) makeRoom(l *limit, now int64) bool {
 	s.evictor.Lock()
 	defer s.evictor.Unlock()
-	if s.reserve(l, most) {
+	if s.reserve(l) {
 		return true
 	}
 	if s.soonest.Load() > now {
@@ -156,7 +153,7 @@ func (s *Store) makeRoom(l *limit, most, now int64) bool {
 		if t := s.tables[s.evictAt].Load(); t != nil {
 			if t.soonest.Load() <= now {
 				t = s.lock(s.evictAt)
-				found := s.roomIn(t, l, most, now)
+				found := s.roomIn(t, l, now)
 				s.unlockAt(s.evictAt)
 				if found {
 					s.soonest.Store(0)
@@ -168,12 +165,53 @@ func (s *Store) makeRoom(l *limit, most, now int64) bool {
 		s.evictAt = (s.evictAt + 1) % len(s.tables)
 	}
 	lower(&s.soonest, soonest)
-	return s.reserve(l, most)
+	return s.reserve(l)
+}
+
+// full returns the error of a request for which there is no room.
+func (s *Store) full(l *limit) error {
+	if n := l.count.Load(); n >= s.each {
+		return fmt.Errorf("%w: limit %q has %d keys, as many as this process keeps of one limit, and each still counts",
+			store.ErrFull, l.name, n)
+	}
+	return fmt.Errorf("%w: this process keeps %d keys of all limits, as many as it may, and each still counts",
+		store.ErrFull, s.count.Load())
+}
+
+// maxCounts is how many limits KeyCounts tells about at most: those with the most keys.
+const maxCounts = 1000
+
+// KeyCounts implements store.KeyCounter. The first count is that of all limits together.
+func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	now := s.clock()
+	s.known.Lock()
+	var list []store.KeyCount
+	for _, l := range s.byName {
+		if n := l.count.Load(); n > 0 {
+			list = append(list, store.KeyCount{Limit: l.name, Keys: n, Max: bounded(s.each), At: now})
+		}
+	}
+	s.known.Unlock()
+	slices.SortFunc(list, func(a, b store.KeyCount) int {
+		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Limit, b.Limit))
+	})
+	all := store.KeyCount{Keys: s.count.Load(), Max: bounded(s.most), At: now}
+	return append([]store.KeyCount{all}, list[:min(len(list), maxCounts)]...), nil
+}
+
+// bounded returns a bound as store.KeyCount tells it.
+func bounded(most int64) int64 {
+	if most == unbounded {
+		return 0
+	}
+	return most
 }
 
 // Sweep implements store.Store: it goes on where it stopped, and holds one
-// table at a time, of some hundred cells. Then it ends the periods of sharing that are
-// over.
+// table at a time, of some hundred cells.
 func (s *Store) Sweep(ctx context.Context, most int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -196,7 +234,6 @@ func (s *Store) Sweep(ctx context.Context, most int) (removed int, err error) {
 			s.swept.Store(int64(i) + 1)
 		}
 	}
-	s.endAll(now)
 	return removed, ctx.Err()
 }
 

@@ -180,7 +180,7 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 		return 0, 0, nil, unusual
 	}
 	op := law.Op{Verb: law.Take, Cell: *cell, Params: *p, Cost: cost, Count: 1}
-	if law.IsShared(*cell) || op.Valid() != nil {
+	if op.Valid() != nil {
 		return 0, 0, nil, unusual
 	}
 	ti := s.tableOf(h)
@@ -216,15 +216,12 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 	return level, at, r, decided
 }
 
-// takeFirst is takeLocked for a cell that is not there. If its limit shares, or there
-// is no room, it is for Apply.
+// takeFirst is takeLocked for a cell that is not there. If there is no room, it is for
+// Apply.
 func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, at int64, r *rich, res result) {
 	ti := s.tableOf(h)
 	l, p := s.limitOf(op.Cell.Limit), &op.Params
-	if l.sharing.Load() != 0 {
-		return 0, 0, nil, unusual
-	}
-	clock := s.clock() // not before the end of a period that was over just now: see sharing.go
+	clock := s.clock()
 	if clock > timeMask {
 		return 0, 0, nil, unusual
 	}
@@ -234,7 +231,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 		return 0, 0, nil, decided
 	}
 	s.tidy(ti, clock)
-	if !s.roomIn(s.tables[ti].Load(), l, s.mostOf(p), clock) {
+	if !s.roomIn(s.tables[ti].Load(), l, clock) {
 		return 0, 0, nil, unusual
 	}
 	id := s.params.id(l, p)

@@ -54,7 +54,7 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 		now := t0
 		// Which of the dead a full store forgets is its own choice. That shows
 		// only in what is past, while neither limits change nor the clock steps
-		// back, and in who shares a cell.
+		// back.
 		most, back := 1000, int64(1)
 		if round%2 == 0 {
 			most, back = 8, 0
@@ -99,9 +99,6 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 				op.Verb = law.Check
 			}
 			want := apply(t, stores[0], op)
-			if want.Shared {
-				break
-			}
 			decidedAt := op.DecidedAt(&want)
 			if op.Verb != law.Take || want.Err != nil {
 				apply(t, stores[1], op)

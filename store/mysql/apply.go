@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/overflow"
 	"github.com/headgate/headgate/store/internal/wrap"
 )
 
@@ -18,19 +16,9 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	apply := s.applyRouted
-	var later error
-	if s.tx != nil { // what the second question does to the transaction is of all groups
-		apply = func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-			later = s.applyRouted(ctx, ops, outs)
-			return later
-		}
-	}
-	if err := overflow.Apply(ctx, ops, outs, apply, &s.rooms.shared); err != nil {
-		return err
-	}
-	s.saw(ops, outs)
-	return later
+	return s.route(ops, outs, func(ops []law.Op, outs []law.Outcome, n *node) error {
+		return s.apply(ctx, n, ops, outs)
+	})
 }
 
 // waitsKey is the key of a context's value that tells whether a batch gives way.
@@ -42,13 +30,6 @@ func givesWay(ctx context.Context) bool { return ctx.Value(waitsKey{}) == true }
 // one second; all others wait as in Apply.
 func (s *Store) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	return s.Apply(context.WithValue(ctx, waitsKey{}, true), ops, outs)
-}
-
-// applyRouted is Apply, but for full limits.
-func (s *Store) applyRouted(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return s.route(ops, outs, func(ops []law.Op, outs []law.Outcome, n *node) error {
-		return s.apply(ctx, n, ops, outs)
-	})
 }
 
 // apply asks one node.
@@ -85,13 +66,13 @@ func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outc
 	}
 	makes := s.makes.Load() > 0
 	answer, err := ask(makes)
-	if !makes && mentionsFull(err) {
+	if !makes && knewTooLittle(err) {
 		makes = true
 		answer, err = ask(true)
 	}
 	var waited *lockWait
 	switch {
-	case mentionsFull(err):
+	case knewTooLittle(err):
 		return false, nil
 	case errors.As(err, &waited):
 		return s.applyFree(ctx, n, b, outs)
@@ -161,26 +142,4 @@ func (s *Store) heldOf(ctx context.Context, n *node, b *sums) (held map[law.Cell
 		return nil, &undone{err}
 	}
 	return held, nil
-}
-
-// saw counts the keys of a limit soon when many seem new: what was granted is all that
-// is in use.
-func (s *Store) saw(ops []law.Op, outs []law.Outcome) {
-	r := s.rooms
-	var soon []string
-	for i := range ops {
-		op, out := &ops[i], &outs[i]
-		if op.Params.MaxKeys > 0 {
-			r.note(op)
-		}
-		if r.every.Load() > 0 && op.Verb == law.Take && out.Granted > 0 && !out.Shared &&
-			out.Used == op.Cost*out.Granted {
-			if r.comes(op.Cell.Limit) && !slices.Contains(soon, op.Cell.Limit) {
-				soon = append(soon, op.Cell.Limit)
-			}
-		}
-	}
-	if len(soon) > 0 && s.tx == nil {
-		s.countSoon(soon)
-	}
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// standsAlone reports whether a statement that commits by itself may decide a batch, if that
-// has no shared cells.
+// standsAlone reports whether a statement that commits by itself may decide a batch.
 func (s *Store) standsAlone() bool {
-	return s.own && s.tx == nil && s.returning.Load() && !s.galera.Load() && !s.group.Load() && !s.rooms.full.Load()
+	return s.own && s.tx == nil && s.returning.Load() && !s.galera.Load() && !s.group.Load()
 }
 
 // applyTexts decides a batch in the ways that are open to all: a lone charge, else one text.
@@ -26,21 +25,17 @@ func (s *Store) applyTexts(ctx context.Context, n *node, ops []law.Op, outs []la
 	at := site{
 		own: s.tx == nil, foreign: !s.own, galera: s.galera.Load(), group: s.group.Load(),
 		snapshots: s.snapshots.Load(), values: s.returning.Load(),
-		full: s.rooms.full.Load() || p.mayBeFull(), parts: s.extended.Load(),
+		parts: s.extended.Load(),
 	}
-	if !at.full && s.standsAlone() && p.lone() {
+	if s.standsAlone() && p.lone() {
 		decided, err := s.applyOne(ctx, n, p, &outs[0])
 		if err != nil || decided {
 			return err
 		}
-		at.full = s.rooms.full.Load()
 	}
 	heard, err := s.sendText(ctx, n, p, at)
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
-	}
-	if heard.sharing.Valid {
-		s.rooms.full.Store(heard.sharing.Bool)
 	}
 	if err := p.hear(heard.records, heard.entries, outs); err != nil {
 		return fmt.Errorf("mysql: apply %d ops: %w", len(ops), err)
@@ -51,18 +46,14 @@ func (s *Store) applyTexts(ctx context.Context, n *node, ops []law.Op, outs []la
 	return nil
 }
 
-// sendText sends a batch, and once more where the text knew too little: a limit has begun to share, or a request that
-// is settled was extended. Both fail with the same error, so the second text knows of both.
+// sendText sends a batch, and once more where the text knew too little: a request that is settled was extended.
 func (s *Store) sendText(ctx context.Context, n *node, p *plan, at site) (answer, error) {
 	heard, err := s.send(ctx, n, p.text(at))
-	settles := p.has(func(s *shape) bool { return s.Settle })
-	if !mentionsFull(err) || at.full && (at.parts || !settles) {
+	if !knewTooLittle(err) || at.parts || !p.has(func(s *shape) bool { return s.Settle }) {
 		return heard, err
 	}
-	s.rooms.full.Store(true)
-	at.full, at.parts = true, true
-	heard, err = s.send(ctx, n, p.text(at))
-	if err == nil && settles && !heard.sharing.Bool {
+	at.parts = true
+	if heard, err = s.send(ctx, n, p.text(at)); err == nil {
 		s.extended.Store(true)
 	}
 	return heard, err
@@ -73,12 +64,8 @@ func (s *Store) sendText(ctx context.Context, n *node, p *plan, at site) (answer
 func (s *Store) applyOne(ctx context.Context, n *node, p *plan, out *law.Outcome) (decided bool, err error) {
 	fresh := s.fresh.Load()
 	answer, err := s.sendOne(ctx, n, p.one(fresh, s.turns.Add(1)))
-	if !fresh && mentionsFull(err) { // a new key
+	if !fresh && knewTooLittle(err) { // a new key
 		answer, err = s.sendOne(ctx, n, p.one(true, s.turns.Add(1)))
-	}
-	if mentionsFull(err) { // a limit has begun to share
-		s.rooms.full.Store(true)
-		return false, nil
 	}
 	if err != nil {
 		return false, classify("apply 1 op", err)

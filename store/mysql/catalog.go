@@ -15,9 +15,9 @@ const itemChunk = 500
 
 // The columns of items: of a limit l, and of anything else, c.
 const (
-	limitColumns = "l.rule AS item_text, l.description AS note, l.origin AS origin, l.max_keys AS max_keys, " +
+	limitColumns = "l.rule AS item_text, l.description AS note, l.origin AS origin, " +
 		"0 AS item_until, l.retired AS retired"
-	otherColumns = "c.`text` AS item_text, c.note AS note, c.origin AS origin, c.max_keys AS max_keys, " +
+	otherColumns = "c.`text` AS item_text, c.note AS note, c.origin AS origin, " +
 		"c.`until` AS item_until, c.retired AS retired"
 )
 
@@ -43,7 +43,7 @@ const readAll = `(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, 
 // readChanged selects the items that versions after one have written.
 const readChanged = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NULL OR c.name IS NOT NULL AS there,
 			COALESCE(l.rule, c.` + "`text`" + `) AS item_text, COALESCE(l.description, c.note) AS note,
-			COALESCE(l.origin, c.origin) AS origin, COALESCE(l.max_keys, c.max_keys) AS max_keys,
+			COALESCE(l.origin, c.origin) AS origin,
 			c.` + "`until`" + ` AS item_until, COALESCE(l.retired, c.retired) AS retired
 		FROM (SELECT DISTINCT kind, name, item_key FROM headgate_changes WHERE version > %d) h
 		LEFT JOIN headgate_limits l
@@ -63,7 +63,7 @@ func scanCatalogue(ctx context.Context, db querier, since int64, wanted string) 
 	rows, err := db.QueryContext(ctx, `SELECT v.version,
 			COALESCE(o.at, 0), COALESCE(p.at, 0), `+readClock+`, w.kind IS NOT NULL,
 			COALESCE(w.kind, ''), COALESCE(w.name, ''), COALESCE(w.item_key, ''), COALESCE(w.there, 0),
-			COALESCE(w.item_text, ''), COALESCE(w.note, ''), COALESCE(w.origin, ''), COALESCE(w.max_keys, 0),
+			COALESCE(w.item_text, ''), COALESCE(w.note, ''), COALESCE(w.origin, ''),
 			COALESCE(w.item_until, 0), COALESCE(w.retired, 0)
 		FROM headgate_catalog_version v
 		LEFT JOIN headgate_versions o ON o.version = v.version
@@ -77,7 +77,7 @@ func scanCatalogue(ctx context.Context, db querier, since int64, wanted string) 
 		var i store.Item
 		var some, there bool
 		if err := rows.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &some, &i.Kind, &i.Name, &i.Key, &there,
-			&i.Text, &i.Note, &i.Origin, &i.MaxKeys, &i.Until, &i.Retired); err != nil {
+			&i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired); err != nil {
 			return store.Catalogue{}, classifyRead("read the catalogue", err)
 		}
 		if i.Removed = !there; some {
@@ -210,7 +210,7 @@ func appendItems(ctx context.Context, db querier, list []store.Item, query strin
 	defer rows.Close()
 	for rows.Next() {
 		var i store.Item
-		if err := rows.Scan(&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.MaxKeys, &i.Until,
+		if err := rows.Scan(&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until,
 			&i.Retired); err != nil {
 			return nil, err
 		}

@@ -289,19 +289,19 @@ func namesOf(i *store.Item) string {
 
 // writeItems writes what items have become.
 func writeItems(ctx context.Context, db querier, changes []store.Change) error {
-	const alike = "origin = VALUES(origin), max_keys = VALUES(max_keys), retired = VALUES(retired)"
+	const alike = "origin = VALUES(origin), retired = VALUES(retired)"
 	goneLimits := parts{head: "DELETE FROM headgate_limits WHERE name IN (", between: ", ", tail: ")"}
 	goneOthers := parts{
 		head: "DELETE c FROM (", between: " UNION ALL ",
 		tail: ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + onID,
 	}
 	limits := parts{
-		head:    "INSERT INTO headgate_limits (name, rule, description, origin, max_keys, retired) VALUES ",
+		head:    "INSERT INTO headgate_limits (name, rule, description, origin, retired) VALUES ",
 		between: ", ",
 		tail:    " ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description), " + alike,
 	}
 	others := parts{
-		head: "INSERT INTO headgate_catalog (kind, name, item_key, `text`, note, origin, max_keys, retired, `until`) " +
+		head: "INSERT INTO headgate_catalog (kind, name, item_key, `text`, note, origin, retired, `until`) " +
 			"VALUES ",
 		between: ", ",
 		tail: " ON DUPLICATE KEY UPDATE `text` = VALUES(`text`), note = VALUES(note), `until` = VALUES(`until`), " +
@@ -310,8 +310,8 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 	for i := range changes {
 		item := &changes[i].After
 		isLimit := item.Kind == store.KindLimit
-		row := fmt.Sprintf("%s, %s, %s, %d, %t", quotedText(item.Text), quotedText(item.Note), quotedText(item.Origin),
-			item.MaxKeys, item.Retired)
+		row := fmt.Sprintf("%s, %s, %s, %t", quotedText(item.Text), quotedText(item.Note), quotedText(item.Origin),
+			item.Retired)
 		switch {
 		case item.Removed && isLimit:
 			goneLimits.add(quotedText(item.Name))

@@ -64,7 +64,7 @@ const (
 	errNoProcedure    = 1305
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
-	errOutOfRange     = 1690 // BIGINT value: see guard, and rooms.tmpl
+	errOutOfRange     = 1690 // BIGINT value: see guard, and knewTooLittle
 	errDuplicateName  = 1060 // of a column
 )
 
@@ -77,9 +77,9 @@ func numberOf(err error) (number uint16, text string) {
 	return 0, ""
 }
 
-// mentionsFull reports whether a text failed that knows of no full limit, as it does
-// where one shares: see rooms.tmpl.
-func mentionsFull(err error) bool {
+// knewTooLittle reports whether a text failed that is short for the usual case: of a key that is there, or of a
+// request that was not extended.
+func knewTooLittle(err error) bool {
 	number, _ := numberOf(err)
 	return number == errOutOfRange
 }

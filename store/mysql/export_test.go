@@ -27,7 +27,6 @@ func textFor(ops []law.Op, at site) string {
 	if len(p.runs) == 0 {
 		return ""
 	}
-	at.full = at.full || p.mayBeFull()
 	return p.text(at)
 }
 
@@ -35,12 +34,12 @@ func textFor(ops []law.Op, at site) string {
 func Texts(ops []law.Op) (list []string) {
 	for _, at := range []site{
 		{own: true},
-		{own: true, full: true, parts: true},
+		{own: true, parts: true},
 		{own: true, galera: true},
 		{group: true, foreign: true},
-		{foreign: true, snapshots: true, full: true},
+		{foreign: true, snapshots: true},
 		{galera: true, snapshots: true},
-		{own: true, values: true, full: true, parts: true},
+		{own: true, values: true, parts: true},
 	} {
 		if text := textFor(ops, at); text != "" {
 			list = append(list, text)

@@ -204,7 +204,7 @@ func TestSQLAgreesWithTheCatalogue(t *testing.T) {
 		}
 		rate := func() string { return fmt.Sprintf("fixed-window %d/30d", 1+rng.IntN(1000)) }
 		for _, name := range []string{"x", "y"} {
-			i := store.Item{Kind: store.KindLimit, Name: name, Text: rate(), MaxKeys: 7}
+			i := store.Item{Kind: store.KindLimit, Name: name, Text: rate()}
 			edit[i.ID()] = i
 		}
 		for range rng.IntN(3) {

@@ -27,11 +27,9 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.tx != nil {
 		return nil, fmt.Errorf("mysql: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
-	err = s.anywhere(func(db querier) error {
-		if report, err = s.migrateAt(ctx, db.(*sql.DB)); err != nil {
-			return err
-		}
-		return s.declareAt(ctx, db) // another node may not have the tables yet
+	err = s.anywhere(func(db querier) (err error) {
+		report, err = s.migrateAt(ctx, db.(*sql.DB))
+		return err
 	})
 	if err == nil {
 		s.checked.Store(true)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 // The files are read in this order. A file uses files of the lines above its own and of
@@ -34,7 +35,7 @@ import (
 //	statement   statement, statement_plain, statement_one, statement_sums, statement_log, statement_batch
 //	transport   errors, tls, url, session, view, transport, server
 //	decode      decode, decode_sums
-//	store       schema, rooms, mysql, ready, count, apply_texts, apply, limits, triggers, inspect, sweep, doctor
+//	store       schema, mysql, ready, apply_texts, apply, limits, triggers, inspect, sweep, doctor
 //	schema      alone, remove, grant, migrate
 //	catalogue   catalog, catalog_write
 //
@@ -61,15 +62,9 @@ type Config struct {
 	// SkipArticles makes Migrate leave out the procedures named after the
 	// articles, check_velocity and request_token.
 	SkipArticles bool
-	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
-	// of a limit that has as many share one cell, until nothing in that counts any
-	// more and there is room. The number is kept in the store and counts for all
-	// processes, and for calls from SQL. Zero: as the store has it, which is without
-	// a bound until somebody sets one. Below 0: without a bound.
-	MaxKeys int
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer
-	// Logger gets warnings about limits that are full. Nil: slog.Default().
+	// Logger is told of procedures that are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -81,10 +76,8 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool // server and schema are such as this binary needs
 	sweeper sweeper
-	rooms   *rooms
+	keys    *keycount.Last
 	log     *slog.Logger
-	life    context.Context // ends with Close
-	end     context.CancelFunc
 	old     time.Duration // from which age on Examine tells of a transaction; 0: a minute
 }
 
@@ -148,9 +141,8 @@ func New(db *sql.DB, cfg *Config) *Store {
 }
 
 func newStore(cfg *Config) *Store {
-	s := &Store{def: current(), rooms: newRooms(), log: slog.Default()}
+	s := &Store{def: current(), keys: &keycount.Last{}, log: slog.Default()}
 	s.extended = new(atomic.Bool)
-	s.life, s.end = context.WithCancel(context.Background())
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -173,7 +165,7 @@ func newStore(cfg *Config) *Store {
 // On a member of a Group Replication an error ends the connection, and with it the
 // transaction: part of a batch could not be undone alone there.
 func (s *Store) InTx(tx *sql.Tx) *Store {
-	in := &Store{def: s.def, cfg: s.cfg, rooms: s.rooms, log: s.log, life: s.life, end: func() {}}
+	in := &Store{def: s.def, cfg: s.cfg, keys: s.keys, log: s.log}
 	in.nodes, in.tx, in.retryFor = s.nodes[:1], tx, s.retryFor
 	in.checked.Store(s.checked.Load())
 	in.galera.Store(s.galera.Load())
@@ -189,7 +181,6 @@ func (s *Store) Retries() int64 { return s.repeats.Load() }
 // Close implements store.Store.
 func (s *Store) Close() error {
 	var failed error
-	s.end()
 	if !s.closed.Swap(true) && s.own {
 		for _, n := range s.nodes {
 			if err := n.db.Close(); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/testing/migrated"
-	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
@@ -27,7 +26,7 @@ func open(tb testing.TB) *mysql.Store {
 // bare opens a store and does not migrate.
 func bare(tb testing.TB, url string) *mysql.Store {
 	tb.Helper()
-	return openWith(tb, url, 0)
+	return openWith(tb, url)
 }
 
 // openAt opens a store and migrates.
@@ -42,24 +41,16 @@ func openAt(tb testing.TB, url string) *mysql.Store {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) },
-		&storetest.Options{Full: tier.Pick(nil, bounded, bounded)})
+	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, nil)
 }
 
-// bounded returns stores over one database, whose limits may have so many keys.
-func bounded(tb testing.TB, maxKeys int) storetest.Open {
-	url := migrated.MariaDB(tb)
-	return func(tb testing.TB) store.Store { return openWith(tb, url, maxKeys) }
-}
-
-// openWith opens a store whose limits may have so many keys. It waits longer than usual, since a machine with other
-// work answers late.
-func openWith(tb testing.TB, url string, maxKeys int) *mysql.Store {
+// openWith opens a store that waits longer than usual, since a machine with other work answers late.
+func openWith(tb testing.TB, url string) *mysql.Store {
 	tb.Helper()
 	if !strings.Contains(url, "timeout=") {
 		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "timeout=1m"
 	}
-	s, err := mysql.Open(context.Background(), url, &mysql.Config{MaxKeys: maxKeys, RetryFor: time.Minute})
+	s, err := mysql.Open(context.Background(), url, &mysql.Config{RetryFor: time.Minute})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -67,7 +67,6 @@ type plan struct {
 	reads bool       // nothing is written
 	plain []plainRun // if it is a plain batch; runs is then one run of all ops
 	left  int        // of a plain batch: how many ops were left for the general way
-	rooms bool       // it is decided for each cell whether its limit is full
 	parts bool       // requests may be settled that were extended
 	// values: lists are of values
 	values bool
@@ -199,14 +198,6 @@ func (p *plan) gathers(rows []row, pass int, can func(*law.Op) bool) bool {
 // has tells whether a run has what f says.
 func (p *plan) has(f func(s *shape) bool) bool {
 	return slices.ContainsFunc(p.runs, func(r run) bool { return f(&r.shape) })
-}
-
-// mayBeFull reports whether it is to be decided for each cell whether its limit is full,
-// also where none is known to be: shared cells are named, or there are rows that do not
-// begin as a charge does, where that is noticed.
-func (p *plan) mayBeFull() bool {
-	return p.has(func(s *shape) bool { return s.Return || s.Block || s.Renew }) ||
-		slices.ContainsFunc(p.ops, func(op law.Op) bool { return law.IsShared(op.Cell) })
 }
 
 // onlyCorrected returns the cells whose charges are corrected or extended, and no more.

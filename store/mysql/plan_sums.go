@@ -125,7 +125,7 @@ func summable(op *law.Op) bool {
 		least = op.Cost
 	}
 	return op.Verb == law.Take && !once(op) && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
-		!law.IsShared(op.Cell) && least <= most
+		least <= most
 }
 
 // addable reports whether a charge may be added to those before it on its cell, which cost

@@ -41,60 +41,7 @@ func (s *Store) ready(ctx context.Context) error {
 		return s.look(ctx, db)
 	})
 	if err == nil {
-		err = s.declare(ctx)
-	}
-	if err == nil {
 		s.checked.Store(true)
 	}
 	return err
-}
-
-// declare writes the maximum of the configuration into the store, so that it counts for
-// all processes, and learns what the store has.
-func (s *Store) declare(ctx context.Context) error {
-	return s.anywhere(func(db querier) error { return s.declareAt(ctx, db) })
-}
-
-// declareAt is declare by way of one node.
-func (s *Store) declareAt(ctx context.Context, db querier) error {
-	all, _, err := readRooms(ctx, db)
-	if err != nil {
-		return err
-	}
-	was, mine := all[""].own, max(0, int64(s.cfg.MaxKeys))
-	if s.cfg.MaxKeys != 0 && s.tx == nil && was != mine {
-		if _, err := db.ExecContext(ctx,
-			fmt.Sprintf("INSERT INTO headgate_key_counts (limit_name, max_keys) VALUES ('', %d) ON DUPLICATE KEY "+
-				"UPDATE max_keys = VALUES(max_keys)", mine)); err != nil {
-			return classify("set how many keys a limit may have", err)
-		}
-		if all[""].own = mine; was != 0 {
-			s.log.Warn("the number of keys that a limit may have was changed, for all processes", "before", was,
-				"now", mine)
-		}
-	}
-	s.heed(all)
-	return nil
-}
-
-// heed takes note of what the store has, and says once that its maximum for all limits is
-// not that of the configuration.
-func (s *Store) heed(all map[string]*room) {
-	r := s.rooms
-	most, every, sharing := all[""].own, int64(0), false
-	for _, room := range all {
-		sharing = sharing || room.sharing
-		if own := room.own; own > 0 && (every == 0 || often(own) < every) {
-			every = often(own)
-		}
-	}
-	r.most.Store(most)
-	r.every.Store(every)
-	r.full.Store(sharing)
-	mine := max(0, int64(s.cfg.MaxKeys))
-	if s.cfg.MaxKeys == 0 || most == mine {
-		r.warned.Store(mine)
-	} else if r.warned.Swap(most) != most {
-		s.log.Warn("another process has set how many keys a limit may have, for all", "here", mine, "now", most)
-	}
 }

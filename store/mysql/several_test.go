@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -364,36 +365,7 @@ func TestSeveralChargesArePartOfTheCallersTransaction(t *testing.T) {
 	}
 }
 
-// TestSeveralChargesShareToo asks for keys that full limits have no room for.
-func TestSeveralChargesShareToo(t *testing.T) {
-	t.Parallel()
-	url, s := boundedURL(t, 5)
-	db := plain(t, url)
-	bucket, log := headgate.MustParse("token-bucket 3/30d"), headgate.MustParse("sliding-log 3/30d")
-	b, g := bucket.Name(), log.Name()
-	for _, limit := range []headgate.Limit{bucket, log} {
-		takeKeys(t, s, limit, "own", 5)
-	}
-	sweep(t, s)
-	for _, tt := range []struct{ columns, call, want string }{
-		{
-			"allowed remaining refused",
-			"take_all('" + charges(b, "new", "2", b, "newer", "1.5", g, "new", "1") + "')",
-			"0 3 0, 0 1 1, 0 3 0",
-		},
-		{
-			"allowed remaining refused",
-			"take_all('" + charges(b, "new", "1", g, "new", "1", b, "newer", "1", g, "own1", "1") + "')",
-			"1 2 0, 1 2 0, 1 1 0, 1 1 0",
-		},
-		{"allowed", "reserve_all('" + charges(bucket.Name(), "another", "1", "gcra 5/30d", "new", "1") + "', 3600, NULL, 0)", "1, 1"},
-		{"accepted", "take_up_to('" + log.Name() + "', 'another', 5)", "2.000000"},
-		{"allowed", "take('" + bucket.Name() + "', 'last', 1)", "0"},
-		{"key", "take_all_once('id', '" + charges("gcra 5/30d", "new", "1", bucket.Name(), "new", "1") + "', 0)", "limit: \"" + bucket.Name() + "\" has as many keys as it may"},
-		{"remaining", "check('gcra 5/30d', 'new', 1)", "4"}, // after the reservation
-	} {
-		if got := answers(t, db, tt.columns, "CALL headgate_"+tt.call); !strings.HasPrefix(got, tt.want[:min(len(tt.want), 40)]) {
-			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
-		}
-	}
+// querier is a pool or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }

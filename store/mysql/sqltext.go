@@ -142,12 +142,6 @@ func afterCell(c law.Cell) string {
 	return "(limit_name > " + limit + " OR limit_name = " + limit + " AND cell_key > " + quoted(c.Key) + ")"
 }
 
-// sharedKeys is the pattern of the keys of shared cells.
-var sharedKeys = "'" + strings.TrimSuffix(law.SharedCell("", 1).Key, "1") + "%'"
-
-// anySharing selects something if a limit shares a cell.
-const anySharing = "SELECT 1 FROM headgate_rooms FORCE INDEX (by_sharing) WHERE sharing = 1"
-
 // sweepSlack is how long a cell has been empty when a sweep removes it, or its entries. A batch that
 // makes the cell again may have read the clock before, see madeWithin; and one that has the cell
 // locked may still be about to read the entries, which it would miss.
@@ -165,19 +159,14 @@ func emptied(cell, now string, slack time.Duration) string {
 }
 
 // dead is the condition under which a cell can be removed: it could refuse nobody, has
-// no entries, nothing is remembered of it, and no keys share it. Its row is looked at
-// under its lock.
+// no entries, and nothing is remembered of it. Its row is looked at under its lock.
 func dead(cell, now string) string {
 	of := func(table string) string {
 		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell +
 			".limit_name AND r.cell_key = " + cell + ".cell_key"
 	}
-	current := "r.sharing = 1 AND " + cell + ".cell_key = CONCAT(" + strings.TrimSuffix(sharedKeys, "%'") +
-		"', r.generation)"
 	return emptied(cell, now, sweepSlack) + " AND " + cell + ".blocked_until <= " + now +
-		of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")" +
-		" AND NOT EXISTS (SELECT 1 FROM headgate_rooms r WHERE r.limit_name = " + cell + ".limit_name AND " +
-		current + ")"
+		of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")"
 }
 
 // recordOf is a record of @hg_r, counted from 1.

@@ -234,7 +234,6 @@ func (s *statement) update(b *strings.Builder, column func(string) string) {
 // laws writes the laws, as one value.
 func (s *statement) laws(b *strings.Builder, column func(string) string) {
 	p, needs := s.plan, s.run.shape
-	needs.Rooms, needs.Guard = p.rooms, !p.rooms && (p.reads || p.plain != nil)
 	needs.Parts = p.parts && needs.Settle && (needs.Bucket || needs.Window)
 	if needs.Only() {
 		b.WriteString("GREATEST(0, ")

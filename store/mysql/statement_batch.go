@@ -1,11 +1,7 @@
 package mysql
 
 import (
-	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/headgate/headgate/law"
 )
 
 // site is where a batch is carried out.
@@ -15,7 +11,6 @@ type site struct {
 	galera    bool // the server is a node of a cluster
 	group     bool // the server is a member of a Group Replication
 	snapshots bool // it has innodb_snapshot_isolation
-	full      bool // some limit may be: see rooms.go
 	values    bool // the server knows lists of values: MariaDB
 	parts     bool // requests that are settled may have been extended: see sendText
 }
@@ -30,7 +25,7 @@ func (at *site) saved() bool { return at.own || !at.group }
 // text returns the batch as one text of many statements, in a transaction of its
 // own or as part of the caller's.
 func (p *plan) text(at site) string {
-	p.rooms, p.parts, p.values = at.full, at.parts || !at.saved(), at.values
+	p.parts, p.values = at.parts || !at.saved(), at.values
 	var b strings.Builder
 	b.Grow(8192 + 96*len(p.ops))
 	p.prepare(&b, at)
@@ -49,9 +44,6 @@ func (p *plan) text(at site) string {
 	}
 	if p.corrects() {
 		p.unmake(&b)
-	}
-	if p.rooms && !p.reads {
-		p.forget(&b)
 	}
 	if !p.reads {
 		at.end(&b)
@@ -77,9 +69,6 @@ func (p *plan) prepare(b *strings.Builder, at site) {
 	b.WriteString(variables()) // of them @hg_end tells, after an error, that the COMMIT had not begun
 	if at.foreign {
 		b.WriteString(guard)
-	}
-	if p.rooms {
-		b.WriteString(roomVariables)
 	}
 	if p.corrects() {
 		b.WriteString(moreVariables())
@@ -137,9 +126,6 @@ func (p *plan) answer(b *strings.Builder) {
 	} else {
 		b.WriteString("SELECT @hg_out, @hg_entries")
 	}
-	if p.rooms {
-		b.WriteString(", EXISTS(" + anySharing + ")")
-	}
 }
 
 // lock locks the cells in order, and makes those that are missing. A row that
@@ -158,28 +144,14 @@ func (p *plan) lock(b *strings.Builder) {
 	b.WriteString(" ON DUPLICATE KEY UPDATE law = headgate_cells.law;")
 }
 
-// guardRooms fails where a row was made while a limit shares. There is nothing to read
-// where none was, and no row that it would change: the sum is out of range.
-const guardRooms = "UPDATE headgate_rooms FORCE INDEX (by_sharing) SET since = 9223372036854775807 + sharing WHERE " +
-	"@hg_made > 0 AND sharing = 1;"
-
-// clock writes what reads the clock after the locks, and how many rows were made for
-// them. The decisions about plain cells are timed by the difference to the local clock,
-// so that one statement reads both.
+// clock writes what reads the clock after the locks. The decisions about plain cells are timed by the difference to the
+// local clock, so that one statement reads both.
 func (p *plan) clock(b *strings.Builder) {
-	guarded := !p.reads && p.plain == nil && !p.rooms
-	b.WriteString("DO ")
-	if guarded {
-		b.WriteString("@hg_made := ROW_COUNT(), ")
-	}
-	b.WriteString("@hg_clock := " + readClock)
+	b.WriteString("DO @hg_clock := " + readClock)
 	if p.plain != nil {
 		b.WriteString(", @hg_local := " + localClock)
 	}
 	b.WriteByte(';')
-	if guarded {
-		b.WriteString(guardRooms)
-	}
 }
 
 // joinCells joins cells to the list of their names that stands before it. The join is
@@ -189,7 +161,7 @@ const joinCells = ") o STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c
 // unmake removes those rows that hold nothing and whose charges are only
 // corrected, since that makes no cell unless it charges more.
 func (p *plan) unmake(b *strings.Builder) {
-	cells := slices.DeleteFunc(p.onlyCorrected(), law.IsShared)
+	cells := p.onlyCorrected()
 	if len(cells) == 0 {
 		return
 	}
@@ -201,31 +173,4 @@ func (p *plan) unmake(b *strings.Builder) {
 		shutRow(b, p.values, i)
 	}
 	b.WriteString(joinCells + "WHERE c.law = 0;")
-}
-
-// forget removes the rows of cells that were missing and are not to be made, since
-// their limit shares, and those of shared cells whose period is over.
-func (p *plan) forget(b *strings.Builder) {
-	cells := p.cells
-	if p.plain != nil {
-		for _, row := range p.runs[0].rows {
-			cells = append(cells, p.ops[row.op].Cell)
-		}
-	}
-	var d strings.Builder
-	d.WriteString("DELETE c FROM (")
-	for i, c := range cells {
-		openRow(&d, p.values, i)
-		named(&d, i, quoted(c.Limit), "l")
-		named(&d, i, ","+quoted(c.Key), "k")
-		named(&d, i, ","+strconv.FormatInt(law.Generation(c), 10), "g")
-		shutRow(&d, p.values, i)
-	}
-	d.WriteString(joinCells + "LEFT JOIN headgate_rooms r ON r.limit_name = o.l " +
-		"WHERE c.law = 0 AND IF(o.g = 0, COALESCE(r.sharing, 0) = 1, r.sharing IS NULL OR r.sharing = 0 OR r.generation <> o.g)")
-	if p.plain != nil {
-		p.unlessAllPlain(b, d.String())
-		return
-	}
-	b.WriteString(d.String() + ";")
 }

@@ -20,9 +20,8 @@ import (
 // It decides about plain cells and those that no charge has touched. Others it leaves
 // alone, and the general way decides about them.
 //
-// A statement that looks whether a limit shares, as one must for a new key, takes longer.
-// So the first attempt is one that does not, and fails for a new key, unless the charge
-// before was of one: new keys come together.
+// A statement that knows of new keys takes longer. So the first attempt is one that does
+// not, and fails for a new key, unless the charge before was of one: new keys come together.
 //
 // A node of a cluster takes the general way, since it may repeat a statement by itself
 // after another node has won: see plan.begin.

@@ -87,9 +87,6 @@ func (s *sums) free() string {
 	return b.String()
 }
 
-// sumsRooms ends a statement that makes cells.
-var sumsRooms = sync.OnceValue(func() string { return sumsPart("sums rooms") })
-
 // sumsClock reads the clock in a statement.
 var sumsClock = sync.OnceValue(func() string {
 	return strings.ReplaceAll(sumsPart("clock"), "{now}", "0")
@@ -144,9 +141,6 @@ func (s *sums) text(turn string, makes bool) string {
 	b.WriteString(" AND cell_key = ")
 	literal(&b, last.Key)
 	b.WriteString(",'" + turn + "', ''))")
-	if makes {
-		b.WriteString(sumsRooms())
-	}
 	return b.String()
 }
 

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
@@ -279,38 +278,5 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 	}
 	if sum, least := levels(t, db); sum != 9 || least != 2 {
 		t.Errorf("the levels are %d together, the least %d; want 9 and 2", sum, least)
-	}
-}
-
-// TestABatchFindsThatALimitShares asks for new keys by a store that does not know yet that
-// their limit is full.
-func TestABatchFindsThatALimitShares(t *testing.T) {
-	t.Parallel()
-	url, s := boundedURL(t, 20)
-	other := openWith(t, url, 0)
-	limit := headgate.MustParse("token-bucket 10/1h")
-	if own := takeKeys(t, s, limit, "own", 20); own != 20 {
-		t.Fatalf("%d keys have a cell of their own", own)
-	}
-	sweep(t, s)
-	params := limit.Params()
-	ops, outs := make([]law.Op, 12), make([]law.Outcome, 12)
-	for i := range ops {
-		ops[i] = law.Op{
-			Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: limit.Name(), Key: fmt.Sprint("new", i)},
-			Params: params, Cost: params.Unit, Count: 1,
-		}
-	}
-	if err := other.Apply(t.Context(), ops, outs); err != nil {
-		t.Fatal(err)
-	}
-	admitted := int64(0)
-	for i, out := range outs {
-		if admitted += out.Granted; out.Err != nil || !out.Shared {
-			t.Errorf("new key %d: %+v, want an answer of the shared cell", i, out)
-		}
-	}
-	if admitted != 10 {
-		t.Errorf("%d of 12 new keys were admitted, want ten, in common", admitted)
 	}
 }

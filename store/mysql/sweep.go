@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 const (
@@ -33,16 +34,44 @@ const (
 // could refuse nobody. It waits for no lock of a cell, and each call goes on
 // where the last one stopped.
 //
-// Where limits have a maximum it counts their keys, too.
+// Now and then it counts the keys of all limits.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
 	removed, err = s.sweep(ctx, max)
-	if err == nil {
-		err = s.count(ctx, nil)
+	if err == nil && s.tx == nil {
+		s.keys.Count(ctx, s.countKeys)
 	}
 	return removed, err
+}
+
+// KeyCounts implements store.KeyCounter: what this process has counted after a sweep.
+func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	return s.keys.Counts()
+}
+
+func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err error) {
+	rows, err := s.pick(0).db.QueryContext(ctx, "SELECT limit_name, COUNT(*), "+readClock+
+		" FROM headgate_cells GROUP BY limit_name ORDER BY 2 DESC, 1 LIMIT "+strconv.Itoa(keycount.Most))
+	if err != nil {
+		return nil, classifyRead("count keys", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c store.KeyCount
+		if err := rows.Scan(&c.Limit, &c.Keys, &c.At); err != nil {
+			return nil, classifyRead("count keys", err)
+		}
+		counts = append(counts, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, classifyRead("count keys", err)
+	}
+	return counts, nil
 }
 
 func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {

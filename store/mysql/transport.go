@@ -134,7 +134,6 @@ func (s *transport) send(ctx context.Context, n *node, text string) (heard answe
 // answer is what the last statement of a text selects.
 type answer struct {
 	records, entries []byte
-	sharing          sql.NullBool // some limit shares; not valid where that was not asked
 }
 
 // ask sends a text and returns what its last statement selects. When a
@@ -148,7 +147,7 @@ func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer
 			switch undo := context.WithoutCancel(ctx); {
 			case !s.group.Load():
 				_, _ = s.tx.ExecContext(undo, "ROLLBACK TO SAVEPOINT headgate")
-			case !mentionsFull(err): // nothing was charged before that error
+			case !knewTooLittle(err): // nothing was charged before that error
 				_, _ = s.tx.ExecContext(undo, "KILL CONNECTION_ID()")
 			}
 		}
@@ -232,7 +231,7 @@ func last(rows *sql.Rows, err error) (heard answer, _ error) {
 		if err != nil {
 			return answer{}, err
 		}
-		to := []any{&heard.records, &heard.entries, &heard.sharing}
+		to := []any{&heard.records, &heard.entries}
 		for rows.Next() && len(columns) > 1 { // a list of checks is a result of one
 			if err := rows.Scan(to[:len(columns)]...); err != nil {
 				return answer{}, err

@@ -55,7 +55,8 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 				t.Errorf("before: %v", err)
 			}
 			want := []string{
-				"applied tables/002_catalog.sql", "applied tables/003_extensions.sql", "installed the triggers",
+				"applied tables/002_catalog.sql", "applied tables/003_extensions.sql", "applied tables/004_actions.sql",
+				"applied tables/005_one_cell_for_each_key.sql", "installed the triggers",
 			}
 			if report, err := s.Migrate(t.Context()); err != nil || !slices.Equal(report, want) {
 				t.Errorf("%q, %v; want %q", report, err, want)
@@ -65,8 +66,8 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 			if err != nil || got.Version != 0 || !slices.Equal(got.Items, []store.Item{login}) {
 				t.Errorf("%+v, %v", got, err)
 			}
-			storetest.Define(t, s, store.Item{Name: "api", Text: "gcra 2/s", MaxKeys: 9})
-			execute(t, conn, "UPDATE headgate_limits SET max_keys = 8, origin = 'x' WHERE name = 'api'")
+			storetest.Define(t, s, store.Item{Name: "api", Text: "gcra 2/s"})
+			execute(t, conn, "UPDATE headgate_limits SET origin = 'x' WHERE name = 'api'")
 			if n := len(versionsOf(t, s)); n != 2 {
 				t.Errorf("%d versions", n)
 			}

@@ -226,7 +226,7 @@ func (a away) Cells(context.Context, store.Query) ([]store.Cell, int64, error) {
 
 func (a away) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, a.err() }
 
-func (a away) Fullness(context.Context) ([]store.Room, error) { return nil, a.err() }
+func (a away) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, a.err() }
 
 func (a away) ReadCatalog(context.Context, int64) (store.Catalogue, error) {
 	return store.Catalogue{}, a.err()

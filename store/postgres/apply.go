@@ -1,13 +1,11 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // modes of a cell in headgate.apply, the strongest wins.
@@ -15,8 +13,6 @@ const (
 	read int16 = iota
 	lock
 	create
-	sharedRead int16 = 4 // of a cell that keys share, which no op makes
-	sharedLock int16 = 5
 )
 
 // batch is a batch, or a part of one, in the form that headgate.apply takes.
@@ -30,23 +26,6 @@ type batch struct {
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	apply, failed := s.apply, error(nil)
-	if s.pool == nil {
-		// What fails inside a transaction of the caller's undoes all of it.
-		apply = func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-			failed = s.apply(ctx, ops, outs)
-			return failed
-		}
-	}
-	if err := cmp.Or(overflow.Apply(ctx, ops, outs, apply, &s.counter.shared), failed); err != nil {
-		return err
-	}
-	s.saw(ops, outs)
-	return nil
-}
-
-// apply is Apply but for keys that share a cell: their outcomes say Full.
-func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -163,13 +142,6 @@ func encode(ops []law.Op, index []int, a *arranged, group int64) batch {
 
 // mode returns what an op needs of its cell.
 func mode(op *law.Op) int16 {
-	shared := law.IsShared(op.Cell)
-	switch {
-	case shared && op.Verb == law.Check:
-		return sharedRead
-	case shared:
-		return sharedLock
-	}
 	switch op.Verb {
 	case law.Check:
 		return read

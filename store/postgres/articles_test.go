@@ -118,7 +118,7 @@ func TestTablesAndColumnsAreThoseOfMySQL(t *testing.T) {
 	for from, want := range map[string]string{
 		"headgate.zones":   "id description rate window_seconds history_days",
 		"headgate.buckets": "id capacity refill_seconds created_at",
-		"headgate.limits":  "name rule description updated_at compiled max_keys origin retired varies", // the last one here alone
+		"headgate.limits":  "name rule description updated_at compiled origin retired varies", // the last one here alone
 		"headgate.levels": "limit_name key used updated_at empty_at " +
 			"blocked_until reason capacity remaining percent", // the last three here alone
 		"headgate.history":          "number limit_name key at allowed cost id",

@@ -95,7 +95,6 @@ func TestChangesByHandAreVersions(t *testing.T) {
 		`insert into headgate.catalog (kind, name, key, text) values ('plan', 'pro', 'login', 'gcra 1')`:     "period",
 		`insert into headgate.catalog (kind, name, text) values ('rule', 'pro', 'gcra 1/s')`:                 "check",
 		`update headgate.catalog set text = 'gcra 1/fortnight' where kind = 'override' and name = 'api'`:     "period",
-		`insert into headgate.limits (name, rule, max_keys) values ('b', 'gcra 1/s', -1)`:                    "check",
 		`insert into headgate.limits (name, rule, origin) values ('zone.9', 'gcra 1/s', 'zone')`:             "headgate.zones",
 		`insert into headgate.catalog (kind, name, key, text, until) values ('override', 'a', 'k', 'x', -1)`: "x",
 		`insert into headgate.limits (name, rule) values ('c', 'fixed-window 1/day Nowhere/Else')`:           "time zone",

@@ -10,7 +10,7 @@ import (
 
 // obvious are columns whose names say all that there is to say.
 const obvious = `version applied_at only_one installed_at number limit_name key at name description updated_at rule written_at
-	max_keys keys counted_at id window_seconds created_at author reason kind before after role`
+	id window_seconds created_at author reason kind before after role`
 
 // TestWhatPeopleSeeHasAComment lists what psql shows: all but functions with the number of a layout in their
 // names, and triggers.

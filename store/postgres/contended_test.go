@@ -24,7 +24,7 @@ var contended = map[string]func(conn *pgx.Conn, names []string, capacity int64) 
 		var outcomes []int64
 		err = conn.QueryRow(context.Background(),
 			`select granted, rest, outcomes from headgate.take_plain_1($1, '{1}', '{l}', '{0}', '{1000}', $2, '{3600000000}',
-				'{1}', '{0}', '{1000}', '{0}', $3, false, null, null, null, null, false,
+				'{1}', '{0}', '{1000}', '{0}', $3, null, null, null, null, false,
 				null, null, null, null, null)`,
 			names, []int64{capacity}, len(names)).Scan(&granted, &rest, &outcomes)
 		for i, n := range rest {

@@ -348,7 +348,7 @@ func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
 	err := s.db.QueryRow(ctx, `select count(*) from (select from headgate.cells c,
 		(select ((extract(epoch from clock_timestamp()) - 600) * 1000000)::bigint as past) t
 		where c.empty_at <= t.past and c.blocked_until <= t.past and c.ids_until <= t.past
-		and left(c.key, 16) <> 'headgate:shared:' and not exists (
+		and not exists (
 			select from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key)
 		limit $1) x`, // the condition of headgate.sweep_from
 		store.MostUnswept+1).Scan(&dead)
@@ -356,5 +356,9 @@ func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	f.Sweeper(dead)
-	return nil
+	counts, err := s.countKeys(ctx)
+	if err == nil {
+		f.Keys(counts)
+	}
+	return err
 }

@@ -43,8 +43,8 @@ var plants = []planted{
 	},
 	{
 		store.Wrong, "functions", "run headgate migrate",
-		"alter function headgate.is_shared_1(text, text) cost 7",
-		"alter function headgate.is_shared_1(text, text) cost 100",
+		"alter function headgate.make_cell_1(text, text) cost 7",
+		"alter function headgate.make_cell_1(text, text) cost 100",
 	},
 	{
 		store.Wrong, "sweeper", "headgate sweep", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
@@ -52,16 +52,14 @@ var plants = []planted{
 		"delete from headgate.cells where limit_name = 'dead'",
 	},
 	{
-		// A sweep leaves these alone: ids are remembered in them, entries are kept, or keys share them.
+		// A sweep leaves these alone: ids are remembered in them, or entries are kept.
 		store.Fine, "sweeper", "", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at, ids_until)
 			select 'ids', i::text, 1, 1, 1, 1, 9007199254740991 from generate_series(1, 10001) i;;
-			insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
-			select 'shared', 'headgate:shared:' || i, 1, 1, 1, 1 from generate_series(1, 10001) i;;
 			insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
 			select 'entries', i::text, 3, 1, 1, 1 from generate_series(1, 10001) i;;
 			insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
 			select 'entries', i::text, 1, 0, 9007199254740991, 1, true from generate_series(1, 10001) i`,
-		"delete from headgate.cells where limit_name in ('ids', 'shared', 'entries');; delete from headgate.entries",
+		"delete from headgate.cells where limit_name in ('ids', 'entries');; delete from headgate.entries",
 	},
 	{
 		store.Wrong, "plan", "reindex table",

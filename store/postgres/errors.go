@@ -129,6 +129,13 @@ func classifyRead(doing string, err error) error {
 	return described(doing, c, err)
 }
 
+// inTheWay reports whether an error says that a transaction holds what is to be locked, and that
+// the statement did not wait, or has waited for as long as its setting lock_timeout allows.
+func inTheWay(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
+}
+
 // failed is classify for the ops of a batch. Inside a transaction of the caller's
 // nothing is committed yet: what broke it has rolled it back. Only an answer that
 // cannot be read leaves something in it.

@@ -30,11 +30,6 @@ func (s *Store) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome)
 	}
 	err := s.Apply(context.WithValue(ctx, impatience{}, givesWay), ops, outs)
 	if !waited(err) {
-		for i := range outs { // of cells that the new keys of a full limit share, which were asked for apart
-			if err == nil && waited(outs[i].Err) {
-				outs[i].Err = store.ErrHeld
-			}
-		}
 		return err
 	}
 	s.heldAt.Store(int64(time.Since(begun)))

@@ -78,7 +78,6 @@ func TestTheRoleAppAsksByNames(t *testing.T) {
 		`select headgate.charge_1(1, 'login', 'k', 1, 0, '', 0, false)`:                                 "42501",
 		`select headgate.charge_all_1(1, array['unlimited'], '{k}', '{1}', 0, '', 0)`:                   "42501",
 		`select headgate.ask_again_1(1, null, null, '{k}', '{1}', 0, '', 0, '{0}', 0, '{0}', '{0}')`:    "42501",
-		`select headgate.set_max_keys(1)`:                                                               "42501",
 		`select headgate.write_catalog_1(0, '', '', '[]')`:                                              "42501",
 		`select headgate.grant_role('service', session_user::text)`:                                     "42501",
 		`select public.rate_limiting_request('k', 1000000)`:                                             "42501",
@@ -192,7 +191,6 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 		`take('login', 'k')`, `take('token-bucket 7/1h', 'k')`, `take_once('i', 'unlimited', 'k')`, `reset('login', 'k')`,
 		`block('login', 'k', '1 s')`, `block('login', 'k', '0 s')`, `attempts('login', 'k')`, `sweep(10)`, `levels`,
 		`history`,
-		`set_max_keys(9)`,
 		`limit_of('gcra 1/s', 'k')`,
 	} {
 		if _, err := session.Exec(t.Context(), "select * from headgate."+sql); err != nil {

@@ -196,7 +196,6 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 		}
 		askForPlansAndActions(t, s)
 	}
-	x.crowd(t, s)
 	for range 4 {
 		if _, err := s.Sweep(t.Context(), 1); err != nil {
 			t.Errorf("sweep: %v", err)
@@ -205,34 +204,6 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Errorf("migrate again: %v", err)
 	}
-}
-
-// crowd fills a limit with keys until they share a cell, and lets that end.
-func (x *traps) crowd(t *testing.T, s *postgres.Store) {
-	t.Helper()
-	op := law.Op{
-		Verb: law.Take, Cell: law.Cell{Limit: "crowded"}, Cost: 1000, Count: 1,
-		Params: law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 3_600_000_000, Drain: 5000, MaxKeys: 2},
-	}
-	until := func(sharing bool) {
-		t.Helper()
-		// No limit begins to share while a transaction is open, an autovacuum's too.
-		await.Until(t, fmt.Sprint("that the limit is sharing: ", sharing), func() bool {
-			sweep(t, s)
-			return roomIn(t, s, op.Cell.Limit).Sharing == sharing
-		})
-	}
-	for op.Cell.Key = range strings.SplitSeq("a b c", " ") {
-		one(t, s, op)
-	}
-	until(true)
-	op.Cell.Key, op.Params.Step = "new", 1
-	one(t, s, op)
-	for op.Cell.Key = range strings.SplitSeq("a b c", " ") {
-		op.Verb = law.Reset
-		one(t, s, op)
-	}
-	until(false)
 }
 
 // calls is a script of all that people call, the errors among it.
@@ -252,7 +223,6 @@ func calls(t *testing.T) []string {
 			('prefix-override', 'login', 'l', 'gcra 2/s', 0), ('plan', 'pro', 'login', 'gcra 3/s', 0),
 			('assignment', '', 'm', 'pro', 0), ('prefix-assignment', '', 'n', 'pro', 0) on conflict do nothing`,
 		`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 2, 1) on conflict do nothing`,
-		`select headgate.set_max_keys(1000000)`, `select * from headgate.fullness()`, `select headgate.set_max_keys(-1)`,
 		`select * from headgate.enforce('gcra 1/1h', 'y')`, `select pg_catalog.set_config('request.method', 'POST', false)`, `select * from headgate.enforce('gcra 1/1h', 'z', 2)`,
 		`select pg_catalog.set_config('request.method', '', false)`, `select * from headgate.enforce('gcra 1/1h', 'z', 2)`,
 		`select * from headgate.levels`, `select * from headgate.history`, `select * from headgate.blocked_per_hour`,
@@ -287,21 +257,7 @@ func calls(t *testing.T) []string {
 		`select * from public.check_velocity(1, 'a')`, `select * from public.check_velocity(7, 'a')`, `select * from public.request_token('payments')`, `select * from public.request_token('payments')`,
 		`select * from public.request_token('payments')`, `select * from public.request_token('x')`,
 		`select headgate.override('login', 'a', '9/1d', '1 hour')`, `select headgate.set_plan('a', 'pro')`, `select headgate.unblock('login', 'a')`,
-		`select headgate.set_max_keys_1(0)`, `select headgate.set_max_keys_1(2)`,
-		`select headgate.set_own_max_keys_1('{crowded}', '{3}')`,
-		`select headgate.take('token-bucket 10/s burst 1', n::pg_catalog.text) from pg_catalog.generate_series(1, 9) n`,
-		`select headgate.sweep(0)`, `select headgate.sweep(0)`,
-		`select * from headgate.take('token-bucket 10/s burst 1', 'new')`,
-		`select * from headgate.take_once('n', 'token-bucket 10/s burst 1', 'new')`,
-		`select * from headgate.block('token-bucket 10/s burst 1', 'new', '1 hour')`,
-		`select * from headgate.block('token-bucket 10/s burst 1', 'new', '0')`,
-		`select * from headgate.check('token-bucket 10/s burst 1', 'headgate:shared:1')`,
-		`select * from headgate.fullness_1()`, `delete from headgate.cells where pg_catalog.starts_with(key, 'headgate:shared:')`,
-		`select headgate.take('token-bucket 10/s burst 1', 'newer')`, `select headgate.close_room_1('token-bucket 10/s burst 1')`,
-		`select headgate.take('token-bucket 10/s burst 1', 'newest')`,
-		`select headgate.reset('token-bucket 10/s burst 1', n::pg_catalog.text) from pg_catalog.generate_series(1, 9) n`, `select pg_catalog.pg_sleep(0.15)`, `select headgate.sweep(1000)`,
-		`select headgate.set_max_keys_1(-1)`, `delete from headgate.rooms`, `delete from headgate.settings`,
-		`select headgate.sweep(1000)`, `select headgate.set_max_keys_1(-1)`,
+		`select headgate.sweep(0)`, `select headgate.reset('token-bucket 10/s burst 1', 'a')`, `select pg_catalog.pg_sleep(0.15)`, `select headgate.sweep(1000)`,
 		`select headgate.articles_obstacle_1()`, `select headgate.sweep(1)`, `select headgate.sweep(1000)`, `select headgate.grant_role(r, session_user) from pg_catalog.unnest('{app,service}'::pg_catalog.text[]) r`, `select headgate.grant_role('none', session_user)`,
 		`delete from headgate.catalog`, `truncate headgate.catalog`, `truncate headgate.zones`, `truncate headgate.limits`, `delete from headgate.limits`,
 	)

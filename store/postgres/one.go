@@ -8,7 +8,7 @@ import (
 )
 
 // plain reports whether headgate.take_one and headgate.take_plain can decide about an op.
-func plain(op *law.Op) bool { return op.Plain() && op.Params.Plain() && !law.IsShared(op.Cell) }
+func plain(op *law.Op) bool { return op.Plain() && op.Params.Plain() }
 
 // applyOne applies one plain charge.
 func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) error {

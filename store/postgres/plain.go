@@ -179,13 +179,13 @@ func (s *Store) applyPlain(ctx context.Context, b *plainBatch, ops []law.Op, out
 	}
 	args := []any{
 		b.keys, b.rule, b.limits, b.anchor, b.unit, b.capacity, b.step, b.drain, b.block, b.cost, b.now, b.cells,
-		s.counter.every.Load() > 0, b.cell, b.group, b.each, b.count, b.coupled, b.more.modes, b.more.ops, b.more.notes,
+		b.cell, b.group, b.each, b.count, b.coupled, b.more.modes, b.more.ops, b.more.notes,
 		prints, parts,
 	}
 	var g granted
 	err := s.retry(ctx, func() error {
 		return s.call(ctx, s.def.statement(`select * from headgate.take_plain_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, `+
-			`$11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`),
+			`$11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)`),
 			args, &g.clock, &g.cells, &g.level, &g.at, &g.blocked, &g.rest, &g.outcomes)
 	})
 	if err == nil && !b.decode(&g, ops, outs) {

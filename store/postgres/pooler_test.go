@@ -26,7 +26,7 @@ import (
 func TestConformanceBehindAPooler(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
 	behind := func(tb testing.TB) string { return dbtest.PgBouncer(tb, migrated.Postgres(tb)) }
-	conformance(t, storetest.Options{}, behind, "?pooler=transaction", true)
+	conformance(t, storetest.Options{}, behind, "?pooler=transaction")
 }
 
 // TestConformanceOfRelatives runs the suite on a server of somebody's who has
@@ -36,7 +36,7 @@ func TestConformanceOfRelatives(t *testing.T) {
 		t.Run(strings.ToLower(strings.Split(env, "_")[2]), func(t *testing.T) {
 			dsn := dbtest.NeedDSN(t, env)
 			conformance(t, storetest.Options{Histories: 500},
-				func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "", true)
+				func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 var (
@@ -48,15 +49,9 @@ type Config struct {
 	// session. In a URL: ?pooler=transaction. A pool given to New must have been
 	// made so, with pgx.QueryExecModeCacheDescribe.
 	Pooler bool
-	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
-	// of a limit that has as many share one cell, until nothing in that counts any
-	// more and there is room. The number is kept in the store and counts for all
-	// processes, and for calls from SQL. Zero: as the store has it, which is without
-	// a bound until somebody sets one. Below 0: without a bound.
-	MaxKeys int
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer
-	// Logger gets warnings about limits that are full. Nil: slog.Default().
+	// Logger is told of functions that are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -73,10 +68,8 @@ type Store struct {
 	crowded atomic.Int32 // how many of the next batches headgate.take_sums is not asked about: see bySums
 	heldAt  atomic.Int64 // when a batch has met a row that somebody else held: see ApplyFree
 	sweeper *sweeper
-	counter *counter
+	keys    *keycount.Last
 	log     *slog.Logger
-	life    context.Context // ends with Close
-	end     context.CancelFunc
 }
 
 // querier is a pool or a transaction.
@@ -123,14 +116,13 @@ func (s *Store) Retries() int64 { return s.repeats.Load() }
 // New returns a store over the caller's pool, which Close leaves open. The pool
 // should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{def: current(), db: pool, pool: pool, sweeper: &sweeper{}, counter: newCounter()}
+	s := &Store{def: current(), db: pool, pool: pool, sweeper: &sweeper{}, keys: &keycount.Last{}}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()
 	}
-	s.life, s.end = context.WithCancel(context.Background())
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
 	}
@@ -143,21 +135,15 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 // says of the commit (see OnNotice). The store is as safe for concurrent use as tx
 // is: not at all.
 func (s *Store) InTx(tx pgx.Tx) *Store {
-	in := &Store{
-		def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, counter: s.counter, log: s.log, life: s.life,
-		end: func() {},
-	}
+	in := &Store{def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, keys: s.keys, log: s.log}
 	in.checked.Store(s.checked.Load())
 	return in
 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	if !s.closed.Swap(true) {
-		s.end()
-		if s.own {
-			s.pool.Close()
-		}
+	if !s.closed.Swap(true) && s.own {
+		s.pool.Close()
 	}
 	return nil
 }
@@ -190,9 +176,6 @@ func (s *Store) ready(ctx context.Context) error {
 	if have.revision < s.def.revision {
 		s.log.Warn("the functions in schema headgate are older than this binary: run headgate migrate", "revision",
 			have.revision, "binary", s.def.revision)
-	}
-	if err := s.declare(ctx); err != nil {
-		return err
 	}
 	s.checked.Store(true)
 	return nil

@@ -37,30 +37,17 @@ func openAt(tb testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
-// conformance runs the suite on databases that database makes, each with a part of a URL that follows. It runs what
-// full limits are about if full says so.
-func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB) string, options string, full bool) {
+// conformance runs the suite on databases that database makes, each with a part of a URL that follows.
+func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB) string, options string) {
 	t.Helper()
-	if full {
-		o.Full = func(tb testing.TB, maxKeys int) storetest.Open {
-			dsn := database(tb)
-			openAt(tb, dsn+options).Close()
-			return func(tb testing.TB) store.Store { return openWith(tb, dsn+options, maxKeys) }
-		}
-	}
 	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, database(tb)+options) }, &o)
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("read committed", func(t *testing.T) { conformance(t, storetest.Options{}, migrated.Postgres, "", false) })
-}
-
-func TestConformanceOfFullLimits(t *testing.T) {
-	tier.Engines(t)
-	conformance(t, storetest.Options{Histories: 1}, migrated.Postgres, "", true)
+	t.Run("read committed", func(t *testing.T) { conformance(t, storetest.Options{}, migrated.Postgres, "") })
 }
 
 func TestConformanceAtSerializable(t *testing.T) {
 	tier.Engines(t)
-	conformance(t, storetest.Options{}, migrated.Postgres, "?default_transaction_isolation=serializable", true)
+	conformance(t, storetest.Options{}, migrated.Postgres, "?default_transaction_isolation=serializable")
 }

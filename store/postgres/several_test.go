@@ -186,7 +186,6 @@ func TestBadChargesOfSeveral(t *testing.T) {
 		`'{fixed-window 10/30d,gcra x}', '{a,a}', '{1,1}'`:                        `22023 amount: "x"`,
 		`'{fixed-window 10/30d,gcra 1/s}', '{a,null}', '{1,1}'`:                   "22023 keys[2]: is null",
 		`'{fixed-window 10/30d,gcra 1/s}', array['a', repeat('x', 513)], '{1,1}'`: "22023 keys[2]: is 513 bytes long",
-		`'{fixed-window 10/30d,gcra 1/s}', '{a,headgate:shared:1}', '{1,1}'`:      "22023 keys[2]: begins with",
 		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,null}'`:                   "22023 costs[2]: is null",
 		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,NaN}'`:                    `22023 costs[2]: "NaN" is not a decimal number`,
 		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,-1}'`:                     "22023 costs[2]: is -1",

@@ -188,7 +188,7 @@ func TestNotationsAreKept(t *testing.T) {
 
 	if _, err := conn.Exec(t.Context(), `create role `+role+`; grant usage on schema headgate to `+role+`; grant execute on all functions in schema headgate to `+role+`;
 		grant select on headgate.limits, headgate.notations to `+role+`; grant select, insert, update, delete on
-		headgate.cells, headgate.entries, headgate.settings to `+role+`; set role `+role); err != nil {
+		headgate.cells, headgate.entries to `+role+`; set role `+role); err != nil {
 		t.Fatal(err)
 	}
 	run(`select remaining::text from headgate.take('token-bucket 5/1h', 'other')`, "4")

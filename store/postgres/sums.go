@@ -17,10 +17,10 @@ import (
 const crowdedFor = 8
 
 // bySums reports whether headgate.take_sums may decide about a batch: it is nothing but plain
-// charges, each a request of its own, at one time, while no limit has a maximum of keys. Inside a
+// charges, each a request of its own, at one time. Inside a
 // transaction of the caller's a second call could wait for a row out of order.
 func (s *Store) bySums(b *plainBatch) bool {
-	if s.pool == nil || b.several || len(b.more.index) > 0 || len(b.now) != 1 || s.counter.every.Load() > 0 {
+	if s.pool == nil || b.several || len(b.more.index) > 0 || len(b.now) != 1 {
 		return false
 	}
 	if s.crowded.Load() > 0 {
@@ -67,7 +67,7 @@ func (s *Store) applySums(ctx context.Context, b *plainBatch, ops []law.Op, outs
 		rest[k] = ops[i]
 		rest[k].Group = uint32(k) //nolint:gosec // as many as fit in a batch
 	}
-	wrap.Join(outs, answers, left, s.apply(ctx, rest, answers))
+	wrap.Join(outs, answers, left, s.Apply(ctx, rest, answers))
 	return nil
 }
 

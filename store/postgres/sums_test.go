@@ -6,6 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -145,4 +148,29 @@ func TestANewCellIsDatedAfterTheWait(t *testing.T) {
 	if out := outs[1]; out.Granted != 1 || out.State.At < now || out.Clock < now {
 		t.Errorf("the new cell: %+v, want it at %d or later", out, now)
 	}
+}
+
+// waitsForLock waits until a session of the database waits for a lock.
+func waitsForLock(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	await.Until(t, "a session that waits for a lock", func() (waits bool) {
+		if err := conn.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
+}
+
+// waitsFor waits until a session waits for what another one has locked.
+func waitsFor(t *testing.T, watcher, holder *pgx.Conn) {
+	t.Helper()
+	await.Until(t, "a session that waits for another", func() (waits bool) {
+		if err := watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where datname = current_database() and $1 = any (pg_blocking_pids(pid)))`,
+			int32(holder.PgConn().PID())).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+		return waits
+	})
 }

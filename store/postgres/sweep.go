@@ -3,6 +3,11 @@ package postgres
 import (
 	"context"
 	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 // sweepRows is how many rows of each table a sweep looks at for each that it may
@@ -56,8 +61,8 @@ func (s *Store) Passes() int64 {
 }
 
 // Sweep implements store.Store. It never waits for a lock, looks at a bounded
-// part of the tables, and goes on from there the next time. Then it counts the keys of
-// limits that have a maximum.
+// part of the tables, and goes on from there the next time. Now and then it counts the
+// keys of all limits.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -65,16 +70,23 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if max <= 0 {
 		return 0, nil
 	}
+	if removed, err = s.sweepPart(ctx, max); err == nil && s.pool != nil {
+		s.keys.Count(ctx, s.countKeys)
+	}
+	return removed, err
+}
+
+// sweepPart removes the dead of the part that is next.
+func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error) {
 	w := s.sweeper
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var bounded bool
 	err = s.retry(ctx, func() error {
 		var number int64
 		var limit, key string
 		err := s.db.QueryRow(ctx, s.def.statement(`select * from headgate.sweep_from_N($1, $2, $3, $4, $5)`), max,
 			sweepRows*max, w.number, w.limit, w.key).
-			Scan(&removed, &number, &limit, &key, &bounded)
+			Scan(&removed, &number, &limit, &key)
 		if err == nil && removed < max { // else what was looked at may hold more
 			w.pass.note(w, number, limit)
 			w.number, w.limit, w.key = number, limit, key
@@ -84,10 +96,26 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err != nil {
 		return 0, classify("sweep", err)
 	}
-	if limits, _ := s.counter.unwritten(); s.pool != nil && (bounded || len(limits) > 0) {
-		if err := s.count(ctx); err != nil {
-			return removed, err
-		}
-	}
 	return removed, nil
+}
+
+// KeyCounts implements store.KeyCounter: what this process has counted after a sweep.
+func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	return s.keys.Counts()
+}
+
+func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
+	rows, err := s.db.Query(ctx, `select c.limit_name, count(*), 0::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint
+		from headgate.cells c group by c.limit_name order by 2 desc, 1 limit $1`, keycount.Most)
+	if err != nil {
+		return nil, classifyRead("count keys", err)
+	}
+	counts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[store.KeyCount])
+	if err != nil {
+		return nil, classifyRead("count keys", err)
+	}
+	return counts, nil
 }

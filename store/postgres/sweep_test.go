@@ -151,3 +151,22 @@ func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 		return
 	}
 }
+
+// TestASweepWaitsForNoTransaction leaves a transaction open that has locked a dead cell: the others are removed.
+func TestASweepWaitsForNoTransaction(t *testing.T) {
+	t.Parallel()
+	dsn := migrated.Postgres(t)
+	s, holder := openAt(t, dsn), connect(t, dsn)
+	for _, sql := range []string{
+		`insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
+			select 'l', i::text, 1, 1, 1, 1 from generate_series(1, 5) i`,
+		`begin`, `select from headgate.cells where key = '3' for update`,
+	} {
+		if _, err := holder.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.Sweep(t.Context(), 100); err != nil || n != 4 {
+		t.Errorf("swept %d, %v; want the four that nobody holds", n, err)
+	}
+}

@@ -57,16 +57,6 @@ func (h *localTokens) hand(p *law.Params, cost, now int64) (out law.Outcome, ok 
 	return h.pay(cost, now)
 }
 
-// handBrief is hand for a caller who cannot be told that the key shares a cell.
-func (h *localTokens) handBrief(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.params != *p || h.out.Shared {
-		return out, false
-	}
-	return h.pay(cost, now)
-}
-
 func (h *localTokens) pay(cost, now int64) (out law.Outcome, ok bool) {
 	if h.dead || cost <= 0 || h.total < cost {
 		return out, false
@@ -131,11 +121,8 @@ func (h *localTokens) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, 
 // but at most four times what has gone since then, and never more than the prefetch holds.
 func (h *localTokens) size(now int64) int64 {
 	p := &h.params
-	size := h.wanted
-	if !h.out.Shared { // others would have to do without
-		since := max(1, now-h.sent)
-		size += int64(float64(h.used) * min(growth, float64(p.PrefetchLife)/float64(since)))
-	}
+	since := max(1, now-h.sent)
+	size := h.wanted + int64(float64(h.used)*min(growth, float64(p.PrefetchLife)/float64(since)))
 	return min(size, p.Prefetch-h.total)
 }
 

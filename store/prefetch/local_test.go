@@ -92,37 +92,27 @@ func TestWhatIsHandedOut(t *testing.T) {
 		cost  int64
 		after int64 // microseconds since 40 credits were taken ahead
 		ok    bool
-		brief bool
 	}{
-		"all that is held":                     {nil, perSecond, 40, 0, true, true},
-		"a credit of it":                       {nil, perSecond, 1, 0, true, true},
-		"a credit more":                        {nil, perSecond, 41, 0, false, false},
-		"a cost of nothing":                    {nil, perSecond, 0, 0, false, false},
-		"a cost below nothing":                 {nil, perSecond, -1, 0, false, false},
-		"at the end of its life":               {nil, perSecond, 10, end, false, false},
-		"a microsecond before":                 {nil, perSecond, 10, end - 1, true, true},
-		"of another limit":                     {nil, other, 10, 0, false, false},
-		"after a reset":                        {(*localTokens).end, perSecond, 10, 0, false, false},
-		"of a key that shares, in full":        {func(h *localTokens) { h.out.Shared = true }, perSecond, 10, 0, true, false},
-		"of another limit whose key shares":    {func(h *localTokens) { h.out.Shared = true }, other, 10, 0, false, false},
-		"given back before":                    {func(h *localTokens) { h.giveBack(5000, nil) }, perSecond, 10, 0, false, false},
-		"a negative cost of a key that shares": {func(h *localTokens) { h.out.Shared = true }, perSecond, -10, 0, false, false},
+		"all that is held":       {nil, perSecond, 40, 0, true},
+		"a credit of it":         {nil, perSecond, 1, 0, true},
+		"a credit more":          {nil, perSecond, 41, 0, false},
+		"a cost of nothing":      {nil, perSecond, 0, 0, false},
+		"a cost below nothing":   {nil, perSecond, -1, 0, false},
+		"at the end of its life": {nil, perSecond, 10, end, false},
+		"a microsecond before":   {nil, perSecond, 10, end - 1, true},
+		"of another limit":       {nil, other, 10, 0, false},
+		"after a reset":          {(*localTokens).end, perSecond, 10, 0, false},
+		"given back before":      {func(h *localTokens) { h.giveBack(5000, nil) }, perSecond, 10, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, brief := range []bool{false, true} {
-				n := newNode(t, perSecond)
-				n.fetch(10, 5)
-				if c.do != nil {
-					c.do(n.h)
-				}
-				hand, want := n.h.hand, c.ok
-				if brief {
-					hand, want = n.h.handBrief, c.brief
-				}
-				out, ok := hand(&c.p, c.cost, n.now+c.after)
-				if ok != want || ok && (out.Granted != 1 || out.Used != 10+c.cost) || !ok && out != (law.Outcome{}) {
-					t.Errorf("brief %v: %v, %+v", brief, ok, out)
-				}
+			n := newNode(t, perSecond)
+			n.fetch(10, 5)
+			if c.do != nil {
+				c.do(n.h)
+			}
+			out, ok := n.h.hand(&c.p, c.cost, n.now+c.after)
+			if ok != c.ok || ok && (out.Granted != 1 || out.Used != 10+c.cost) || !ok && out != (law.Outcome{}) {
+				t.Errorf("%v, %+v", ok, out)
 			}
 		})
 	}

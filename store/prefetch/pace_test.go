@@ -59,21 +59,3 @@ func TestHowMuchGoesTogether(t *testing.T) {
 		})
 	}
 }
-
-// TestAKeyThatSharesTakesForThoseWhoWaitAlone and no more than fits beside what is held.
-func TestAKeyThatSharesTakesForThoseWhoWaitAlone(t *testing.T) {
-	for _, c := range []struct{ waits, count int64 }{{0, 1}, {90, 4}, {990, 33}} { // 980 fit: 32 times 30
-		n := newNode(t, perSecond)
-		n.fetch(10, 3)
-		n.h.out.Shared = true
-		op, wait := charge(perSecond, 30), charge(perSecond, c.waits)
-		n.h.ask(&op, n.now)
-		if c.waits > 0 {
-			n.h.ask(&wait, n.now)
-		}
-		n.h.failed(nil)
-		if _, _, count, _ := n.h.ask(&op, n.now); count != c.count {
-			t.Errorf("%d charges of 30, while others wait for %d: want %d", count, c.waits, c.count)
-		}
-	}
-}

@@ -81,7 +81,7 @@ func (s *Store) Handed() int64 { return s.handed.Load() }
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
 	if p.Prefetch > 0 {
 		if h, ok := s.locals.GetIfPresent(cell); ok && !s.closed.Load() && ctx.Err() == nil {
-			if out, ok := h.handBrief(p, cost, s.now()); ok {
+			if out, ok := h.hand(p, cost, s.now()); ok {
 				s.handed.Add(1)
 				return store.Brief{
 					Granted: true, Via: law.ViaPrefetch, Used: out.Used, Clock: out.Clock,

@@ -316,31 +316,3 @@ func BenchmarkLease(b *testing.B) {
 		}
 	})
 }
-
-// TestAKeyThatSharesTakesNothingAhead asks for new keys of a full limit at a pace for
-// which keys of their own would have fetches.
-func TestAKeyThatSharesTakesNothingAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &till{Store: memory.New(&memory.Config{MaxKeys: 1})}
-		s := prefetch.New(c, nil)
-		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 prefetch 100")
-		take(t, l, limit, "the only one", "1000")
-		before := c.taken
-		allowed := int64(0)
-		for i := range 500 {
-			time.Sleep(time.Millisecond)
-			take(t, l, limit, "the only one", "1") // so that it is there
-			for _, key := range []string{"a", "b"} {
-				if d := take(t, l, limit, key, "1"); !d.Allowed || d.Via == headgate.ViaPrefetch {
-					t.Fatalf("request %d of %s: %+v", i, key, d)
-				}
-				allowed++
-			}
-		}
-		own := int64(500 + 100) // and its prefetch
-		if got := (c.taken - before) / limit.Params().Unit; got < allowed || got > allowed+own {
-			t.Errorf("%d units were taken for %d requests that share, and up to %d of another key", got, allowed, own)
-		}
-		s.Close()
-	})
-}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/overflow"
 )
 
 // maxOps is about how many ops a call has at most on a server without a
@@ -27,21 +26,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return err
 	}
 	if decided, err := s.alone(ctx, ops, outs); decided {
-		if !s.cluster {
-			s.saw(ops, outs)
-		}
 		return err
 	}
-	if s.cluster {
-		return s.apply(ctx, ops, outs)
-	}
-	err := overflow.Apply(ctx, ops, outs, s.apply, &s.counter.shared)
-	s.saw(ops, outs)
-	return err
-}
-
-// apply is Apply but for limits that are full.
-func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	calls, trials := s.plan(ops, outs)
 	var failures []error
 	for i, err := range s.do(ctx, calls) {

@@ -1,5 +1,5 @@
 -- A batch: its requests one after another. What corrects something, starts late or
--- has an ID needs the files that head.lua names. So do limits that may be full.
+-- has an ID needs the files that head.lua names.
 
 local function block(op, c, p)
   c.dirty = true
@@ -32,8 +32,6 @@ while i <= #rest do
     apply_once(i, j)
   elseif verb == 8 then
     apply_extend(i, j)
-  elseif among_full and verb ~= 4 and verb ~= 6 and (i < j or cell(rest[i]).kind == 0) and among_full(i, j, rest, i, j) then
-    -- nothing is done
   elseif verb <= 2 then
     if i == j and not on_trial and not p.deferred then single(rest[i], p) else group(rest, i, j) end
   elseif verb == 4 then
@@ -60,7 +58,6 @@ end
 for _, c in pairs(cells) do
   if c.dirty then save(c) end
 end
-if created then created() end
 if not on_trial then return table.concat(answers) end
 
 -- After the answers, for each op what its cell was, what it would be had it been

@@ -41,22 +41,13 @@ const (
 // encode returns a call of batch.lua for some of the ops, in their order.
 func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	var n needs
-	if !s.cluster {
-		n |= needsRoom
-	}
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	var c *call
 	if how == forGood && severally(ops, index) {
-		c = s.severalCall(scripts[n|needsGroups](), ops, index)
-	} else {
-		c = s.call(scripts[n](), nil, ops, index, how)
+		return s.severalCall(scripts[n|needsGroups](), ops, index)
 	}
-	if !s.cluster {
-		c.keys = append(c.keys, s.roomKey())
-	}
-	return c
+	return s.call(scripts[n](), nil, ops, index, how)
 }
 
 // call writes the arguments of a script: the ops, then its own.
@@ -235,7 +226,7 @@ func (s *Store) alone(ctx context.Context, ops []law.Op, outs []law.Outcome) (de
 
 // mayBeAlone reports whether a batch may be one for lone.lua.
 func (s *Store) mayBeAlone(ops []law.Op) bool {
-	return len(ops) == 1 && plain(&ops[0]) && !law.IsShared(ops[0].Cell) && s.refusal(ops) == nil
+	return len(ops) == 1 && plain(&ops[0]) && s.refusal(ops) == nil
 }
 
 // loneCall returns the call of lone.lua for an op.
@@ -248,15 +239,10 @@ func (s *Store) loneCall(op *law.Op) *call {
 	terms = strconv.AppendInt(terms, op.Params.Unit, 10)
 	terms = append(terms, ' ')
 	terms = strconv.AppendInt(terms, op.Params.Step, 10)
-	c := &call{
-		script: loneScript, keys: make([]string, 1, 2),
+	return &call{
+		script: loneScript, keys: []string{s.cellKey(op.Cell)},
 		args: []string{rueidis.BinaryString(packed), rueidis.BinaryString(terms)},
 	}
-	c.keys[0] = s.cellKey(op.Cell)
-	if !s.cluster {
-		c.keys = append(c.keys, s.roomKey())
-	}
-	return c
 }
 
 // sendOne makes one call by the script's name, and again with its text if the server does

@@ -95,7 +95,7 @@ func oneVersion(t *testing.T, s *Store) {
 		var limits, overrides []store.Item
 		for i := range n {
 			limit, override := limitItem(i), overrideItem(i)
-			limit.MaxKeys, override.Note = int64(n), fmt.Sprint(n)
+			limit.Note, override.Note = fmt.Sprint(n), fmt.Sprint(n)
 			limits, overrides = append(limits, limit), append(overrides, override)
 		}
 		both := inOrder(slices.Concat(overrides, limits))

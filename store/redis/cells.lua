@@ -35,8 +35,6 @@ end
 
 -- Cells ----------------------------------------------------------------------
 
-local among_full, created -- see room.lua; nil in scripts for a Cluster
-
 local cells = {}
 local function cell(op)
   local c = cells[op.key]
@@ -46,11 +44,9 @@ local function cell(op)
   end
   c = {
     key = op.key, log = KEYS[op.log], kind = 0, level = 0, prev = 0, at = 0, unit = 0, step = 0, empty = 0, block = 0,
-    seq = 0, reason = '', clock = 0, test = false, dirty = false, new = false,
-    shared = op.p.max_keys < 0 and 1 or 0, -- 1: keys share it
+    seq = 0, reason = '', clock = 0, test = false, dirty = false,
   }
   local v = call('GET', c.key)
-  c.new = not v
   if v then
     local kind, level, prev, at, unit, step, empty, block, seq, reason =
       string.match(v, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
@@ -159,11 +155,9 @@ local function prune(c, now)
   end
 end
 
--- add returns the number of a new entry: an odd one in cells that keys share, an even
--- one in others, so that an op for a key never finds an entry of its in the other one.
+-- add returns the number of a new entry.
 local function add(c, at, expires, keep, cost, granted, id)
   local n = max(store_clock, c.seq + 1)
-  n = n + (n + c.shared) % 2
   c.seq = n
   local member = fmt('%016.0f %.0f %.0f %.0f %d ', n, at, keep, cost, granted) .. id
   call('ZADD', c.log, fmt('%.0f', expires), member)

@@ -107,7 +107,7 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 	}
 	if most > 0 && used*10 > most*9 {
 		f.Add(store.Wrong, "memory", fmt.Sprintf("%s uses %d of %d bytes", address, used, most),
-			"CONFIG SET maxmemory to more, or bound the keys of limits with max_keys")
+			"CONFIG SET maxmemory to more, or charge a limit by address before a limit by keys that callers invent")
 	} else {
 		bound := "and has no maxmemory"
 		if most > 0 {

@@ -8,6 +8,10 @@ import (
 	"sync"
 
 	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 // watch remembers what the primaries said when they were last asked whether they
@@ -27,16 +31,42 @@ type eviction struct {
 
 // Sweep implements store.Store. Cells, logs and admissions expire by themselves,
 // so it removes nothing. It asks each primary whether it may evict keys and whether
-// it has, and logs what has changed since it was last asked. And it counts the keys of
-// limits that have a maximum.
+// it has, and logs what has changed since it was last asked. Now and then it counts the
+// keys of all limits.
 func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.look(ctx); err != nil || s.cluster {
+	if err := s.look(ctx); err != nil {
 		return 0, err
 	}
-	return 0, s.count(ctx, false)
+	s.keys.Count(ctx, s.countKeys)
+	return 0, nil
+}
+
+// KeyCounts implements store.KeyCounter: what this process has counted at a sweep.
+func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	return s.keys.Counts()
+}
+
+// countKeys reads the names of all cells, 1,000 at a time.
+func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
+	keys := map[string]int64{}
+	err := s.pages(ctx, func(page []string) error {
+		for _, key := range page {
+			if c, ok := s.cellOf(key); ok {
+				keys[c.Limit]++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, asking("count keys", err)
+	}
+	return keycount.Largest(keys, sched.Wall().UnixMicro()), nil
 }
 
 // look asks the primaries about evictions. One that cannot be asked is passed over as

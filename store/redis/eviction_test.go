@@ -11,7 +11,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
@@ -31,12 +30,6 @@ func listen(t *testing.T, url string) *listened {
 	l := &listened{t: t}
 	l.Store = openTest(t, url, l.config())
 	return l
-}
-
-// quiet waits for the end of the count that Open begins.
-func (l *listened) quiet() {
-	l.t.Helper()
-	await.Until(l.t, "the end of a count", func() bool { return !l.counter.asking.Load() })
 }
 
 // said returns what was logged since it was last asked.

@@ -49,7 +49,6 @@ local function apply_extend(i, j)
       more[#more + 1] = op
     end
   end
-  if among_full and among_full(i, j, more, 1, #more) then return end
   local admitted = #more == 0 or group(more, 1, #more)
   for k = i, j do
     local op = rest[k]

@@ -42,7 +42,7 @@ do
   -- alike tells whether two limits find the same in a cell.
   local function alike(p, q)
     return p.unit == q.unit and p.step == q.step and p.drain == q.drain and p.anchor == q.anchor and p.heal == q.heal
-      and p.now == q.now and p.max_keys == q.max_keys
+      and p.now == q.now
   end
 
   local cell_of, charges, cells = {}, 0, 0 -- the cell of each charge, and how many there are
@@ -61,7 +61,6 @@ do
   -- use before the batch; as of when; from where the steps are counted in which it drains; by which
   -- limit that was worked out; the text of the cell.
   local usage, closed, was, times, origins, limits_by, texts = {}, {}, {}, {}, {}, {}, {}
-  local made = {} -- of cells that were not there, what limits.lua knows of their limit
   local signs = {}
 
   local function load(c, p)
@@ -70,10 +69,6 @@ do
       local terms
       level, at, terms, empty = match(v, '^1 (%d+) 0 (%d+) (%d+ %d+) (%d+) 0 0 $')
       if terms == p.terms then level, at, empty = level + 0, at + 0, empty + 0 else level = nil end
-    elseif ROOM then
-      if there == nil then there = call('EXISTS', ROOM) == 1 end
-      local limit = there and p.max_keys == 0 and limit_of(keys[c])
-      if p.max_keys ~= 0 or limit and limit.watched then level = nil else made[c] = limit end
     end
     if not level or at - clock > p.heal then
       texts[c], usage[c] = '!', false
@@ -152,13 +147,11 @@ do
         p.lives[seconds] = ms
       end
       call('SET', keys[c], fmt(p.text, x, times[c], empty), 'PX', ms)
-      if made[c] then made[c].made = made[c].made + 1 end
     end
   end
   answers = { pack('<d', store_clock) .. table.concat(signs) .. table.concat(texts, ';') }
 end
 if not rest then
-  if limits then note_made() end
   return answers[1]
 end
 

@@ -1,12 +1,10 @@
 -- All scripts but that of lone.lua begin with clock.lua and this file. After it come
 -- plain.lua, which answers most calls on its own: nothing below it is built for those; cells.lua, ops.lua, laws.lua, apply.lua and batch.lua. Before
 -- apply.lua stand returns.lua and late.lua, after it register.lua, once.lua and extend.lua, in
--- scripts of calls that need them. limits.lua stands before plain.lua, and begin.lua and
--- room.lua after apply.lua, in all scripts but those for a Cluster.
--- giveback.lua has no plain.lua.
+-- scripts of calls that need them. giveback.lua has no plain.lua.
 --
 -- KEYS are for each op the key of its cell; then what some have of their own: the
--- log of the cell, its register, an admission; and the one that limits.lua is about.
+-- log of the cell, its register, an admission.
 -- The first of ARGV are doubles in a string, see call in call.go: a head, what is
 -- asked, and runs of ops who ask the same. Of each run these are the place in the
 -- string of what it asks, the number of its ops, and if it is one that must be decided

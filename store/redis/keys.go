@@ -13,8 +13,8 @@ import (
 // that nobody can choose a slot.
 //
 // Where Config.Slot names another tag for a key, the tag stands before the key:
-// headgate:c:{k:acme}{k:alice}:login. So the key can be read from the name, by cellOf and
-// in limits.lua and room.lua, and alice is in the slot of the key acme.
+// headgate:c:{k:acme}{k:alice}:login. So cellOf can read the key from the name,
+// and alice is in the slot of the key acme.
 var (
 	escape   = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 	unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
@@ -25,8 +25,6 @@ const (
 	logs       = "l:"
 	registers  = "r:"
 	admissions = "a:"
-	room       = "room"         // of all limits: see room.lua
-	unbounded  = "unbounded"    // is there where somebody has taken the maximum of limits away
 	catalogue  = "{catalogue}:" // begins what catalog.go lists: a tag that no key has
 	open       = "{k:"
 	both       = "}{k:" // between a tag and a key
@@ -36,8 +34,6 @@ const (
 func (s *Store) cellKey(c law.Cell) string     { return s.key(cells, c) }
 func (s *Store) logKey(c law.Cell) string      { return s.key(logs, c) }
 func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
-
-func (s *Store) roomKey() string { return s.cfg.Prefix + room }
 
 func (s *Store) versionsKey() string { return s.cfg.Prefix + catalogue + "versions" }
 func (s *Store) changedKey() string  { return s.cfg.Prefix + catalogue + "changed" }
@@ -56,10 +52,9 @@ func (s *Store) key(kind string, c law.Cell) string {
 	return s.cfg.Prefix + kind + open + s.place(c) + shut + c.Limit
 }
 
-// tag returns the hash tag of a cell, as it is written in names. Cells that keys share
-// exist on a single server only, and are no keys of the user's.
+// tag returns the hash tag of a cell, as it is written in names.
 func (s *Store) tag(c law.Cell) string {
-	if s.cfg.Slot == nil || law.IsShared(c) {
+	if s.cfg.Slot == nil {
 		return escape.Replace(c.Key)
 	}
 	return escape.Replace(s.cfg.Slot(c.Key))

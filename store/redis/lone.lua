@@ -1,14 +1,12 @@
 -- A lone plain charge: a call of one op of those that plain.lua decides in place, without
 -- the encoding of a batch. Before it stands clock.lua.
 --
--- KEYS are the cell, and but for a Cluster the hash that limits.lua is about. ARGV are the
--- slack and what is asked, doubles in a string, and the limit's unit and step as they
+-- KEYS are the cell. ARGV are the slack and what is asked, doubles in a string, and the limit's unit and step as they
 -- stand in a cell.
 --
 -- Returned is '+', the clock and the text of the cell, if all was granted. '-' is for a
 -- refusal: the cell is as it was, and its figures are left to package law. Empty is the
--- answer about what is not plain, and about a key that may have to share a cell: nothing
--- is done.
+-- answer about what is not plain: nothing is done.
 
 local key, terms = KEYS[1], ARGV[2]
 local slack, {each lone: *} = unpack('<d{lone.width * d}', ARGV[1])
@@ -23,18 +21,6 @@ if v then
   if found ~= terms then return '' end
   level, at, empty = level + 0, at + 0, empty + 0
   if at - clock > heal then return '' end
-elseif KEYS[2] then
-  if max_keys ~= 0 then return '' end
-  if call('EXISTS', KEYS[2]) == 1 then
-    {limits}
-    there = true
-    local limit = limit_of(key)
-    if limit.watched then return '' end
-    if need <= ceiling then
-      limit.made = 1
-      note_made()
-    end
-  end
 end
 {bucket}
 if x > ceiling - need then return '-' .. pack('<d', store_clock) .. (v or '') end

@@ -55,7 +55,6 @@ local function apply_once(i, j)
     new = {}
     for k = i, j do new[#new + 1] = rest[k] end
   end
-  if among_full and among_full(i, j, new, 1, #new) then return end
   if #new > 0 and group(new, 1, #new) then
     for _, op in ipairs(new) do
       op.forgotten = on_trial and call('GET', KEYS[op.log + 2])
@@ -67,8 +66,7 @@ end
 
 -- apply_settle makes the costs of the ops from i to j those of the admissions of
 -- their ID, all or none of them. Of a limit that was changed since nothing is
--- corrected. A cell may be gone while an ID is known; where keys share one, none is
--- made for what a request has cost more.
+-- corrected. A cell may be gone while an ID is known.
 local function apply_settle(i, j)
   local as = {}
   for k = i, j do
@@ -79,14 +77,12 @@ local function apply_settle(i, j)
     end
     as[k] = a
   end
-  local stale, more = false, {} -- more: ops that charge more than was charged
+  local stale = false
   for k = i, j do
     local op, c = rest[k], cell(rest[k])
     c.clock, c.test = op.clock, op.p.now > 0
     stale = stale or is_stale(op.p, max(c.clock, c.at))
-    if as[k].settled == UNSETTLED and as[k].rule == ARGV[op.note] and op.p.cost > as[k].cost then more[#more + 1] = op end
   end
-  if among_full and not stale and among_full(i, j, more, 1, #more) then return end
   for k = i, j do
     local op, a = rest[k], as[k]
     local c, p = cell(op), op.p

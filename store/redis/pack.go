@@ -61,13 +61,12 @@ func (d *doubles) ask(op *law.Op) {
 	d.add(asks.Append(numbers[:0], op)...)
 }
 
-// same reports whether two ops ask the same of their cells, but for their ID and
-// Reason: and whether these are cells of keys, or such that keys share.
+// same reports whether two ops ask the same of their cells, but for their ID and Reason.
 func same(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
 		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
 		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned &&
-		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until && law.IsShared(a.Cell) == law.IsShared(b.Cell)
+		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until
 }
 
 // together tells whether op i and a later one, j, are of one request, of which

@@ -1,8 +1,7 @@
 -- Plain charges: requests of one Take by the bucket law, without boundaries, of
 -- a cell that has the limit's unit and step, is not blocked and remembers no returns. They
 -- are decided in place, in the order of the batch. What is not plain goes into
--- rest, and so does all that comes after it on its cell. So does what has no cell, where
--- its limit is full or has a maximum of its own, or it is on a cell that keys share.
+-- rest, and so does all that comes after it on its cell.
 --
 -- answers are, after the clock, for each op the text of its cell, if all was
 -- granted: nobody else has changed that since. Else they are a '=' and the numbers
@@ -30,21 +29,16 @@ while pos <= #packed do
   else
     local {each ask to partial: *} = unpack('<{ask.partial * d}', packed, asked)
     if ceiling == 0 then ceiling = capacity end
-    local need, clock, life, lives, most = cost * count, now, 0, {}, nil
+    local need, clock, life, lives = cost * count, now, 0, {}
     if clock == 0 then clock = store_clock else life = 3600000 end -- see life in cells.lua
     local name = fmt(int, unit) .. ' ' .. fmt(int, step)
     local pattern = '^1 (%d+) 0 (%d+) ' .. name .. ' (%d+) 0 0 $'
     local text = '1 ' .. int .. ' 0 ' .. int .. ' ' .. name .. ' ' .. int .. ' 0 0 '
     for i = first, last do
-      local key, done, kind, level, at, empty, limit = keys[i], false, 0, 0, 0, 0
+      local key, done, kind, level, at, empty = keys[i], false, 0, 0, 0, 0
       local v = not waits[key] and call('GET', key)
       if v then
         kind, level, at, empty = 1, match(v, pattern)
-      elseif ROOM then
-        if there == nil then there = call('EXISTS', ROOM) == 1 end
-        most = most or unpack('<d', packed, asked + 8 * ({ask.max_keys} - 1)) -- see room.lua
-        limit = there and most == 0 and limit_of(key)
-        if most ~= 0 or limit and limit.watched then level = nil end
       end
       if level and not waits[key] and at - clock <= heal then
         level, at, empty = level + 0, at + 0, empty + 0
@@ -60,7 +54,6 @@ while pos <= #packed do
             lives[seconds] = ms
           end
           call('SET', key, v, 'PX', ms)
-          if limit then limit.made = limit.made + 1 end
           answers[i + 1], done = v, true
         elseif partial == 0 and block == 0 then -- the refusal is not to be written down
           local retry = MAX
@@ -76,8 +69,5 @@ while pos <= #packed do
     end
   end
 end
-if not rest then
-  if limits then note_made() end
-  return table.concat(answers)
-end
+if not rest then return table.concat(answers) end
 

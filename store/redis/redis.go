@@ -22,6 +22,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 var (
@@ -47,13 +48,6 @@ type Config struct {
 	// it, the oldest that count no more go before their time, those that were
 	// refused first. Zero: 10,000.
 	MaxHistory int
-	// MaxKeys is how many keys a limit may have, unless it says so itself. New keys
-	// of a limit that has as many share one cell, until a Sweep finds that nothing in
-	// that counts any more and there is room. The number is kept in the store, and
-	// holds for all processes. Zero: what the store has, and that is no bound until
-	// somebody sets one. Below 0: no bound, from now on. A Cluster has none, and
-	// refuses a number above 0: the keys of a limit are in many slots.
-	MaxKeys int
 	// Slot returns the hash tag of a key: keys with the same tag lie in one slot of a
 	// Cluster, together with the key that is spelled as the tag. A request of several
 	// charges is decided in one slot by one script; over several slots it takes two
@@ -90,7 +84,7 @@ type Store struct {
 	check   sync.Mutex
 	repeats atomic.Int64
 	watch   watch
-	counter counter
+	keys    keycount.Last
 	lane    lane
 	slack   time.Duration   // see slack
 	life    context.Context // ends with Close
@@ -145,8 +139,6 @@ func New(client rueidis.Client, cfg *Config) *Store {
 	switch s.wrong = validPrefix(s.cfg.Prefix); {
 	case client == nil:
 		s.wrong = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
-	case s.cfg.MaxKeys > 0 && client.Mode() == rueidis.ClientModeCluster:
-		s.wrong = errNotOnCluster
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
@@ -157,14 +149,9 @@ func New(client rueidis.Client, cfg *Config) *Store {
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()
 	}
-	s.counter.turn = make(chan struct{}, 1)
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
-
-var errNotOnCluster = fmt.Errorf("redis: %w",
-	law.Invalid("MaxKeys", "a Cluster cannot bound how many keys a limit has, since they are in many slots: "+
-		"bound its memory by maxmemory, with maxmemory-policy noeviction"))
 
 func validPrefix(prefix string) error {
 	if strings.ContainsAny(prefix, "{}") {
@@ -232,21 +219,10 @@ func (s *Store) ready(ctx context.Context) error {
 		return err
 	}
 	s.cluster = s.client.Mode() == rueidis.ClientModeCluster || info["redis_mode"] == "cluster"
-	if s.cluster && s.cfg.MaxKeys > 0 {
-		return errNotOnCluster
-	}
 	if err := s.look(ctx); err != nil {
 		return err
 	}
-	if !s.cluster {
-		if err := s.declare(ctx); err != nil {
-			return err
-		}
-	}
 	s.checked.Store(true)
-	if s.cfg.MaxKeys > 0 {
-		s.countSoon(false)
-	}
 	return nil
 }
 

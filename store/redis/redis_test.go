@@ -2,9 +2,7 @@ package redis_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
@@ -28,36 +26,20 @@ func openWith(tb testing.TB, url string, cfg *redis.Config) *redis.Store {
 	return s
 }
 
-// boundedWith makes databases of limits that have so many keys at most, with tags by slot.
-func boundedWith(slot func(key string) string) func(tb testing.TB, maxKeys int) storetest.Open {
-	return func(tb testing.TB, maxKeys int) storetest.Open {
-		url := redis.OwnDatabase(tb)
-		return func(tb testing.TB) store.Store {
-			s, err := redis.Open(context.Background(), url,
-				&redis.Config{MaxKeys: maxKeys, Slot: slot, Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				tb.Fatal(err)
-			}
-			s.ExpireSoon(10 * time.Millisecond)
-			return s
-		}
-	}
-}
-
 // tagged has all keys in one slot: what holds for one server holds without an exception.
 var tagged = &redis.Config{Slot: func(string) string { return "}{k:" }}
 
 func TestConformance(t *testing.T) {
 	t.Run("single", func(t *testing.T) {
 		storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, redis.OwnDatabase(tb)) },
-			&storetest.Options{SelfExpiring: true, Full: tier.Pick(nil, boundedWith(nil), boundedWith(nil))})
+			&storetest.Options{SelfExpiring: true})
 	})
 }
 
 func TestConformanceWithTags(t *testing.T) {
 	tier.Engines(t)
 	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, redis.OwnDatabase(tb), tagged) },
-		&storetest.Options{SelfExpiring: true, Full: boundedWith(tagged.Slot)})
+		&storetest.Options{SelfExpiring: true})
 }
 
 func TestConformanceOfACluster(t *testing.T) {

@@ -46,14 +46,6 @@ var (
 	batchText string
 	//go:embed giveback.lua
 	giveBackText string
-	//go:embed room.lua
-	roomText string
-	//go:embed limits.lua
-	limitsText string
-	//go:embed begin.lua
-	beginText string
-	//go:embed count.lua
-	countText string
 	//go:embed readcatalog.lua
 	readCatalogText string
 	//go:embed items.lua
@@ -73,19 +65,19 @@ var (
 // asks is the order of the doubles of what an op asks. Those to partial are all that
 // plain.lua reads.
 var asks = wire.Order("unit capacity step drain heal cost count ceiling now anchor block partial " +
-	"verb kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred max_keys")
+	"verb kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred")
 
 // loneAsks is the order of the doubles of what lone.lua is asked.
-var loneAsks = wire.Order("capacity step drain heal cost count ceiling now anchor max_keys")
+var loneAsks = wire.Order("capacity step drain heal cost count ceiling now anchor")
 
 // takes are what take.lua may be asked, but for the cost, in the order of TakeArguments.
-var takes = wire.Order("kind unit capacity step drain heal anchor block history max_keys")
+var takes = wire.Order("kind unit capacity step drain heal anchor block history")
 
 // names are the lists of numbers that the texts name in placeholders.
 var names = wire.Names{"ask": asks.Names(), "lone": loneAsks.Names(), "take": takes.Names(), "out": law.NumberNames[:]}
 
 // inside puts files where other files name them.
-var inside = strings.NewReplacer("{bucket}", bucketText, "{limits}", limitsText)
+var inside = strings.NewReplacer("{bucket}", bucketText)
 
 // script is a Lua script and the name that Redis knows it by.
 type script struct{ text, sha string }
@@ -98,9 +90,8 @@ func newScript(text string) script {
 
 var (
 	headText       = clockText + batchHeadText
-	sharedText     = cellsText + opsText + lawsText
-	giveBackScript = newScript(headText + sharedText + returnsText + giveBackText)
-	countScript    = newScript(headText + beginText + countText)
+	decideText     = cellsText + opsText + lawsText
+	giveBackScript = newScript(headText + decideText + returnsText + giveBackText)
 	loneScript     = newScript(clockText + loneText)
 	clockScript    = newScript("return redis.call('TIME')")
 
@@ -121,7 +112,6 @@ const (
 	needsLate
 	needsOnce
 	needsExtend
-	needsRoom
 	needsGroups // of plain charges
 )
 
@@ -145,18 +135,14 @@ func needsOf(op *law.Op) (n needs) {
 }
 
 // scripts decide batches, by what those need.
-var scripts = func() (list [64]func() script) {
+var scripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
-			n, limits := needs(i), "local ROOM, there, limits, limit_of, note_made\n"
-			if n&needsRoom != 0 {
-				limits = limitsText
-			}
-			plain := plainText
+			n, plain := needs(i), plainText
 			if n&needsGroups != 0 {
 				plain = groupsText
 			}
-			text := headText + limits + plain + sharedText
+			text := headText + plain + decideText
 			if n&needsReturns != 0 {
 				text += returnsText
 			}
@@ -164,9 +150,6 @@ var scripts = func() (list [64]func() script) {
 				text += lateText
 			}
 			text += applyText
-			if n&needsRoom != 0 {
-				text += beginText + roomText
-			}
 			if n&needsOnce != 0 {
 				text += registerText + onceText
 			}

@@ -39,7 +39,7 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	addr := dbtest.Sentinel(t, portOf(primary))
 	var s *Store
 	await.NoError(t, "a primary that Sentinel names", func() (err error) {
-		s, err = Open(context.Background(), "redis://"+addr+"/?master=main", &Config{MaxKeys: 5})
+		s, err = Open(context.Background(), "redis://"+addr+"/?master=main", nil)
 		return err
 	})
 	defer s.Close()
@@ -51,12 +51,6 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 		return info
 	}
 	await.Until(t, "a replica", func() bool { return strings.Contains(replication()["slave0"], "state=online") })
-	fill(t, s, "full", "own", 5, hourly)
-	sweep(t, s)
-	full := roomOf(t, s, "full")
-	if !full.Sharing {
-		t.Errorf("a limit of 5 keys: %+v, want it full", full)
-	}
 	write(t, s, 0, limitItem(0), overrideItem(0))
 	written := number(t, replication()["master_repl_offset"])
 	await.Until(t, "a replica that has what was written", func() bool {
@@ -67,10 +61,6 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	// Sentinel asks a primary for its replicas every ten seconds.
 	await.Until(t, "a replica that Sentinel knows", func() bool { return knowsAReplica(addr) })
 	newCallers(s, asker(t, "k", 1, 10)).outlast(t, primary.Stop, func() {})
-	if out := apply(t, s, takeOne("full", "new", hourly, 0))[0]; !out.Shared ||
-		roomOf(t, s, "full").Generation != full.Generation {
-		t.Errorf("the next primary: %+v, want the same shared cell", out)
-	}
 	if got := read(t, s, 0, 1); len(got) != 1 || got[0] != limitItem(0) {
 		t.Errorf("the next primary has %+v, want the limit that was written before", got)
 	}

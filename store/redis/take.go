@@ -16,18 +16,13 @@ var takeText string
 // TakeScript returns a script that charges one key of one limit, for callers in other
 // languages: by EVAL, or by the SHA1 of its text. Its first lines say what its keys and
 // arguments are and what it answers. It contains the script that a Store runs for such a
-// charge, so both see the same cells. That of a Cluster has other keys.
-func TakeScript(cluster bool) string {
-	keys, n := "3", needsRoom
-	if cluster {
-		keys, n = "2", 0
-	}
+// charge, so both see the same cells.
+func TakeScript() string {
 	text := names.Expand(strings.NewReplacer(
-		"{keys}", keys,
 		"{slack}", strconv.FormatInt(slack.Milliseconds(), 10),
 		"{history}", strconv.Itoa(defaultHistory),
 	).Replace(takeText))
-	return strings.Replace(text, "{script}", strings.TrimRight(scripts[n]().text, "\n"), 1)
+	return strings.Replace(text, "{script}", strings.TrimRight(scripts[0]().text, "\n"), 1)
 }
 
 // TakeArguments returns the arguments of TakeScript that say what a limit is, NAME=NUMBER

@@ -6,8 +6,6 @@
 --   1  the cell of the key, headgate:c:{k:KEY}:LIMIT: headgate: is the prefix of the store, LIMIT is
 --      the name of the limit, or its notation. In KEY, % is written %25, { is %7B and } is %7D.
 --   2  its log, headgate:l:{k:KEY}:LIMIT. Only limits of kind 3 have one.
---   3  headgate:room, where the store notes how many keys limits may have. The script for a
---      Cluster has no third key.
 --
 -- ARGV, in any order: NAME=NUMBER, whole numbers. "headgate schema redis args LIMIT" prints all but the
 -- cost. What has a star must be there; else it is 0. Credits are what amounts are counted in.
@@ -23,7 +21,6 @@
 --   anchor      kind 1: steps are counted from 0: the first charge; 1: the Unix epoch
 --   block       for how many microseconds a refusal blocks the key
 --   history     kind 3: for how many microseconds attempts are kept
---   max_keys    how many keys the limit may have, if it says so itself
 --
 -- Answered is a list: a name, a number, a name, a number. Times are microseconds since the Unix epoch.
 --   granted        1: the cost was charged; 0: it was refused, and nothing was charged
@@ -33,14 +30,14 @@
 --   retry_at       of a refusal: when the cost can pass if nobody else comes; 9007199254740991: never
 --   empty_at       from when on nothing is in use
 --   blocked_until  until when the key is blocked, or 0
--- An error that begins with ERR or FULL has charged nothing: an argument is wrong, or the limit has as
--- many keys as it may have, and this one is new. If no answer comes, the cost may have been charged.
+-- An error that begins with ERR has charged nothing: an argument is wrong. If no answer comes, the cost may
+-- have been charged.
 
 local asked = { {each ask: * = 0} }
 local known = { cost = true, {each take: * = true} }
 local function wrong(text) return redis.error_reply('ERR headgate: ' .. text) end
 
-if #KEYS ~= {keys} then return wrong('there are ' .. #KEYS .. ' keys, not {keys}') end
+if #KEYS ~= 2 then return wrong('there are ' .. #KEYS .. ' keys, not 2') end
 for _, argument in ipairs(ARGV) do
   local name, digits = string.match(argument, '^([a-z_]+)=(%d+)$')
   if not known[name] then return wrong(argument .. ' is not NAME=NUMBER with a known name') end
@@ -52,7 +49,6 @@ for _, name in ipairs({ 'cost', 'unit', 'kind', 'capacity', 'step', 'drain', 'he
 end
 if asked.kind > 3 then return wrong('kind is above 3') end
 if asked.anchor > 1 then return wrong('anchor is above 1') end
-if #KEYS < 3 and asked.max_keys > 0 then return wrong('a Cluster has no max_keys') end
 asked.verb, asked.count = 1, 1
 
 local ARGV = {
@@ -74,7 +70,6 @@ if string.sub(answer, 9, 9) == '=' then
 else -- the text of a cell
   a.used, a.empty_at = string.match(answer, '^%d+ (%d+) %d+ %d+ %d+ %d+ (%d+) ', 9)
 end
-if a.status ~= 0 then return redis.error_reply('FULL headgate: the limit has as many keys as it may have') end
 return {
   'granted', a.granted, 'used', a.used + 0, 'clock', a.clock, 'retry_at', a.retry_at, 'empty_at', a.empty_at + 0,
   'blocked_until', a.blocked_until,

@@ -27,7 +27,6 @@ type cli struct {
 	options []string
 	prefix  string
 	script  string
-	cluster bool
 }
 
 func newCLI(tb testing.TB, rawURL string, cluster bool) *cli {
@@ -36,7 +35,7 @@ func newCLI(tb testing.TB, rawURL string, cluster bool) *cli {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &cli{prefix: u.Query().Get("prefix"), script: redis.TakeScript(cluster), cluster: cluster}
+	c := &cli{prefix: u.Query().Get("prefix"), script: redis.TakeScript()}
 	u.Host, _, _ = strings.Cut(u.Host, ",") // of a Cluster any node
 	u.RawQuery = ""
 	c.options = []string{"-u", u.String()}
@@ -71,9 +70,6 @@ func (c *cli) take(l headgate.Limit, key string, credits int64) (map[string]int6
 
 func (c *cli) takeBy(limit, key string, args []string) (map[string]int64, error) {
 	keys := []string{c.prefix + "c:{k:" + key + "}:" + limit, c.prefix + "l:{k:" + key + "}:" + limit}
-	if !c.cluster {
-		keys = append(keys, c.prefix+"room")
-	}
 	out, err := c.ask(slices.Concat([]string{"EVAL", c.script, strconv.Itoa(len(keys))}, keys, args)...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
@@ -278,29 +274,6 @@ func TestTheScriptForOthersKnowsWhatTheDriverHasDone(t *testing.T) {
 	}
 }
 
-// TestTheScriptForOthersKeepsTheMaximumOfKeys.
-func TestTheScriptForOthersKeepsTheMaximumOfKeys(t *testing.T) {
-	t.Parallel()
-	dsn := redis.OwnDatabase(t)
-	s := openWith(t, dsn, &redis.Config{MaxKeys: 2})
-	c, limit := newCLI(t, dsn, false), named(t, "api", "fixed-window 10/30d from-first")
-	unit := limit.Params().Unit
-	for n := range 10 {
-		if n == 2 { // until the keys are counted there may be some more
-			if _, err := s.Sweep(t.Context(), 1000); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_, err := c.take(limit, fmt.Sprint(n), unit)
-		if refused := err != nil && strings.Contains(err.Error(), "FULL headgate: "); refused != (n >= 2) {
-			t.Errorf("key %d: %v", n, err)
-		}
-	}
-	if a, err := c.take(limit, "0", unit); err != nil || a["granted"] != 1 {
-		t.Errorf("a key that is there: %v, %v", a, err)
-	}
-}
-
 // TestWhatIsAskedWronglyChargesNothing.
 func TestWhatIsAskedWronglyChargesNothing(t *testing.T) {
 	t.Parallel()
@@ -336,7 +309,7 @@ func TestWhatIsAskedWronglyChargesNothing(t *testing.T) {
 		}
 	}
 	out, _ := c.ask(append([]string{"EVAL", c.script, "1", "headgate:c:{k:alice}:api"}, args...)...)
-	if !strings.Contains(out, "there are 1 keys, not 3") {
+	if !strings.Contains(out, "there are 1 keys, not 2") {
 		t.Errorf("one key: %s", out)
 	}
 	cells, err := newLimiter(s).Inspect(t.Context(), named(t, "api", "token-bucket 5/1d"), "alice")

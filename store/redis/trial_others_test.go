@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/redis/rueidis"
 )
 
 // TestWhatOthersTookMeanwhileStays lets others ask between a request on trial

@@ -125,20 +125,14 @@ func TestKeys(t *testing.T) {
 
 // TestNamesStayAsTheyAre: what is in a server now is found by the next release.
 func TestNamesStayAsTheyAre(t *testing.T) {
-	c, shared := law.Cell{Limit: "login", Key: "{alice}"}, law.SharedCell("login", 7)
-	slot := func(key string) string {
-		if law.IsShared(law.Cell{Key: key}) {
-			t.Errorf("asked for the tag of %q", key)
-		}
-		return "acme"
-	}
+	c := law.Cell{Limit: "login", Key: "{alice}"}
+	slot := func(string) string { return "acme" }
 	for want, got := range map[string]string{
 		"h:c:{k:%7Balice%7D}:login":         (&Store{cfg: Config{Prefix: "h:"}}).cellKey(c),
 		"h:a:{k:%7Balice%7D}:5:login:1":     (&Store{cfg: Config{Prefix: "h:"}}).admissionKey(c, "1"),
 		"h:r:{k:acme}{k:%7Balice%7D}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).registerKey(c),
 		"h:l:{k:acme}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).logKey(
 			law.Cell{Limit: "login", Key: "acme"}),
-		"h:c:{k:headgate:shared:7}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).cellKey(shared),
 		"h:a:{k:acme}{k:alice}:5:login:{id}": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).admissionKey(
 			law.Cell{Limit: "login", Key: "alice"}, "{id}"),
 	} {

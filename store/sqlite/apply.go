@@ -8,18 +8,11 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/overflow"
-	"github.com/headgate/headgate/store/internal/wrap"
 )
 
-// Apply implements store.Store: one immediate transaction, and another for keys that
-// share a cell. Cells are read, package law decides, and what changed is written.
+// Apply implements store.Store: one immediate transaction. Cells are read, package law
+// decides, and what changed is written.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return overflow.Apply(ctx, ops, outs, s.apply, &s.answered)
-}
-
-// apply is Apply but for keys that share a cell: their outcomes say Full.
-func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.transact(ctx, "apply", func(ctx context.Context) error {
 		t := newTransaction(ctx, &s.stmts, len(ops))
 		records := make([]*law.Record, len(ops))
@@ -34,8 +27,9 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			}
 			records[i] = r
 		}
-		if err := t.decide(ops, outs, s.clock(), records); err != nil { // the clock is read under the lock
-			return err
+		law.Apply(ops, outs, s.clock(), records) // the clock is read under the lock
+		if t.err != nil {
+			return t.err
 		}
 		for _, c := range t.order {
 			if c.Forget && c.there {
@@ -61,26 +55,6 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		clear(outs) // they were decided, but what they say was not saved
 	}
 	return err
-}
-
-// decide applies those groups that are not full by package law.
-func (t *transaction) decide(ops []law.Op, outs []law.Outcome, clock int64, records []*law.Record) error {
-	skip, err := t.full(ops, outs, clock)
-	if err != nil {
-		return err
-	}
-	if skip == nil {
-		law.Apply(ops, outs, clock, records)
-		return t.err
-	}
-	rest, index := wrap.Rest(ops, skip)
-	its, answers := make([]*law.Record, len(rest)), make([]law.Outcome, len(rest))
-	for k, i := range index {
-		its[k] = records[i]
-	}
-	law.Apply(rest, answers, clock, its)
-	wrap.Join(outs, answers, index, nil)
-	return t.err
 }
 
 // transact runs do in an immediate transaction. Once begun it is not cut
@@ -126,9 +100,6 @@ type transaction struct {
 	err   error // the first that a ledger met
 
 	requests requests
-
-	most  int64            // keys that a limit may have, by the file; 0: any number
-	rooms map[string]*room // by limit; nil of those that nobody counts
 }
 
 // cell is a record with its place, and the ledger over its entries.
@@ -141,8 +112,7 @@ type cell struct {
 
 func newTransaction(ctx context.Context, st *statements, ops int) *transaction {
 	return &transaction{
-		ctx: ctx, st: st, cells: make(map[law.Cell]*cell, ops), rooms: map[string]*room{},
-		requests: requests{ctx: ctx, st: st},
+		ctx: ctx, st: st, cells: make(map[law.Cell]*cell, ops), requests: requests{ctx: ctx, st: st},
 	}
 }
 
@@ -212,7 +182,7 @@ func (t *transaction) saveState(c *cell) error {
 	case st.Kind == 0 && c.Gone:
 		_, err := t.st.remove.ExecContext(t.ctx, c.id.Limit, c.id.Key)
 		return err
-	case st.Kind != 0 && c.Dirty, c.Dirty && law.IsShared(c.id):
+	case st.Kind != 0 && c.Dirty:
 		_, err := t.st.save.ExecContext(t.ctx, c.id.Limit, c.id.Key, st.Kind, st.Level, st.Prev, st.At,
 			st.Unit, st.Step, st.EmptyAt, st.BlockedUntil, c.Reason, until)
 		return err

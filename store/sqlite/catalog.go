@@ -9,7 +9,7 @@ import (
 )
 
 // itemColumns are those of an item i, but for what says which it is.
-const itemColumns = "i.text, i.note, i.origin, i.max_keys, i.until, i.retired"
+const itemColumns = "i.text, i.note, i.origin, i.until, i.retired"
 
 // ReadCatalog implements store.Catalog.
 func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
@@ -36,17 +36,16 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 	c.Clock = s.clock()
 	for rows.Next() {
 		var kind, name, key, text, note, origin sql.NullString
-		var most, until sql.NullInt64
+		var until sql.NullInt64
 		var removed, retired sql.NullBool
 		if err := rows.Scan(&c.Version, &c.At, &c.SinceAt, &kind, &name, &key, &removed, &text, &note, &origin,
-			&most, &until, &retired); err != nil {
+			&until, &retired); err != nil {
 			return c, classify("read the catalogue", err)
 		}
 		if kind.Valid {
 			c.Items = append(c.Items, store.Item{
 				Kind: store.Kind(kind.String), Name: name.String, Key: key.String, Text: text.String, Note: note.String,
-				Origin: origin.String, MaxKeys: most.Int64, Until: until.Int64, Retired: retired.Bool,
-				Removed: removed.Bool,
+				Origin: origin.String, Until: until.Int64, Retired: retired.Bool, Removed: removed.Bool,
 			})
 		}
 	}
@@ -115,7 +114,7 @@ func scanItems(rows *sql.Rows, err error) (found []store.Item, _ error) {
 	defer rows.Close()
 	for rows.Next() {
 		var i store.Item
-		if err := rows.Scan(&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.MaxKeys, &i.Until,
+		if err := rows.Scan(&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until,
 			&i.Retired); err != nil {
 			return nil, err
 		}
@@ -180,8 +179,8 @@ func (s *Store) change(ctx context.Context, version int64, c *store.Change) erro
 		return err
 	}
 	_, err = s.conn.ExecContext(ctx, `insert or replace into catalog_items
-		(kind, name, key, text, note, origin, max_keys, until, retired) values (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		i.Kind, i.Name, i.Key, i.Text, i.Note, i.Origin, i.MaxKeys, i.Until, i.Retired)
+		(kind, name, key, text, note, origin, until, retired) values (?, ?, ?, ?, ?, ?, ?, ?)`,
+		i.Kind, i.Name, i.Key, i.Text, i.Note, i.Origin, i.Until, i.Retired)
 	return err
 }
 

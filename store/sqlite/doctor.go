@@ -65,5 +65,10 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		return f, classify("examine", err)
 	}
 	f.Sweeper(unswept)
+	counts, err := s.countKeys(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.Keys(counts)
 	return f, nil
 }

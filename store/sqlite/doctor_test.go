@@ -39,9 +39,8 @@ func TestDoctor(t *testing.T) {
 		severity store.Severity
 		remedy   string
 	}{
-		// A sweep leaves the first three alone: ids are remembered in them, keys share them, or entries are kept.
+		// A sweep leaves the first two alone: ids are remembered in them, or entries are kept.
 		{"'ids', i, 1, 9007199254740991", store.Fine, ""},
-		{"'shared', 'headgate:shared:' || i, 1, 0", store.Fine, ""},
 		{"'entries', i, 3, 0", store.Fine, ""},
 		{"'dead', i, 1, 0", store.Wrong, "headgate sweep"},
 	} {

@@ -21,7 +21,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -33,7 +32,7 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/overflow"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 var (
@@ -48,28 +47,17 @@ var (
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
 	Clock store.Clock // nil: this machine's
-
-	// MaxKeys is how many keys each limit may have, unless its law.Params say. It is kept
-	// in the file, for all processes that use it. 0: what the file says, any number if it
-	// says nothing; below 0: any number from now on. New keys of a limit that is full
-	// share one cell; requests with an id, and blocks, then fail with store.ErrFull. Keys
-	// that count no more make room when they are swept.
-	MaxKeys int
-	// Logger gets a warning where MaxKeys replaces another number. Nil: slog.Default().
-	Logger *slog.Logger
 }
 
 // Store keeps cells in a file. It is safe for concurrent use and starts no
 // goroutine.
 type Store struct {
 	clock store.Clock
-	log   *slog.Logger
 	read  *sql.DB
 	file  file // none in memory
+	keys  keycount.Last
 
 	synchronous string // full or normal
-
-	answered overflow.Counts
 
 	mu     sync.Mutex // one writer; guards what follows
 	write  *sql.DB
@@ -89,18 +77,11 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	s := &Store{clock: cfg.Clock, log: cfg.Logger, synchronous: synchronous}
+	s := &Store{clock: cfg.Clock, synchronous: synchronous}
 	if s.clock == nil {
 		s.clock = store.SystemClock
 	}
-	if s.log == nil {
-		s.log = slog.Default()
-	}
-	err = s.open(ctx, path, synchronous)
-	if err == nil {
-		err = s.settle(ctx, cfg.MaxKeys)
-	}
-	if err != nil {
+	if err := s.open(ctx, path, synchronous); err != nil {
 		s.Close()
 		return nil, classify("open "+path, err)
 	}

@@ -1,17 +1,18 @@
 package sqlite_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/dbtest"
@@ -65,26 +66,8 @@ func conformance(t *testing.T, options string) {
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
 	}, &storetest.Options{
-		Histories: tier.Pick(150, 3000, 3000), Full: tier.Pick(nil, full, full), FullAt: tier.Pick(nil, fullAt, fullAt),
+		Histories: tier.Pick(150, 3000, 3000),
 	})
-}
-
-// full makes a file for the tests of full limits. Only the first store says how many
-// keys there may be.
-func full(tb testing.TB, maxKeys int) storetest.Open { return fullAt(tb, maxKeys, nil) }
-
-func fullAt(tb testing.TB, maxKeys int, clock store.Clock) storetest.Open {
-	url := "sqlite:" + filepath.Join(tb.TempDir(), "state.db")
-	first := &sqlite.Config{MaxKeys: maxKeys, Clock: clock}
-	return func(tb testing.TB) store.Store {
-		s, err := sqlite.Open(context.Background(), url, first)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		tb.Cleanup(func() { s.Close() })
-		first = &sqlite.Config{Clock: clock}
-		return s
-	}
 }
 
 var budget = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1_000_000_000, Step: 3_600_000_000, Drain: 1000}
@@ -205,7 +188,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("pragma user_version = 3001"); err != nil {
+	if _, err := db.Exec("pragma user_version = 4001"); err != nil {
 		t.Fatal(err)
 	}
 	db.Close()
@@ -216,7 +199,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:" + dir, "directory", store.ErrSetup},
 		{"sqlite:" + filepath.Join(dir, "no", "such", "folder.db"), "no such", store.ErrSetup},
 		{"sqlite:" + text, "not a database", store.ErrSetup},
-		{"sqlite:" + newer, "state 3", store.ErrSchemaNewer},
+		{"sqlite:" + newer, "state 4", store.ErrSchemaNewer},
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},
@@ -249,79 +232,90 @@ func TestASweepReachesAllCellsInChunks(t *testing.T) {
 	}
 }
 
-// TestRoomsAreForgottenWithTheLastKey invents limits as well as keys.
-func TestRoomsAreForgottenWithTheLastKey(t *testing.T) {
-	now := int64(1_790_000_000_000_000)
-	s, err := sqlite.Open(t.Context(), "sqlite::memory:",
-		&sqlite.Config{MaxKeys: 2, Clock: func() int64 { return now }})
+// TestKeysAreCountedAfterASweep counts again after minutes.
+func TestKeysAreCountedAfterASweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, "sqlite::memory:")
+		take := func(limit string, keys int) {
+			for k := range keys {
+				op := law.Op{
+					Verb: law.Take, Cell: law.Cell{Limit: limit, Key: fmt.Sprint(k)}, Params: budget, Cost: 1000, Count: 1,
+				}
+				outs := make([]law.Outcome, 1)
+				if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
+					t.Fatalf("%+v, %v", outs[0], err)
+				}
+			}
+		}
+		counts := func(want ...store.KeyCount) {
+			t.Helper()
+			if _, err := s.Sweep(t.Context(), 1000); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.KeyCounts(t.Context())
+			for i := range got {
+				got[i].At = 0
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("got %+v, %v; want %+v", got, err, want)
+			}
+		}
+		if got, err := s.KeyCounts(t.Context()); err != nil || len(got) > 0 {
+			t.Errorf("before a sweep: %+v, %v", got, err)
+		}
+		counts() // a process that sweeps once counts nothing
+		take("few", 2)
+		take("many", 3)
+		time.Sleep(time.Minute)
+		counts(store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
+		take("more", 4)
+		counts(store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
+		time.Sleep(5 * time.Minute)
+		counts(store.KeyCount{Limit: "more", Keys: 4}, store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
+	})
+}
+
+// TestSharedCellsGo migrates a file of a version in which new keys of a full limit shared a cell.
+func TestSharedCellsGo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	db, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 1000, Drain: 1000}
-	shared := map[law.Cell]bool{}
-	for round := range 3 {
-		for i := range 60 {
-			op := law.Op{
-				Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i/3), Key: fmt.Sprint(i % 3)},
-				Params: p, Cost: 1000, Count: 1,
-			}
-			outs := make([]law.Outcome, 1)
-			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 ||
-				outs[0].Shared != (i%3 == 2) {
-				t.Fatalf("round %d, key %d: %+v, %v", round, i, outs[0], err)
-			}
-		}
-		rooms, err := s.Fullness(t.Context())
-		if err != nil || len(rooms) != 20 {
-			t.Fatalf("%+v, %v", rooms, err)
-		}
-		for _, r := range rooms {
-			if c := law.SharedCell(r.Limit, r.Generation); !r.Full() || shared[c] {
-				t.Errorf("round %d: %+v", round, r)
-			} else {
-				shared[c] = true
-			}
-		}
-		now += 10_000
-		if _, err := s.Sweep(t.Context(), 1000); err != nil {
+	exec := func(text string) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)
 		}
-		if rooms, err := s.Fullness(t.Context()); err != nil || len(rooms) != 0 {
-			t.Errorf("round %d: nothing counts any more, and yet: %+v, %v", round, rooms, err)
-		}
 	}
-}
-
-// TestTheMaximumIsKeptInTheFile lets three processes say different things of it.
-func TestTheMaximumIsKeptInTheFile(t *testing.T) {
-	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
-	var log bytes.Buffer
-	for i, tt := range []struct {
-		says  int
-		keys  int // of which the last shares, if it is not 0
-		warns bool
-	}{{0, 0, false}, {3, 4, false}, {0, 4, false}, {5, 6, true}, {5, 6, false}, {-1, 0, true}, {0, 0, false}} {
-		log.Reset()
-		s, err := sqlite.Open(t.Context(), url,
-			&sqlite.Config{MaxKeys: tt.says, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, name := range []string{"001_cells", "002_admissions", "003_rooms", "004_catalog", "005_requests", "006_actions"} {
+		text, err := os.ReadFile(filepath.Join("sql", name+".sql"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k := range max(tt.keys, 8) {
-			op := law.Op{
-				Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("limit ", i), Key: fmt.Sprint(k)},
-				Params: budget, Cost: 1000, Count: 1,
-			}
-			outs := make([]law.Outcome, 1)
-			if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil ||
-				outs[0].Shared != (tt.keys > 0 && k >= tt.keys-1) {
-				t.Errorf("process %d, key %d: %+v, %v", i, k, outs[0], err)
-			}
-		}
-		if warned := strings.Contains(log.String(), "another maximum"); warned != tt.warns {
-			t.Errorf("process %d: %q", i, log.String())
-		}
-		s.Close()
+		exec(string(text))
+	}
+	exec(`pragma user_version = 2006;
+		insert into settings values ('max_keys', 1);
+		insert into rooms values ('l', 1, 1, 7, 5);
+		insert into cells select 'l', v.column1, 3, 0, 0, 1, 1000, 1, 9007199254740991, 0, '', 0
+			from (values ('k'), ('headgate:shared:7')) v;
+		insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
+			select 'l', v.column1, '', 1, 9007199254740991, 9007199254740991, 1, 1
+			from (values ('k'), ('headgate:shared:7')) v;
+		insert into catalog_items values ('limit', 'l', '', 'token-bucket 5/s', '', '', 1, 0, 0)`)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "sqlite:"+path)
+	cells, _, err := s.Cells(t.Context(), store.Query{})
+	if err != nil || len(cells) != 1 || cells[0].Key != "k" {
+		t.Errorf("%+v, %v", cells, err)
+	}
+	if n := rows(t, path, "entries"); n[0] != 1 {
+		t.Errorf("%d entries, want that of the key", n[0])
+	}
+	if c, err := s.ReadCatalog(t.Context(), 0); err != nil || len(c.Items) != 1 || c.Items[0].Text != "token-bucket 5/s" {
+		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -15,9 +15,6 @@ type statements struct {
 	keep, forget, era, setEra, reset   *sql.Stmt
 	sweepEntries, sweepCells, chunkEnd *sql.Stmt
 	sweepRequests, sweepResets         *sql.Stmt
-	setting, set, room, countKeys      *sql.Stmt
-	saveRoom, turn, endPeriod, sharing *sql.Stmt
-	emptyRooms, there                  *sql.Stmt
 	begin, commit, rollback            *sql.Stmt
 	all                                []*sql.Stmt
 }
@@ -71,17 +68,6 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 		{&st.sweepCells, `delete from cells where (limit_name, key) in (
 			select c.limit_name, c.key from cells c where (c.limit_name, c.key) > (?1, ?2) and (c.limit_name, c.key) <= (?3, ?4)
 			and ` + dead("?5") + ` limit ?6)`},
-		{&st.setting, `select coalesce((select value from settings where name = 'max_keys'), 0), exists (select 1 from rooms)`},
-		{&st.set, `insert or replace into settings (name, value) values ('max_keys', ?)`},
-		{&st.room, `select keys, max_keys, generation, since from rooms where limit_name = ?`},
-		{&st.countKeys, `select count(*) from cells where limit_name = ? and substr(key, 1, 16) <> 'headgate:shared:'`},
-		{&st.saveRoom, `insert into rooms (limit_name, keys, max_keys, generation, since) values (?, ?, ?, 0, 0)
-			on conflict (limit_name) do update set max_keys = excluded.max_keys`},
-		{&st.turn, `update rooms set generation = ?2, since = ?3 where limit_name = ?1`},
-		{&st.endPeriod, `delete from cells where limit_name = ? and key = ? and empty_at <= ?3 and blocked_until <= ?3`},
-		{&st.there, `select exists (select 1 from cells where limit_name = ? and key = ?)`},
-		{&st.emptyRooms, `delete from rooms where keys = 0 and since = 0`},
-		{&st.sharing, `select limit_name, keys, max_keys, generation, since from rooms where since > 0`},
 		{&st.begin, `begin immediate`},
 		{&st.commit, `commit`},
 		{&st.rollback, `rollback`},
@@ -99,7 +85,6 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 // dead is the condition under which a sweep removes the cell c.
 func dead(now string) string {
 	return "c.empty_at <= " + now + " and c.blocked_until <= " + now + " and c.ids_until <= " + now +
-		" and substr(c.key, 1, 16) <> 'headgate:shared:'" +
 		" and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key)"
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 // sweepChunk is how many cells one transaction of a sweep looks at, so that
@@ -48,7 +50,43 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		})
 	}
 	if err == nil {
-		err = s.endAll(ctx)
+		s.keys.Count(ctx, s.countKeys)
 	}
 	return removed, err
+}
+
+// KeyCounts implements store.KeyCounter: what this process has counted after a sweep.
+func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
+	if _, done, err := s.reader(ctx); err != nil {
+		return nil, err
+	} else {
+		done()
+	}
+	return s.keys.Counts()
+}
+
+func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err error) {
+	db, done, err := s.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	now := s.clock()
+	rows, err := db.QueryContext(ctx,
+		"select limit_name, count(*) from cells group by limit_name order by 2 desc, 1 limit ?", keycount.Most)
+	if err != nil {
+		return nil, classify("count keys", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		c := store.KeyCount{At: now}
+		if err := rows.Scan(&c.Limit, &c.Keys); err != nil {
+			return nil, classify("count keys", err)
+		}
+		counts = append(counts, c)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, classify("count keys", err)
+	}
+	return counts, nil
 }

@@ -105,7 +105,7 @@ func same(tb testing.TB, what string, got []store.Item, want ...store.Item) {
 var (
 	loginItem = store.Item{
 		Kind: store.KindLimit, Name: "login", Text: "token-bucket 5/1m", Note: "a description, with 'quotes' and ä",
-		Origin: "file", MaxKeys: 1000,
+		Origin: "file",
 	}
 	apiItem  = store.Item{Kind: store.KindLimit, Name: "api", Text: "sliding-log 10/1h history 1d", Retired: true}
 	planItem = store.Item{Kind: store.KindPlan, Name: "pro", Key: "login", Text: "token-bucket 50/1m"}
@@ -157,7 +157,7 @@ func catalogueChanges(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem, planItem, overItem, assignItem)
 	changed := loginItem
-	changed.Text, changed.MaxKeys = "token-bucket 6/1m", 0
+	changed.Text = "token-bucket 6/1m"
 	edit(t, c, 1, changed, apiItem, gone(overItem))
 	edit(t, c, 2, gone(planItem), gone(store.Item{Kind: store.KindLimit, Name: "never.there"}))
 
@@ -301,7 +301,7 @@ func catalogueRefuses(t *testing.T, s store.Store) {
 		{"not UTF-8", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Key = "\xff" })}, store.ErrInvalid},
 		{"a long key", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Key = strings.Repeat("k", 513) })}, store.ErrInvalid},
 		{"a long reason", store.Edit{Base: 1, Reason: strings.Repeat("r", 1001), Items: []store.Item{other}}, store.ErrInvalid},
-		{"below 0", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.MaxKeys = -1 })}, store.ErrInvalid},
+		{"below 0", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Until = -1 })}, store.ErrInvalid},
 	} {
 		if v, err := c.WriteCatalog(t.Context(), tt.edit); !errors.Is(err, tt.want) {
 			t.Errorf("%s: version %d, %v; want %v", tt.name, v, err, tt.want)

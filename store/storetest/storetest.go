@@ -49,14 +49,6 @@ type Options struct {
 	// by what was refused. A reservation of such keys that may start later has to
 	// be store.ErrUnsupported, with nothing charged.
 	GroupsOnTrial bool
-	// Full makes an empty database in which each limit may have so many keys, and
-	// returns what opens stores over it, to be closed by the suite: each is as one of
-	// another process, if the kind of store can be shared by processes. A store that
-	// does not count its keys exactly counts them in each Sweep. Nil: the store bounds
-	// no keys.
-	Full func(tb testing.TB, maxKeys int) Open
-	// FullAt is as Full, for stores that go by a clock of the test. Nil: there are none.
-	FullAt func(tb testing.TB, maxKeys int, clock store.Clock) Open
 }
 
 // Open returns a store, to be closed by the suite. It is empty unless said otherwise.
@@ -170,9 +162,6 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("sweeps what cannot matter, and nothing else",
 		func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
-	if o.Full != nil {
-		t.Run("full", func(t *testing.T) { full(t, o) })
-	}
 	if throughTheStack() {
 		with("admits nobody when it fails", func(t *testing.T, s store.Store) {
 			failing(t, func(t *testing.T, test func(t *testing.T, s store.Store)) { test(t, s) })

@@ -201,7 +201,7 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 	if !d.At.IsZero() {
 		ret.At = d.At.UnixMicro()
 	}
-	ret.Replayed, ret.Shared = d.Replayed, d.Shared
+	ret.Replayed = d.Replayed
 	switch d.Via {
 	case headgate.ViaLocal:
 		ret.Via = history.ViaRepeat

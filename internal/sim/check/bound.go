@@ -11,7 +11,7 @@ import (
 func (m *model) boundByStore(c *cell, breaks *spans) {
 	rules := c.rules()
 	stretches := map[int][]*entry{}
-	blurred := len(breaks.from) > 0 || len(c.fixes) > 0 || c.family.shared // a shared cell has begun before
+	blurred := len(breaks.from) > 0 || len(c.fixes) > 0
 	for _, e := range c.entries {
 		blurred = blurred || e.maybe() || e.rule.prefetching()
 		if e.Partial && e.outcome() == history.Admitted && e.place >= len(e.ret.Granted) {

@@ -123,13 +123,7 @@ func (c *cell) rules() (list []*rule) {
 	if len(list) == 0 || len(c.family.terms) == 0 {
 		return list
 	}
-	more := c.overrides()
-	if c.family.shared { // keys that share a cell have it converted to the definitions of all of them
-		for _, l := range c.family.limits {
-			more = append(more, c.family.versions[l.Version])
-		}
-	}
-	for _, r := range more {
+	for _, r := range c.overrides() {
 		if !slices.Contains(list, r) {
 			list = append(list, r)
 		}

@@ -109,7 +109,7 @@ func (m *model) total(e *entry, settles *ask) (low, high num) {
 // call, if nothing was charged for it before.
 func (m *model) steady(first *entry, a *ask) bool {
 	c := first.cell
-	if len(c.family.limits) > 1 || c.family.shared || first.Verb != history.Take || m.lossy(first.from, a.until()) ||
+	if len(c.family.limits) > 1 || first.Verb != history.Take || m.lossy(first.from, a.until()) ||
 		first.Life > 0 && a.to-first.from > first.Life*900 { // less than its life, since clocks drift
 		return false
 	}
@@ -210,7 +210,7 @@ func (a *ask) saidCharged() []string {
 
 // single reports whether one definition decides about the cell of an entry, in a cell of its own.
 func (m *model) single(e *entry) bool {
-	return len(e.cell.family.limits) == 1 && !e.cell.family.shared
+	return len(e.cell.family.limits) == 1
 }
 
 // extendedOnce checks an extension of one cell; some says that the call may have charged something.

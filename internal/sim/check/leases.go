@@ -166,7 +166,7 @@ func (m *model) refusedLeases(c *cell, list []*lease) {
 		i := sort.Search(len(begins), func(i int) bool { return begins[i].from > e.to })
 		j := sort.Search(len(ends), func(j int) bool { return ends[j].possible >= e.from })
 		if begun[i].minus(ended[j]).plus(e.need()).more(e.rule.most) || blocks || e.rule.limit.Block > 0 ||
-			len(c.rules()) > 1 || c.family.shared || e.Partial {
+			len(c.rules()) > 1 || e.Partial {
 			m.excused[e.ask] = true
 		}
 	}

@@ -288,9 +288,6 @@ func (m *model) costs() map[string]map[string]*big.Rat {
 				continue
 			}
 			add(c.Limit, a.ret.Granted, i)
-			if f := m.families[c.Limit]; f != nil && a.ret.Shared {
-				f.shared = true
-			}
 		}
 	}
 	return costs

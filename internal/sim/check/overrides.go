@@ -190,7 +190,7 @@ func (m *model) holds(r *rule, e *entry, at int64) bool {
 // Whatever was in use before only lowers what passes. docs/limits.md, docs/algorithms.md: "Changing a limit".
 func (m *model) boundOfEach(c *cell, breaks *spans) {
 	rules := c.rules()
-	if len(rules) < 2 || c.family.shared || slices.ContainsFunc(rules, (*rule).prefetching) {
+	if len(rules) < 2 || slices.ContainsFunc(rules, (*rule).prefetching) {
 		return // nodes take tokens at times that are not known
 	}
 	for i, r := range rules {

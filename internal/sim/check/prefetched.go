@@ -11,7 +11,7 @@ import (
 // has charged before. So no less is in use than was handed out and has not drained, but for
 // what drained while nodes held it. docs/operating.md, "prefetch".
 func (m *model) prefetched(c *cell, r *rule) {
-	if !r.prefetching() || r.shape != rated || c.family.shared || c.raised() {
+	if !r.prefetching() || r.shape != rated || c.raised() {
 		return
 	}
 	until := m.setBack // true time from which on charges may be lost, and times be in no order

@@ -45,7 +45,6 @@ type family struct {
 	costs    map[string]num
 	limits   []*history.Limit
 	versions map[int]*rule
-	shared   bool // some key had no cell of its own
 	cells    map[string]*cell
 	terms    map[int]term // of overrides, by version
 }

@@ -18,7 +18,7 @@ func (m *model) tickets(c *cell, breaks *spans) {
 		cuts.add(f.from, f.until())
 	}
 	rule := c.rules()
-	if len(list) < 2 || len(rule) > 1 || c.family.shared {
+	if len(list) < 2 || len(rule) > 1 {
 		return
 	}
 	cuts.sort()

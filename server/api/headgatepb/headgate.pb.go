@@ -194,7 +194,6 @@ type Decision struct {
 	// prefetch or local; empty: the store decided.
 	Via      string `protobuf:"bytes,10,opt,name=via,proto3" json:"via,omitempty"`
 	Replayed bool   `protobuf:"varint,11,opt,name=replayed,proto3" json:"replayed,omitempty"`
-	Shared   bool   `protobuf:"varint,12,opt,name=shared,proto3" json:"shared,omitempty"`
 	// What was in force in the place of the limit: an override, or a plan.
 	Applied string     `protobuf:"bytes,13,opt,name=applied,proto3" json:"applied,omitempty"`
 	Each    []*Figures `protobuf:"bytes,14,rep,name=each,proto3" json:"each,omitempty"`
@@ -309,13 +308,6 @@ func (x *Decision) GetVia() string {
 func (x *Decision) GetReplayed() bool {
 	if x != nil {
 		return x.Replayed
-	}
-	return false
-}
-
-func (x *Decision) GetShared() bool {
-	if x != nil {
-		return x.Shared
 	}
 	return false
 }
@@ -1401,7 +1393,6 @@ type Status struct {
 	Limit          string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
 	Key            string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Exists         bool                   `protobuf:"varint,3,opt,name=exists,proto3" json:"exists,omitempty"`
-	Shared         bool                   `protobuf:"varint,4,opt,name=shared,proto3" json:"shared,omitempty"`
 	Rule           string                 `protobuf:"bytes,5,opt,name=rule,proto3" json:"rule,omitempty"`
 	Applied        string                 `protobuf:"bytes,6,opt,name=applied,proto3" json:"applied,omitempty"`
 	Used           string                 `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
@@ -1464,13 +1455,6 @@ func (x *Status) GetKey() string {
 func (x *Status) GetExists() bool {
 	if x != nil {
 		return x.Exists
-	}
-	return false
-}
-
-func (x *Status) GetShared() bool {
-	if x != nil {
-		return x.Shared
 	}
 	return false
 }
@@ -3545,7 +3529,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\acharges\x18\x01 \x03(\v2\x13.headgate.v1.ChargeR\acharges\x12\x14\n" +
 	"\x05check\x18\x02 \x01(\bR\x05check\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x12\x12\n" +
-	"\x04life\x18\x04 \x01(\tR\x04life\"\xea\x03\n" +
+	"\x04life\x18\x04 \x01(\tR\x04life\"\xd2\x03\n" +
 	"\bDecision\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\tR\x05limit\x12\x10\n" +
@@ -3558,8 +3542,7 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x05entry\x18\t \x01(\x03R\x05entry\x12\x10\n" +
 	"\x03via\x18\n" +
 	" \x01(\tR\x03via\x12\x1a\n" +
-	"\breplayed\x18\v \x01(\bR\breplayed\x12\x16\n" +
-	"\x06shared\x18\f \x01(\bR\x06shared\x12\x18\n" +
+	"\breplayed\x18\v \x01(\bR\breplayed\x12\x18\n" +
 	"\aapplied\x18\r \x01(\tR\aapplied\x12(\n" +
 	"\x04each\x18\x0e \x03(\v2\x14.headgate.v1.FiguresR\x04each\x12%\n" +
 	"\x0ecapacity_nanos\x18\x0f \x01(\x05R\rcapacityNanos\x12'\n" +
@@ -3640,12 +3623,11 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x1a\n" +
 	"\battempts\x18\x03 \x01(\x05R\battemptsB\x06\n" +
-	"\x04_key\"\xd9\x03\n" +
+	"\x04_key\"\xc1\x03\n" +
 	"\x06Status\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
-	"\x06exists\x18\x03 \x01(\bR\x06exists\x12\x16\n" +
-	"\x06shared\x18\x04 \x01(\bR\x06shared\x12\x12\n" +
+	"\x06exists\x18\x03 \x01(\bR\x06exists\x12\x12\n" +
 	"\x04rule\x18\x05 \x01(\tR\x04rule\x12\x18\n" +
 	"\aapplied\x18\x06 \x01(\tR\aapplied\x12\x12\n" +
 	"\x04used\x18\a \x01(\tR\x04used\x12\x1a\n" +

@@ -11,7 +11,7 @@ func DecisionOf(d *api.Decision) *pb.Decision {
 		Allowed: d.Allowed, Limit: d.Limit, Key: d.Key, Capacity: d.Capacity.Units, Remaining: d.Remaining.Units,
 		CapacityNanos: d.Capacity.Nanos, RemainingNanos: d.Remaining.Nanos,
 		RetryAfterMs: d.RetryAfterMS, ResetAfterMs: d.ResetAfterMS, At: d.At, Entry: d.Entry, Via: d.Via,
-		Replayed: d.Replayed, Shared: d.Shared, Applied: d.Applied, Each: each(d.Each, figuresOf),
+		Replayed: d.Replayed, Applied: d.Applied, Each: each(d.Each, figuresOf),
 	}
 }
 
@@ -25,7 +25,7 @@ func Decision(d *pb.Decision) *api.Decision {
 		Capacity:     api.Amount{Units: d.GetCapacity(), Nanos: d.GetCapacityNanos()},
 		Remaining:    api.Amount{Units: d.GetRemaining(), Nanos: d.GetRemainingNanos()},
 		RetryAfterMS: d.RetryAfterMs, ResetAfterMS: d.GetResetAfterMs(), At: d.GetAt(),
-		Entry: d.GetEntry(), Via: d.GetVia(), Replayed: d.GetReplayed(), Shared: d.GetShared(),
+		Entry: d.GetEntry(), Via: d.GetVia(), Replayed: d.GetReplayed(),
 		Applied: d.GetApplied(), Each: each(d.GetEach(), figures),
 	}
 }
@@ -112,7 +112,7 @@ func ObservedOf(o *api.Observed) *pb.ObserveResponse {
 // StatusOf is what is known about a key, as a message.
 func StatusOf(s *api.Status) *pb.Status {
 	out := &pb.Status{
-		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Shared: s.Shared, Rule: s.Rule, Applied: s.Applied,
+		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Rule: s.Rule, Applied: s.Applied,
 		Used: text(s.Used), Capacity: text(s.Capacity), At: s.At, EmptyAt: s.EmptyAt,
 		BlockedUntil: s.BlockedUntil, Reason: s.Reason,
 		History: each(s.History, func(a api.Attempt) *pb.Attempt {

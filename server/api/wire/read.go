@@ -57,7 +57,7 @@ func Status(s *pb.Status) *api.Status {
 		return new(api.Status)
 	}
 	out := &api.Status{
-		Limit: s.GetLimit(), Key: s.GetKey(), Exists: s.GetExists(), Shared: s.GetShared(), Rule: s.GetRule(),
+		Limit: s.GetLimit(), Key: s.GetKey(), Exists: s.GetExists(), Rule: s.GetRule(),
 		Applied: s.GetApplied(), Used: number(s.GetUsed()), Capacity: number(s.GetCapacity()),
 		At: s.GetAt(), EmptyAt: s.EmptyAt, BlockedUntil: s.BlockedUntil, Reason: s.GetReason(),
 		History: each(s.GetHistory(), func(a *pb.Attempt) api.Attempt {

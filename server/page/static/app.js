@@ -187,7 +187,7 @@ async function health() {
     const out = await ready.json();
     if (!ready.ok) [text, kind, more] = ["store away", "bad", out.title || ""];
     else if (out.config) [text, kind, more] = ["config problem", "warn", out.config];
-    else if ((out.limits || []).some((l) => l.sharing)) [text, kind, more] = ["a limit is full", "warn", out.limits.map((l) => l.limit || "the store").join(", ")];
+    else if ((out.limits || []).some((l) => l.keys >= l.max)) [text, kind, more] = ["a limit is full", "warn", out.limits.map((l) => l.limit || "the store").join(", ")];
     answers = true;
   } catch (err) {
     [text, kind, answers] = ["no answer", "bad", false];

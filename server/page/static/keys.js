@@ -87,5 +87,5 @@ function row(c) {
     h("td", { class: "whole" }, meter(c.used, c.capacity || 0)), h("td", { class: "right", "data-name": "in use" }, number(c.used)),
     h("td", { class: "right", "data-name": "left" }, c.remaining === undefined ? "" : number(c.remaining)),
     h("td", {}, blocked ? [h("span", { class: "badge refused", title: "until " + clock(c.blocked_until) }, "blocked " + span((c.blocked_until - c.at) / 1000)), c.reason ? [" ", h("span", { class: "quiet" }, said(c.reason))] : null]
-      : c.remaining === 0 ? h("span", { class: "badge refused" }, "full") : null, c.shared && h("span", { class: "badge" }, "shared cell")));
+      : c.remaining === 0 ? h("span", { class: "badge refused" }, "full") : null));
 }

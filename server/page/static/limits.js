@@ -48,8 +48,7 @@ async function one(root, api, c, name) {
   fill(root, h("div", { class: "head" }, h("h1", {}, keyText(name)), l && l.retired && h("span", { class: "badge refused" }, "retired"), h("a", { href: href("limits") }, "All limits"),
     l && api.can() && h("button", { type: "button", onclick: () => edit(root, api, name) }, "Edit…"),
     l && h("a", { class: "button", href: href("whatif", [], { limit: l.limit, ...(recorded ? { recorded: name } : {}) }) }, "What if it were another?")),
-  l ? h("section", { class: "card" }, l.description && h("p", { class: "prose" }, keyText(l.description)), h("dl", { class: "explain" }, lines(l.explain),
-    l.max_keys && [h("dt", {}, "keys"), h("dd", {}, `at most ${number(l.max_keys)}`)]))
+  l ? h("section", { class: "card" }, l.description && h("p", { class: "prose" }, keyText(l.description)), h("dl", { class: "explain" }, lines(l.explain)))
     : problem({ title: "There is no such limit now", detail: "Its versions, if there were any, are below." }),
   c.plans.some((p) => p.limits.some((x) => x.name === name)) && h("section", { class: "card plans" }, h("div", { class: "head" }, h("h2", {}, "In plans")),
     c.plans.map((p) => ({ ...p, limits: p.limits.filter((x) => x.name === name) })).filter((p) => p.limits.length > 0).map(plan)),

@@ -64,7 +64,6 @@ if p_block = 0 and p_cost <= p_capacity then
     insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
     select p_limit, p_key, 1, p_cost, headgate.drained_at_N(0, 0, 0, clock, p_anchor, p_drain, p_step), p_unit, p_step,
         headgate.drained_by_N(0, 0, 0, clock, p_anchor, p_drain, p_step, p_cost)
-    where not exists (select from headgate.settings)
     on conflict do nothing
     returning {{.granted}} into res;
     if found then

@@ -21,7 +21,7 @@ end if;
 for k in i .. j loop
     o := (k - 1) * {op.width}; r := (k - 1) * {out.width}; c := p_ops[o + {op.cell}];
     clock := case when p_ops[o + {op.now}] <> 0 then p_ops[o + {op.now}] else store_clock end;
-    if stale or verb = 4 and (p_ops[o + {op.count}] = 0 or a_full[c] <> 0) then -- settled before
+    if stale or verb = 4 and p_ops[o + {op.count}] = 0 then -- settled before
         {{template "answer cell"}}
         res[r + {out.clock}] := case when stale then greatest(clock, a_at[c]) else clock end;
         res[r + {out.status}] := case when stale then 1 else 2 end;

@@ -9,8 +9,7 @@
 -- that keeps a log. A refusal writes no cell, except as law says.
 --
 -- p_limits, p_keys  the distinct cells, sorted
--- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it;
---                   of a cell that keys share: 4 read it, 5 lock it
+-- p_modes           for each: 0 read it, 1 lock it if it exists, 2 create and lock it
 -- p_ops             the numbers of each op: see opLayout in layout.go. Its how is 1 for a
 --                   partial op, 2 for a deferred one and 3 for one that extends a
 --                   charge of that entry. What is given back has the
@@ -20,25 +19,18 @@
 --                   that was done; one that extends takes what is to be charged in addition
 -- p_notes           for each op the id, or a block's reason; null: none has any
 -- returns           the numbers of each outcome: see law.Numbers. Its status is 0 for
---                   done, 1 for stale, 2 for replayed and 6 for full. An op is full if
---                   its cell is missing and its limit is sharing: entry is the
---                   generation of the cell to ask instead. It is -1 of a shared cell
---                   that is gone. The group has done nothing then, its other ops are
---                   stale
+--                   done, 1 for stale and 2 for replayed
 
 -- headgate.make_cell_N makes a cell that was missing, or locks it if another session was
 -- first, and returns its place in the table, as a text. Whoever makes a cell waits for a session that
 -- has made it and is not done, as whoever locks it does. So a statement that locks the cells
 -- of a batch calls this function for each that is missing, before it goes on to the next: with one
 -- order of all cells, for both, sessions cannot wait for each other in a circle.
---
--- p_gone  the cell was there when the batch began, and may not be made now: a sweep has
---         removed it. Cells that come after it may be locked already, so the batch begins again
-create or replace function headgate.make_cell_N(p_limit text, p_key text, p_gone boolean) returns text language plpgsql volatile as $$
+create or replace function headgate.make_cell_N(p_limit text, p_key text) returns text language plpgsql volatile as $$
 declare
     place text;
 begin
-    for try in 1 .. case when p_gone then 0 else 100 end loop
+    for try in 1 .. 100 loop
         insert into headgate.cells as c (limit_name, key) values (p_limit, p_key) on conflict do nothing returning c.ctid into place;
         if place is null then
             select c.ctid into place from headgate.cells c where c.limit_name = p_limit and c.key = p_key for update;
@@ -72,14 +64,12 @@ declare
     a_nolog int[] := a_group;
     a_pending bigint[] := array_fill(0::bigint, array[cells]);
     dirty boolean := false; gone boolean := false;
-    a_full bigint[]; -- generations, 0 of cells that are there; null: all are
-    found int; wanted int; missing int[];
-    bounded boolean := exists (select from headgate.settings);
+    found int; wanted int;
     store_clock bigint;
     res bigint[] := array_fill(0::bigint, array[n * {out.width}]);
     -- the group
     i int; j int; k int; o int; r int; c int; verb int;
-    full_ boolean; admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
+    admitted boolean; stale boolean; outside boolean; fits boolean; late boolean; several boolean;
     undo bigint[]; back bigint[];
     -- the op
     kind bigint; anchor bigint; unit bigint; capacity bigint; step bigint; drain bigint;
@@ -100,33 +90,18 @@ begin
     -- not turn into a join, reads cells; an update or a delete, which must join,
     -- says any (array[..]) instead of =, by which it can do nothing else.
     loop
-        if bounded then -- ask before anything is locked
-            missing := array(select u.i::int
-                from unnest(p_limits, p_keys, p_modes) with ordinality u(l, k, m, i)
-                where u.m <> 8 and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null);
-            back := headgate.make_room_N(p_limits, p_keys, p_modes, missing);
-            foreach k in array missing loop
-                if back[k] <> 0 then
-                    a_full := coalesce(a_full, array_fill(0::bigint, array[cells]));
-                    a_full[k] := back[k];
-                    p_modes[k] := 8; -- leave it
-                end if;
-            end loop;
-        end if;
-
         select array_agg(coalesce(y.law, z.law, 0)::bigint), array_agg(coalesce(y.level, z.level, 0)),
                array_agg(coalesce(y.prev, z.prev, 0)), array_agg(coalesce(y.at, z.at, 0)),
                array_agg(coalesce(y.unit, z.unit, 0)), array_agg(coalesce(y.empty_at, z.empty_at, 0)),
                array_agg(coalesce(y.blocked_until, z.blocked_until, 0)), array_agg(coalesce(y.step, z.step, 0)),
-               count(y.law) filter (where u.m in (2, 5)), count(*) filter (where u.m in (2, 5))
+               count(y.law) filter (where u.m = 2), count(*) filter (where u.m = 2)
         into a_law, a_level, a_prev, a_at, a_unit, a_empty, a_block, a_step, found, wanted
-        from unnest(p_limits, p_keys, p_modes) with ordinality u(l, k, m, i)
+        from unnest(p_limits, p_keys, p_modes) u(l, k, m)
         left join lateral (select * from headgate.cells e
-            where u.m in (1, 2, 5) and e.limit_name = u.l and e.key = u.k for update) y on true
+            where u.m in (1, 2) and e.limit_name = u.l and e.key = u.k for update) y on true
         left join lateral (select * from headgate.cells e
-            where u.m in (0, 4) and e.limit_name = u.l and e.key = u.k offset 0) z on true -- offset 0 keeps the order
-        cross join lateral (select case when u.m in (2, 5) and y.law is null and (cells > 1 or not bounded or u.i = any (missing))
-            then headgate.make_cell_N(u.l, u.k, bounded and u.i <> all (missing)) end as made offset 0) x;
+            where u.m = 0 and e.limit_name = u.l and e.key = u.k offset 0) z on true -- offset 0 keeps the order
+        cross join lateral (select case when u.m = 2 and y.law is null then headgate.make_cell_N(u.l, u.k) end as made offset 0) x;
         exit when found = wanted; -- else what is made can be read now
     end loop;
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
@@ -139,23 +114,6 @@ begin
         while j < n and p_ops[j * {op.width} + {op.group}] = p_ops[o + {op.group}] loop
             j := j + 1;
         end loop;
-
-        if a_full is not null and verb not in (4, 6) then
-            full_ := false;
-            for k in i .. j loop
-                full_ := full_ or a_full[p_ops[(k - 1) * {op.width} + {op.cell}]] <> 0;
-            end loop;
-            if full_ then
-                for k in i .. j loop
-                    o := (k - 1) * {op.width}; r := (k - 1) * {out.width};
-                    res[r + {out.clock}] := case when p_ops[o + {op.now}] <> 0 then p_ops[o + {op.now}] else store_clock end;
-                    res[r + {out.entry}] := a_full[p_ops[o + {op.cell}]];
-                    res[r + {out.status}] := case when res[r + {out.entry}] <> 0 then 6 else 1 end;
-                end loop;
-                i := j + 1;
-                continue;
-            end if;
-        end if;
 
         if verb > 2 then -- each on its own
             {{template "apart"}}

@@ -40,7 +40,7 @@ declare
 begin
     -- Most requests are granted, of a rate for which headgate.compile_rate_N need not look
     -- for a unit: one update. What is wrong with all others is said below.
-    if refill_per_sec between 1 and 1000000 and window_seconds between 1 and 9000000 and left(rate_id, 16) <> 'headgate:shared:' then
+    if refill_per_sec between 1 and 1000000 and window_seconds between 1 and 9000000 then
         unit_ := lcm(1000, 1000000 / gcd(refill_per_sec, 1000000));
         drain_ := unit_ * refill_per_sec / 1000000;
         capacity_ := unit_ * refill_per_sec * window_seconds;
@@ -110,7 +110,7 @@ declare
 begin
     select * into b from headgate.buckets s where s.id = request_token.id;
     name := coalesce(headgate.bucket_name_N(b.id), 'request_token');
-    if found and left(b.id, 16) <> 'headgate:shared:' then -- most requests are granted, by one update
+    if found then -- most requests are granted, by one update
         clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
         {{template "grant one" (as "limit" "name" "key" "b.id" "anchor" "0" "unit" "1000" "capacity" "b.capacity::bigint * 1000"
             "step" "(b.refill_seconds * 1000000)::bigint" "drain" "9007199254740991" "cost" "1000" "now" "0"

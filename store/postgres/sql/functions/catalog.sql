@@ -8,12 +8,12 @@ $$;
 
 create or replace function headgate.limit_item_N(l headgate.limits) returns jsonb language sql stable strict as $$
     select headgate.item_of_N('limit', l.name, '') || jsonb_build_object('text', l.rule, 'note', l.description,
-        'max_keys', l.max_keys, 'origin', l.origin, 'retired', l.retired)
+        'origin', l.origin, 'retired', l.retired)
 $$;
 
 create or replace function headgate.catalog_item_N(c headgate.catalog) returns jsonb language sql stable strict as $$
     select headgate.item_of_N(c.kind, c.name, c.key) || jsonb_build_object('text', c.text, 'note', c.note,
-        'max_keys', c.max_keys, 'origin', c.origin, 'retired', c.retired, 'until', c.until)
+        'origin', c.origin, 'retired', c.retired, 'until', c.until)
 $$;
 
 -- headgate.author_N is who changes the catalogue: the user of the session, the role, and the
@@ -310,10 +310,10 @@ begin
     for i in select u.i from jsonb_array_elements(p_items) u(i) where (u.i->>'removed')::boolean is not true and u.i->>'kind' in ('limit', 'plan', 'override') loop
         begin
             if i->>'kind' = 'limit' then
-                insert into headgate.limits (name, rule, description, max_keys, origin, retired)
-                values (i->>'name', i->>'text', coalesce(i->>'note', ''), coalesce((i->>'max_keys')::bigint, 0), coalesce(i->>'origin', ''),
+                insert into headgate.limits (name, rule, description, origin, retired)
+                values (i->>'name', i->>'text', coalesce(i->>'note', ''), coalesce(i->>'origin', ''),
                     coalesce((i->>'retired')::boolean, false))
-                on conflict (name) do update set rule = excluded.rule, description = excluded.description, max_keys = excluded.max_keys,
+                on conflict (name) do update set rule = excluded.rule, description = excluded.description,
                     origin = excluded.origin, retired = excluded.retired, updated_at = now();
             else
                 perform headgate.compile_N(i->>'text');
@@ -322,13 +322,13 @@ begin
             perform headgate.fail_N(format('%s %s: %s', i->>'kind', i->>'name', sqlerrm));
         end;
     end loop;
-    insert into headgate.catalog (kind, name, key, text, note, origin, max_keys, until, retired)
+    insert into headgate.catalog (kind, name, key, text, note, origin, until, retired)
     select u.i->>'kind', u.i->>'name', u.i->>'key', u.i->>'text', coalesce(u.i->>'note', ''), coalesce(u.i->>'origin', ''),
-        coalesce((u.i->>'max_keys')::bigint, 0), coalesce((u.i->>'until')::bigint, 0), coalesce((u.i->>'retired')::boolean, false)
+        coalesce((u.i->>'until')::bigint, 0), coalesce((u.i->>'retired')::boolean, false)
     from jsonb_array_elements(p_items) u(i)
     where (u.i->>'removed')::boolean is not true and u.i->>'kind' <> 'limit'
     on conflict (kind, name, key) do update set text = excluded.text, note = excluded.note, origin = excluded.origin,
-        max_keys = excluded.max_keys, until = excluded.until, retired = excluded.retired;
+        until = excluded.until, retired = excluded.retired;
     select c.version into v from headgate.catalog_version c;
     -- What else this transaction changes is another version, of another author.
     perform set_config('headgate.version', '', true), set_config('headgate.author', '', true), set_config('headgate.reason', '', true);

@@ -36,22 +36,12 @@ comment on column headgate.entries.granted is 'It was allowed.';
 comment on table headgate.limits is 'The limits by name. A row may be inserted, changed and deleted by hand: each transaction is a version in headgate.versions.';
 comment on column headgate.limits.rule is 'The limit in one line, such as token-bucket 5/1m. It is checked.';
 comment on column headgate.limits.compiled is 'What the rule means. A trigger fills it in.';
-comment on column headgate.limits.max_keys is 'How many keys the limit may have; 0: what headgate.set_max_keys says.';
 comment on column headgate.limits.origin is 'What wrote it: file, zone or bucket; empty: somebody did.';
 comment on column headgate.limits.retired is 'The file that defined it does not have it any more. It still decides.';
 comment on column headgate.limits.varies is 'The sum of 1 if a key has an override, 2 if a prefix has one, 4 if a plan names the limit. Triggers keep it.';
 
 comment on table headgate.notations is 'One-line limits that callers have used, compiled. Rows may be deleted at any time.';
 comment on column headgate.notations.compiled is 'What the rule means. A trigger fills it in.';
-comment on table headgate.settings is 'The maximum number of keys of a limit: one row, or none without a maximum. Call headgate.set_max_keys.';
-comment on column headgate.settings.max_keys is '0: any number.';
-comment on column headgate.settings.unaware is 'Transactions that may not know of the maximum yet.';
-comment on table headgate.rooms is 'Limits that have got keys while there was a maximum, and whether new keys share a cell. Call headgate.fullness.';
-comment on column headgate.rooms.generation is 'How often the limit began to share a cell.';
-comment on column headgate.rooms.since is 'When new keys began to share a cell; 0: they have cells of their own.';
-comment on column headgate.rooms.closing is 'When the cell that keys share was found empty; 0: it was not.';
-comment on table headgate.key_counts is 'How many keys the limits had when they were counted.';
-comment on column headgate.key_counts.took is 'Microseconds that counting took.';
 
 comment on table headgate.zones is 'Limits for check_velocity: rate attempts in any window_seconds. Each is the limit zone.ID too.';
 comment on column headgate.zones.rate is 'How many attempts may pass in a window.';
@@ -133,6 +123,4 @@ comment on function headgate.reset(text, text) is 'Forgets what a key has used o
 comment on function headgate.attempts(text, text, int) is 'The last attempts of a key, newest first, of a limit that keeps a history.';
 comment on function headgate.limit_of(text, text) is 'Which limit holds for a key now, why it is that one, and until when.';
 comment on function headgate.sweep(int) is 'Removes up to so many rows that can no longer refuse a request. Returns how many.';
-comment on function headgate.set_max_keys(bigint) is 'Sets the maximum number of keys of a limit; below 0: any number. Returns what was set before.';
-comment on function headgate.fullness() is 'How full the limits are that have a maximum of keys.';
 comment on function headgate.grant_role(text, text) is 'Gives a user the role app or service.';

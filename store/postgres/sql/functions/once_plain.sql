@@ -20,17 +20,14 @@ declare
     -- the cells
     places tid[]; c_law smallint[]; c_level bigint[]; c_prev bigint[]; c_at bigint[]; c_unit bigint[]; c_step bigint[];
     c_empty bigint[]; c_block bigint[]; c_generation bigint[];
-    made int; bounded boolean := exists (select from headgate.settings);
+    made int;
     rest boolean[]; -- of each op: it is left; null: none is
     asked int[]; fits boolean[]; outcomes bigint[]; -- of the other ops
     closed boolean[]; -- of each cell: what comes next on it is left
     first_ int; last_ int; together boolean; ops int[]; cells bigint[]; part bigint[];
 begin
-    -- What an earlier part did is seen by the next one: that is for headgate.apply_once_N. So
-    -- is a batch with new cells while limits have a maximum of keys, since what
-    -- headgate.make_room_N locks comes before cells.
-    if cardinality(p_parts) > 1 or bounded and exists (select from unnest(p_limits, p_keys, p_modes) u(l, k, m)
-            where u.m in (1, 2) and (select true from headgate.cells e where e.limit_name = u.l and e.key = u.k) is null) then
+    -- What an earlier part did is seen by the next one: that is for headgate.apply_once_N.
+    if cardinality(p_parts) > 1 then
         return headgate.apply_once_N(p_limits, p_keys, p_modes, p_ops, p_notes, p_prints, p_parts);
     end if;
     loop
@@ -42,7 +39,7 @@ begin
             where u.m in (1, 2) and c.limit_name = u.l and c.key = u.k for no key update) e on true
         -- A settlement makes its cell too: else it might be there when headgate.apply_once_N locks what is left.
         cross join lateral (select case when u.m in (1, 2) and e.place is null
-            then headgate.make_cell_N(u.l, u.k, bounded) end as made offset 0) x;
+            then headgate.make_cell_N(u.l, u.k) end as made offset 0) x;
         exit when made = 0; -- else these can be read now
     end loop;
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;

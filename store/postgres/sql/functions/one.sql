@@ -1,8 +1,8 @@
 -- headgate.take_one_N: one plain charge, in one round trip. One update grants it, if the
 -- cell is there, is of the bucket law in the same unit and step, has had nothing returned,
 -- is neither blocked nor ahead of the clock, and has room. Else one select says that the
--- cell of this kind has no room; else one insert makes the cell, where no limit has a
--- maximum of keys; all others are decided by headgate.apply_N, in the same call.
+-- cell of this kind has no room; else one insert makes the cell; all others are decided by
+-- headgate.apply_N, in the same call.
 --
 -- The clock is read before the row is locked. If a charge that is granted had to wait for
 -- its row, that clock is behind, which drains less: greatest(clock, at), for which it is

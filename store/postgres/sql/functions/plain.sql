@@ -47,9 +47,6 @@ $$;
 -- p_now      a test's times; 0: the server's clock
 --            Of p_rule, p_cost and p_now the first stands for all cells that have none
 -- p_plain    how many cells have plain charges
--- p_bounded  limits have a maximum of keys, as far as the caller knows: if not, the settings
---            are asked. Then a batch in which cells are missing goes to headgate.apply_N as a
---            whole: what headgate.make_room_N locks comes before cells
 -- p_cell, p_group, p_each, p_count
 --            the plain charges in the order of the batch: the numbers of the cell and of the
 --            request, cost and count. What has a count above 1 may be granted in part.
@@ -64,7 +61,7 @@ $$;
 --            those, and then of what is left
 create or replace function headgate.take_plain_N(
     p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
-    p_drain bigint[], p_block bigint[], p_cost bigint[], p_now bigint[], p_plain int, p_bounded boolean,
+    p_drain bigint[], p_block bigint[], p_cost bigint[], p_now bigint[], p_plain int,
     p_cell int[], p_group int[], p_each bigint[], p_count bigint[], p_coupled boolean,
     p_modes smallint[], p_more bigint[], p_notes text[], p_prints bigint[], p_parts int[],
     out store_clock bigint, out granted int[], out level bigint[], out at bigint[], out blocked_until bigint[],
@@ -77,72 +74,60 @@ as $$
 declare
     n int := cardinality(p_keys);
     places tid[];
-    bounded boolean := p_bounded or exists (select from headgate.settings);
-    making boolean := false; -- cells are to be made while limits have a maximum
     full_ boolean[]; -- of each cell: what comes next on it is not granted by the update
     found_ int[]; left_ boolean; i int; j int;
 begin
-    store_clock := 0;
     rest := '{}';
-    if bounded then
-        making := exists (select from (select x.key, p_limit[coalesce(x.rule, p_rule[1])] as name
-                from unnest(p_keys, p_rule) x(key, rule) offset 0) u
-            where (select true from headgate.cells e where e.limit_name = u.name and e.key = u.key) is null);
-    end if;
-    if not making then
-        places := array(select coalesce((select e.ctid from headgate.cells e where e.limit_name = u.name and e.key = u.key for no key update),
-                case when u.key is not null then headgate.make_cell_N(u.name, u.key, bounded)::tid end)
-            from (select case when x.mode in (0, 4) and p_unit[coalesce(x.rule, p_rule[1])] = 0 then null else x.key end as key, p_limit[coalesce(x.rule, p_rule[1])] as name
-                from unnest(p_keys, p_rule, p_modes) x(key, rule, mode) offset 0) u);
-        store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    places := array(select coalesce((select e.ctid from headgate.cells e where e.limit_name = u.name and e.key = u.key for no key update),
+            case when u.key is not null then headgate.make_cell_N(u.name, u.key)::tid end)
+        from (select case when x.mode = 0 and p_unit[coalesce(x.rule, p_rule[1])] = 0 then null else x.key end as key, p_limit[coalesce(x.rule, p_rule[1])] as name
+            from unnest(p_keys, p_rule, p_modes) x(key, rule, mode) offset 0) u);
+    store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
 
-        if p_coupled then
-            found_ := array(select u.i::int from
-                {{template "plain rows"}}
-                where u.unit > 0 and (select true from headgate.cells c
-                    where {{template "plain fits"}}) is null);
-            if found_ <> '{}' then
-                full_ := array_fill(false, array[n]);
-                foreach i in array found_ loop
-                    full_[i] := true;
+    if p_coupled then
+        found_ := array(select u.i::int from
+            {{template "plain rows"}}
+            where u.unit > 0 and (select true from headgate.cells c
+                where {{template "plain fits"}}) is null);
+        if found_ <> '{}' then
+            full_ := array_fill(false, array[n]);
+            foreach i in array found_ loop
+                full_[i] := true;
+            end loop;
+            i := 1;
+            while i <= cardinality(p_cell) loop
+                j := i;
+                left_ := full_[p_cell[i]];
+                while p_group[j + 1] = p_group[i] loop
+                    j := j + 1;
+                    left_ := left_ or full_[p_cell[j]];
                 end loop;
-                i := 1;
-                while i <= cardinality(p_cell) loop
-                    j := i;
-                    left_ := full_[p_cell[i]];
-                    while p_group[j + 1] = p_group[i] loop
-                        j := j + 1;
-                        left_ := left_ or full_[p_cell[j]];
-                    end loop;
-                    for k in i .. j loop
-                        exit when not left_;
-                        rest := rest || k;
-                        full_[p_cell[k]] := true;
-                        p_cost[p_cell[k]] := p_cost[p_cell[k]] - p_each[k] * p_count[k];
-                        if p_cost[p_cell[k]] = 0 then
-                            places[p_cell[k]] := null;
-                        end if;
-                    end loop;
-                    i := j + 1;
+                for k in i .. j loop
+                    exit when not left_;
+                    rest := rest || k;
+                    full_[p_cell[k]] := true;
+                    p_cost[p_cell[k]] := p_cost[p_cell[k]] - p_each[k] * p_count[k];
+                    if p_cost[p_cell[k]] = 0 then
+                        places[p_cell[k]] := null;
+                    end if;
                 end loop;
-            end if;
+                i := j + 1;
+            end loop;
         end if;
-
-        with done as (
-            update headgate.cells c
-            set
-                {{template "charge sum" (as "now" "u.now")}}
-            from
-                {{template "plain rows"}}
-            where {{template "plain fits"}}
-            returning u.i, c.level, c.at, c.blocked_until)
-        select array_agg(i::int), array_agg(level), array_agg(at), array_agg(blocked_until)
-        into granted, level, at, blocked_until from done;
     end if;
 
-    if making then
-        rest := array(select generate_series(1, coalesce(cardinality(p_cell), n)));
-    elsif not p_coupled and coalesce(cardinality(granted), 0) < p_plain then
+    with done as (
+        update headgate.cells c
+        set
+            {{template "charge sum" (as "now" "u.now")}}
+        from
+            {{template "plain rows"}}
+        where {{template "plain fits"}}
+        returning u.i, c.level, c.at, c.blocked_until)
+    select array_agg(i::int), array_agg(level), array_agg(at), array_agg(blocked_until)
+    into granted, level, at, blocked_until from done;
+
+    if not p_coupled and coalesce(cardinality(granted), 0) < p_plain then
         full_ := array_fill(true, array[n]);
         foreach i in array coalesce(granted, '{}') loop
             full_[i] := false;

@@ -54,7 +54,7 @@ begin
         ('select, update', 'catalog_version'),
         ('select, insert, update', 'versions, changes'),
         ('select, insert, delete', 'actions'),
-        ('select, insert, update, delete', 'cells, entries, admissions, rooms, key_counts, settings, limits, catalog')) v(rights, tables)
+        ('select, insert, update, delete', 'cells, entries, admissions, limits, catalog')) v(rights, tables)
     loop
         execute format('grant %s on headgate.%s to %I', r.rights, replace(r.tables, ', ', ', headgate.'), p_user);
         return next format('%s may %s %s', p_user, r.rights, r.tables);

@@ -79,7 +79,7 @@ begin
         left_[states[k][1]] := false;
     end loop;
 
-    if true = any (left_) and not exists (select from headgate.settings) then
+    if true = any (left_) then
         -- A new cell has room for its sum. Cells that come after it may be locked by now, so what another session has
         -- made and not committed is not waited for: nothing is made then.
         begin

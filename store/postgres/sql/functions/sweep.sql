@@ -1,15 +1,11 @@
--- headgate.sweep is that for people: it looks at all rows, and counts the keys of limits
--- that have a maximum.
+-- headgate.sweep is that for people: it looks at all rows.
 create or replace function headgate.sweep(p_max int) returns int language plpgsql volatile
 set search_path = pg_catalog, pg_temp as $$
 declare
-    removed int; bounded boolean;
+    removed int;
 begin
     perform headgate.checked_count_N('p_max', p_max);
-    select s.removed, s.bounded into removed, bounded from headgate.sweep_from_N(p_max, 2147483647, 0, '', '') s;
-    if bounded then
-        perform headgate.count_all_N();
-    end if;
+    select s.removed into removed from headgate.sweep_from_N(p_max, 2147483647, 0, '', '') s;
     return removed;
 end $$;
 

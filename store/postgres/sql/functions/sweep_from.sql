@@ -4,15 +4,14 @@
 -- subtracted already, of no cell, or of a cell that has been empty for 100 ms: a decision
 -- that read the clock before may be about to read them. Then the admissions whose
 -- time is over, which an index finds. Then the cells without entries that could
--- refuse nobody and remember no id: the id's request asked again could find the limit
--- full. A shared cell ends with its period.
+-- refuse nobody and remember no id.
 --
 -- It looks at no more than p_rows entries and p_rows cells, from where the last
 -- one stopped, and returns how many it removed and where the next one goes on: 0,
--- or empty texts, after the last row. bounded tells that limits have a maximum of keys.
+-- or empty texts, after the last row.
 create or replace function headgate.sweep_from_N(
     p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
-    out removed int, out next_number bigint, out next_limit text, out next_key text, out bounded boolean)
+    out removed int, out next_number bigint, out next_limit text, out next_key text)
 language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set search_path = pg_catalog, pg_temp
@@ -54,7 +53,7 @@ begin
         select c.limit_name, c.key from headgate.cells c
         where (c.limit_name, c.key) > (p_limit collate "C", p_key collate "C")
           and (c.limit_name, c.key) <= (last_limit collate "C", last_key collate "C")
-          and c.empty_at <= now and c.blocked_until <= now and c.ids_until <= now and left(c.key, 16) <> 'headgate:shared:'
+          and c.empty_at <= now and c.blocked_until <= now and c.ids_until <= now
           and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
         limit greatest(p_max - removed, 0)
         for update skip locked)
@@ -63,6 +62,5 @@ begin
       and c.empty_at <= (extract(epoch from clock_timestamp()) * 1000000)::bigint;
     get diagnostics more = row_count;
     removed := removed + more;
-    bounded := (select true from headgate.settings) is not null;
     next_number := coalesce(next_number, 0); next_limit := coalesce(next_limit, ''); next_key := coalesce(next_key, '');
 end $$;

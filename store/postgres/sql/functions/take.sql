@@ -58,8 +58,8 @@ create or replace function headgate.print_N(name text, key text, credits bigint,
 $$;
 
 -- headgate.ask_again_N applies the ops of one request, one for each charge, and again with
--- boundaries around the server's time if those guessed before the lock were a window off, or
--- to the cells that new keys of full limits share. It returns what headgate.apply_N returns.
+-- boundaries around the server's time if those guessed before the lock were a window off.
+-- It returns what headgate.apply_N returns.
 -- names, cs, keys and credits are those of the charges; so are ceilings, since and lapse. note
 -- is the id of a request that takes, extends or settles; how is 1 for one that takes what fits, 2 for one
 -- that may start later; entry what is renewed or returned.
@@ -67,30 +67,26 @@ create or replace function headgate.ask_again_N(verb int, names text[], cs headg
     how int, ceilings bigint[], entry bigint, since bigint[], lapse bigint[])
 returns bigint[] language plpgsql volatile as $$
 declare
-    reserved constant text := 'headgate:shared:';
     n constant int := cardinality(names);
     clocks bigint[] := array_fill((extract(epoch from clock_timestamp()) * 1000000)::bigint, array[n]);
     b bigint[]; c headgate.compiled; ops bigint[]; prints bigint := 0;
-    asked text[] := keys; -- or the keys of shared cells
-    limits text[] := names; cells text[]; modes smallint[]; place int[] := '{1}';
-    stale int := 0; full_ boolean; late boolean; untimely boolean; r int;
+    limits text[] := names; cells text[] := keys; modes smallint[]; place int[] := '{1}';
+    late boolean; untimely boolean; r int;
     res bigint[];
 begin
-    for i in 1 .. 20 loop
-        cells := asked;
-        if n > 1 then -- each once, in the order in which they are locked
-            select array_agg(d.limit_ order by d.p) filter (where d.first), array_agg(d.cell order by d.p) filter (where d.first), array_agg(d.p order by d.i)
-            into limits, cells, place
-            from (select u.limit_, u.cell, u.i, dense_rank() over (order by u.limit_ collate "C", u.cell collate "C")::int as p,
-                    row_number() over (partition by u.limit_, u.cell order by u.i) = 1 as first
-                from unnest(names, asked) with ordinality u(limit_, cell, i)) d;
-        end if;
+    if n > 1 then -- each once, in the order in which they are locked
+        select array_agg(d.limit_ order by d.p) filter (where d.first), array_agg(d.cell order by d.p) filter (where d.first), array_agg(d.p order by d.i)
+        into limits, cells, place
+        from (select u.limit_, u.cell, u.i, dense_rank() over (order by u.limit_ collate "C", u.cell collate "C")::int as p,
+                row_number() over (partition by u.limit_, u.cell order by u.i) = 1 as first
+            from unnest(names, keys) with ordinality u(limit_, cell, i)) d;
+    end if;
+    for i in 1 .. 4 loop
         modes := array_fill(0::smallint, array[cardinality(cells)]);
         ops := '{}';
         for k in 1 .. n loop
             c := cs[k];
-            modes[place[k]] := case when asked[k] <> keys[k] then case verb when 2 then 4 else 5 end
-                when verb = 2 then 0 when verb in (3, 4, 6, 7, 8) then 1 else 2 end;
+            modes[place[k]] := case when verb = 2 then 0 when verb in (3, 4, 6, 7, 8) then 1 else 2 end;
             b := case when c.calendar is null then '{0,0,0,0}' else headgate.bounds_N(c.calendar, c.zone, clocks[k]) end;
             ops := ops || array[{op: verb => verb, group => 1, cell => place[k], kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
                 unit => c.params[{limit.unit}], capacity => c.params[{limit.capacity}], step => c.params[{limit.step}],
@@ -111,35 +107,19 @@ begin
         else
             res := headgate.apply_N(limits, cells, modes, ops, case when note <> '' then array_fill(note, array[n]) end);
         end if;
-        full_ := false; late := false; untimely := false;
+        late := false; untimely := false;
         for k in 1 .. n loop
             r := (k - 1) * {out.width};
-            case res[r + {out.status}]
-                when 1 then
-                    late := true;
-                    clocks[k] := res[r + {out.clock}];
-                    untimely := untimely or clocks[k] < since[k] or lapse[k] <> 0 and clocks[k] >= lapse[k];
-                when 6 then
-                    if verb = 5 and ttl = 0 then -- no block to lift
-                        return res;
-                    elsif verb = 5 or note <> '' then
-                        raise exception 'limit: "%" has as many keys as it may, and this one is not among them; % needs a key of its own', names[k],
-                            case verb when 5 then 'a block' else 'a request with an id' end using errcode = '53400';
-                    end if;
-                    full_ := true;
-                    asked[k] := case when res[r + {out.entry}] > 0 then reserved || res[r + {out.entry}] else keys[k] end;
-                else null;
-            end case;
+            if res[r + {out.status}] = 1 then
+                late := true;
+                clocks[k] := res[r + {out.clock}];
+                untimely := untimely or clocks[k] < since[k] or lapse[k] <> 0 and clocks[k] >= lapse[k];
+            end if;
         end loop;
-        continue when full_;
-        exit when not late;
-        stale := stale + 1;
-        exit when stale = 4 or untimely;
+        exit when not late or untimely;
     end loop;
     for k in 1 .. n loop
         case res[(k - 1) * {out.width} + {out.status}]
-            when 6 then
-                raise exception 'limit: "%" begins and ends to share a cell all the time', names[k] using errcode = '40001';
             when 3 then perform headgate.fail_N(format('id: "%s": the id was used for other charges', note));
             when 4 then perform headgate.fail_N(format('id: "%s": no request of this id is known', note));
             when 5 then perform headgate.fail_N(format('id: "%s": it is settled already', note));
@@ -156,8 +136,6 @@ begin
         perform headgate.fail_N(field || ': is null');
     elsif octet_length(key) > 512 then
         perform headgate.fail_N(format('%s: is %s bytes long, at most 512 are allowed', field, octet_length(key)));
-    elsif left(key, 16) = 'headgate:shared:' then
-        perform headgate.fail_N(format('%s: begins with "%s", which is kept for cells that keys share', field, left(key, 16)));
     end if;
 end $$;
 
@@ -382,7 +360,7 @@ begin
         capacity_ := (f.c).params[{limit.capacity}]; step_ := (f.c).params[{limit.step}]; drain_ := (f.c).params[{limit.drain}];
     end if;
     credits := cost * unit_;
-    if not timed and kind_ = 1 and anchor_ < 2 and credits between 1 and capacity_ and credits = trunc(credits) and left(take.key, 16) <> 'headgate:shared:' then
+    if not timed and kind_ = 1 and anchor_ < 2 and credits between 1 and capacity_ and credits = trunc(credits) then
         credits_ := credits;
         clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
         {{template "grant one" (as "limit" "name_" "key" "take.key" "anchor" "anchor_" "unit" "unit_" "capacity" "capacity_"

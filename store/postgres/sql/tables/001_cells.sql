@@ -102,36 +102,6 @@ create table if not exists headgate.notations (
 );
 create index if not exists notations_by_rule on headgate.notations (rule);
 
--- How many keys a limit may have: one row, for all processes, or none while no limit has
--- a maximum. What makes a cell looks here for that row first. unaware are the
--- transactions that may have looked before it was there, null before those were listed.
-create table if not exists headgate.settings (
-    only_one   boolean primary key default true check (only_one),
-    max_keys   bigint not null check (max_keys >= 0), -- 0: any number
-    unaware    text[],
-    written_at timestamptz not null default now()
-);
-
--- The limits that have got cells while there was a maximum. A limit is sharing since a
--- time, 0 if it is not: its new keys have no cells of their own then, but share one,
--- the key of which has the generation in it; see headgate.make_room_N. max_keys is the limit's own
--- maximum, 0 if it is that of the settings.
-create table if not exists headgate.rooms (
-    limit_name text collate "C" primary key,
-    max_keys   bigint not null default 0 check (max_keys >= 0),
-    generation bigint not null default 0,
-    since      bigint not null default 0,
-    closing    bigint not null default 0
-);
-
--- What was counted last, in microseconds: apart from the rooms, which are locked.
-create table if not exists headgate.key_counts (
-    limit_name text collate "C" primary key,
-    keys       bigint not null,
-    counted_at bigint not null,
-    took       bigint not null
-);
-
 -- Use cases with a rate for a moving window, for check_velocity.
 create table if not exists headgate.zones (
     id             int primary key,

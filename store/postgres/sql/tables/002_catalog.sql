@@ -2,7 +2,6 @@
 -- headgate.limits, which gets what the others have; everything else is in headgate.catalog.
 -- Rows may be edited by hand: each transaction that changes some is a version.
 
-alter table headgate.limits add column if not exists max_keys bigint not null default 0 check (max_keys >= 0); -- 0: the store's
 alter table headgate.limits add column if not exists origin text not null default ''; -- 'file': a file wrote it
 alter table headgate.limits add column if not exists retired boolean not null default false; -- the file has it no more; it still decides
 
@@ -28,7 +27,6 @@ create table if not exists headgate.catalog (
     text     text not null default '',
     note     text not null default '',
     origin   text not null default '',
-    max_keys bigint not null default 0 check (max_keys >= 0),
     until    bigint not null default 0 check (until >= 0),
     retired  boolean not null default false,
     compiled headgate.compiled,

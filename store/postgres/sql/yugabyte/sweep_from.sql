@@ -9,11 +9,10 @@
 -- A slice has at most p_rows rows: one with more is halved, and after one with few rows
 -- the next is twice as wide. p_number is the code where the slice of entries begins, p_limit that
 -- of cells, as a text, and p_key has the two widths. What is returned is where the
--- next one goes on: 0, or an empty text, after the last code. bounded tells that limits
--- have a maximum of keys. What is removed is that of headgate.sweep_from_N of PostgreSQL.
+-- next one goes on: 0, or an empty text, after the last code. What is removed is that of headgate.sweep_from_N of PostgreSQL.
 create or replace function headgate.sweep_from_N(
     p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
-    out removed int, out next_number bigint, out next_limit text, out next_key text, out bounded boolean)
+    out removed int, out next_number bigint, out next_limit text, out next_key text)
 language plpgsql volatile
 set plan_cache_mode = 'force_custom_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set search_path = pg_catalog, pg_temp
@@ -68,7 +67,7 @@ begin
     with dead as (
         select c.limit_name, c.key from headgate.cells c
         where yb_hash_code(c.limit_name, c.key) >= first and yb_hash_code(c.limit_name, c.key) <= last
-          and c.empty_at <= now and c.blocked_until <= now and c.ids_until <= now and left(c.key, 16) <> 'headgate:shared:'
+          and c.empty_at <= now and c.blocked_until <= now and c.ids_until <= now
           and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
         limit greatest(p_max - removed, 0)
         for update skip locked)
@@ -79,6 +78,5 @@ begin
     removed := removed + more;
     next_limit := case when last < 65535 then (last + 1)::text else '' end;
     next_key := widths || ' ' || case when found < p_rows / 4 then least(2 * width, 65536) else width end;
-    bounded := (select true from headgate.settings) is not null;
 end $$;
 

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/server/api"
+)
+
+// health asks a server how it is.
+func health(t *testing.T, s *server) (h api.Health) {
+	t.Helper()
+	res, err := http.Get(s.url + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || json.Unmarshal(text, &h) != nil {
+		t.Fatalf("readyz: %d, %s, %v", res.StatusCode, text, err)
+	}
+	return h
+}
+
+// TestTheCommandLineTellsOfFullLimits fills a limit of a server that has no config file.
+func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--store", "memory:?max_keys=3")
+	for _, tt := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"take LIMIT a", exitOK, "allowed"},
+		{"take LIMIT b", exitOK, "full again in 1h0m0s\n"},
+		{"take LIMIT c", exitOK, "allowed"},
+		{"take LIMIT d", exitError, "There is no room for this key"},
+		{"take LIMIT a", exitRefused, "refused"},
+		{"block LIMIT e --for 1h", exitError, "There is no room for this key"},
+		{"inspect LIMIT e", exitOK, "never used"},
+		{"reset LIMIT b", exitOK, "reset"},
+		{"take LIMIT f", exitOK, "allowed"},
+	} {
+		args := strings.Fields(strings.ReplaceAll(tt.args, " LIMIT ", " token-bucket_1/1h "))
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "_", " ")
+		}
+		var out bytes.Buffer
+		code := run(t.Context(), append(args, "--server", s.url), nil, &out, &out)
+		if code != tt.code || !strings.Contains(out.String(), tt.says) {
+			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.says)
+		}
+	}
+	if h := health(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" || h.Limits[0].Max != 3 {
+		t.Errorf("%+v", h)
+	}
+	s.stop(t)
+}
+
+// TestNotationsOfRequestsAreBounded asks a server for what would be kept for long, and
+// for more different limits than it takes.
+func TestNotationsOfRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--store", "memory:", "--max-notations", "20", "--notation-max-period", "90d")
+	take := func(limit, key string) (api.Decision, api.Problem) {
+		res, err := http.Post(s.url+"/v1/take", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"limit":%q,"key":%q}`, limit, key)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		var d api.Decision
+		var p api.Problem
+		if res.StatusCode == http.StatusOK {
+			err = json.Unmarshal(text, &d)
+		} else {
+			err = json.Unmarshal(text, &p)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return d, p
+	}
+	if _, p := take("fixed-window 1/3660d", "k"); p.Status != http.StatusBadRequest || p.Field != "limit" ||
+		!strings.Contains(p.Detail, "90 days at most (notation_max_period)") {
+		t.Errorf("a long one: %+v", p)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		if d, p := take("fixed-window 1/90d", key); !d.Allowed {
+			t.Errorf("%s: %+v, %+v", key, d, p)
+		}
+	}
+	refused := 0
+	for i := range 40 {
+		if _, p := take(fmt.Sprintf("fixed-window %d/1h", i+1), "k"); p.Status == http.StatusBadRequest &&
+			strings.Contains(p.Detail, "20 different notations are in use") &&
+			strings.Contains(p.Detail, "(max_notations)") {
+			refused++
+		}
+	}
+	if refused != 21 { // one was asked for before
+		t.Errorf("%d of 40 different notations were refused, want 21", refused)
+	}
+	if d, _ := take("fixed-window 1/90d", "a"); d.Limit == "" || d.Allowed {
+		t.Errorf("one that is in use: %+v", d)
+	}
+	s.stop(t)
+}

@@ -1,0 +1,73 @@
+// Package keycount keeps how many keys the limits of a store had when they were counted last.
+package keycount
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/store"
+)
+
+// Most is how many limits a store tells of: those with the most keys.
+const Most = 1000
+
+// Largest returns the counts of those limits that have the most keys.
+func Largest(keys map[string]int64, at int64) []store.KeyCount {
+	counts := make([]store.KeyCount, 0, len(keys))
+	for limit, n := range keys {
+		counts = append(counts, store.KeyCount{Limit: limit, Keys: n, At: at})
+	}
+	slices.SortFunc(counts, func(a, b store.KeyCount) int {
+		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Limit, b.Limit))
+	})
+	return counts[:min(len(counts), Most)]
+}
+
+// A count looks at every row, so it is made every few minutes, and takes a twentieth of a connection at most.
+// The first comes a minute after the first sweep, so that a process that sweeps once counts nothing.
+const (
+	first = time.Minute
+	every = 5 * time.Minute
+	share = 20
+)
+
+// Last is the last count. The zero Last has none, and is ready for use by any number of goroutines.
+type Last struct {
+	mu     sync.Mutex
+	counts []store.KeyCount
+	err    error
+	next   time.Time // zero: nobody has swept yet
+}
+
+// Count counts, unless it is too early, or somebody else counts. Drivers call it at the end of each sweep.
+func (l *Last) Count(ctx context.Context, count func(context.Context) ([]store.KeyCount, error)) {
+	l.mu.Lock()
+	begin := sched.Now()
+	due := !l.next.IsZero() && !begin.Before(l.next)
+	if l.next.IsZero() {
+		l.next = begin.Add(first)
+	}
+	if due {
+		l.next = begin.Add(every) // for others, until this one has ended
+	}
+	l.mu.Unlock()
+	if !due {
+		return
+	}
+	counts, err := count(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts, l.err = counts, err
+	l.next = begin.Add(max(every, share*sched.Since(begin)))
+}
+
+// Counts returns the last count, or its error.
+func (l *Last) Counts() ([]store.KeyCount, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.counts), l.err
+}
