@@ -115,7 +115,7 @@ func (l *Limiter) alone(ctx context.Context, c Charge, credits func(Cost, *law.P
 		if r.ops[0].Cost == 0 { // less than one is given back
 			return nil
 		}
-		if err := valid(r.ops); err != nil {
+		if err := law.ValidGroup(r.ops); err != nil {
 			return err
 		}
 		if err := do(ctx, &r); !t.again(err) {

@@ -95,16 +95,6 @@ func (l *Limiter) compile(ops []law.Op, verb law.Verb, group uint32, charges []C
 	if err := l.compileWith(ops, verb, group, charges, Cost.charged); err != nil {
 		return err
 	}
-	return valid(ops)
-}
-
-// valid says what is wrong with the ops of a request, or nil.
-func valid(ops []law.Op) error {
-	for i := range ops {
-		if law.IsShared(ops[i].Cell) {
-			return law.ValidKey(ops[i].Cell.Key) // which is not
-		}
-	}
 	return law.ValidGroup(ops)
 }
 

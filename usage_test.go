@@ -120,7 +120,6 @@ func TestUsageOfBadQuestions(t *testing.T) {
 		want  error
 	}{
 		{"a\x00b", limit, headgate.ErrInvalid},
-		{"headgate:shared:1", limit, headgate.ErrInvalid},
 		{"k", headgate.Limit{}, headgate.ErrInvalid},
 		{"k", headgate.MustNamed("nobody"), headgate.ErrUnknownLimit},
 	} {

@@ -167,13 +167,12 @@ func (r *Record) block(op *Op, clock int64) Outcome {
 	return Outcome{Granted: op.Count, State: r.State, Clock: clock, RetryAt: r.State.BlockedUntil}
 }
 
-// reset forgets a cell. Granted tells whether there was one. A shared cell is fresh
-// again, but stays: it is there for as long as its period lasts.
+// reset forgets a cell. Granted tells whether there was one.
 func (r *Record) reset(op *Op, clock int64) Outcome {
 	out := Outcome{Clock: clock}
 	if r.State.Kind != 0 {
 		out.Granted = 1
-		r.Gone, r.Dirty = !IsShared(op.Cell), true
+		r.Gone, r.Dirty = true, true
 	}
 	r.clear()
 	r.Forget, r.Admit = true, nil

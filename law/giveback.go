@@ -14,7 +14,7 @@ package law
 func Back(op *Op, out *Outcome, credits int64) Op {
 	back := Op{
 		Verb: Return, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window, Now: op.Now,
-		Cost: credits, Count: 1, Shared: out.Shared,
+		Cost: credits, Count: 1,
 	}
 	back.of(out)
 	return back

@@ -45,7 +45,6 @@ const (
 	reused
 	unknownID
 	settled
-	full // the entry is Outcome.Full, and of the others only the clock counts
 )
 
 // Numbers are an outcome as stores that decide in their own language pass it on,
@@ -61,8 +60,6 @@ func (n *Numbers) Outcome() Outcome {
 		return Outcome{Err: ErrUnknownID}
 	case settled:
 		return Outcome{Err: ErrSettled}
-	case full:
-		return Outcome{Full: n[nEntry], Clock: n[nClock]}
 	}
 	return Outcome{
 		Granted: n[nGranted],

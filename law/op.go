@@ -49,8 +49,6 @@ type Params struct {
 	PrefetchLife int64 // microseconds until what a node took up front is lost. Drivers ignore it
 	Leased       bool  // Log only: entries are released by their holders. Drivers ignore it
 
-	MaxKeys int64 // how many keys the limit may have in a store; 0: the store's setting. The laws ignore it
-
 	Deadline int64 // microseconds that a decision may take; 0: the default. Laws and drivers ignore it
 }
 
@@ -124,9 +122,6 @@ type Op struct {
 	// sum ever returned to the cell by then (Bucket), EntryNumber its entry in the log
 	// (Log; Renew too).
 	Level, At, Returned, EntryNumber int64
-
-	// Return (Bucket, Window): the charge was to a shared cell. What was not, is in none.
-	Shared bool
 
 	// Window are four ascending window boundaries around the present, for
 	// Anchor Calendar. A time outside them makes the outcome Stale.
@@ -204,16 +199,7 @@ type Outcome struct {
 	// ID was admitted, extended or settled so before: all but Clock, and Granted of Extend, is what
 	// was said at first.
 	Replayed bool
-	Shared   bool  // the limit is full: the key has no cell of its own, and the one that such keys share decided
 	Err      error // this group failed and nothing of it was done
-
-	// Full passes between the parts of a driver only; callers of a store see 0.
-	// Above 0 it says that nothing was done, since the cell is not there, and keys
-	// without one share the cell of this generation. [Ended] says that the op named
-	// a shared cell whose period is over: the key is to be asked for again. As with
-	// Stale, one such op means that nothing of its group was done; the others of
-	// the group are Stale.
-	Full int64
 }
 
 // Carried is the ID of an entry that stands for what was used before the

@@ -46,8 +46,8 @@ type Record struct {
 	Log      Ledger   // nil unless the op's law is Log
 	Receipts Receipts // nil unless an op has an ID
 
-	Dirty  bool      // State or Reason changed and must be written; of a shared cell also a fresh State
-	Gone   bool      // the cell was reset; if State is fresh again, it must be removed. Never of a shared cell
+	Dirty  bool      // State or Reason changed and must be written
+	Gone   bool      // the cell was reset; if State is fresh again, it must be removed
 	Clear  bool      // entries that were in the log before the batch count no more
 	Renew  []Renewed // entries that count for longer
 	Lower  []Lowered // entries whose credits changed; one that has none left counts no more

@@ -27,7 +27,7 @@ func (r recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 	for i := range outs {
 		o := &outs[i]
 		s := &o.State
-		fmt.Fprintln(h, o.Granted, o.Used, o.Clock, o.RetryAt, o.StartAt, o.EntryNumber, o.Stale, o.Replayed, o.Shared,
+		fmt.Fprintln(h, o.Granted, o.Used, o.Clock, o.RetryAt, o.StartAt, o.EntryNumber, o.Stale, o.Replayed, false,
 			o.Err, s.Kind, s.Level, s.Prev, s.At, s.Unit, s.Step, s.EmptyAt, s.BlockedUntil)
 	}
 	fmt.Fprintf(r.hashes, "%08x\n", h.Sum32())

@@ -30,17 +30,8 @@ func (p *Params) Highest() int64 {
 }
 
 // ValidKey says why key cannot be used, or nil: a key is at most 512 bytes of
-// valid UTF-8 without NUL, and does not begin as those of shared cells do. The
-// empty key is a key. Keys are compared byte by byte.
-//
-// It is for the places where keys come in. [Op.Valid] accepts the keys of shared
-// cells too, since stores put them in the place of others.
-func ValidKey(key string) error {
-	if err := ValidText("key", key, MaxKey); err != nil {
-		return err
-	}
-	return reserved(key)
-}
+// valid UTF-8 without NUL. The empty key is a key. Keys are compared byte by byte.
+func ValidKey(key string) error { return ValidText("key", key, MaxKey) }
 
 // Valid says why c cannot be the cell of an op, or nil. Every store asks that
 // before it looks for the cell.
@@ -48,10 +39,7 @@ func (c Cell) Valid() error {
 	if c.Limit == "" {
 		return Invalid("limit", "has no name")
 	}
-	if err := c.ValidText(); err != nil || IsShared(c) {
-		return err
-	}
-	return reserved(c.Key)
+	return c.ValidText()
 }
 
 // ValidText says why no cell can have this limit and key, or nil: a limit's name is
@@ -95,8 +83,6 @@ func (p *Params) Valid() error {
 		return Invalid("limit", "a full cell would take more than 142 years to drain")
 	case min(p.Block, p.History, p.Deadline) < 0 || max(p.Block, p.History, p.Deadline) > maxDrain:
 		return Invalid("limit", "block, history and deadline must be from 0 to 142 years")
-	case p.MaxKeys < 0 || p.MaxKeys > Max:
-		return Invalid("max_keys", "the number of keys must be from 0 to 2^53-1")
 	case p.Away > AwayAllow || p.Digits > maxDigits:
 		return Invalid("limit", "policy %d for a store that is away, or %d digits, do not exist", p.Away, p.Digits)
 	}

@@ -69,9 +69,6 @@ func TestWhatIsValid(t *testing.T) {
 		{"history", take(log, 1), func(op *law.Op, v int64) { op.Params.History = v }, map[int64]string{
 			-1: "limit", 0: "", years: "", years + 1: "limit",
 		}},
-		{"keys", take(five, 1), func(op *law.Op, v int64) { op.Params.MaxKeys = v }, map[int64]string{
-			-1: "max_keys", 0: "", law.Max: "", law.Max + 1: "max_keys",
-		}},
 		{"deadline", take(five, 1), func(op *law.Op, v int64) { op.Params.Deadline = v }, map[int64]string{
 			-1: "limit", 0: "", years: "", years + 1: "limit",
 		}},

@@ -56,7 +56,8 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.says)
 		}
 	}
-	if h := health(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" || h.Limits[0].Max != 3 {
+	if h := health(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" ||
+		h.Limits[0].Max != 3 {
 		t.Errorf("%+v", h)
 	}
 	s.stop(t)

@@ -99,7 +99,6 @@ func (s *scanner) decision(d *decision) bool {
 		case "replayed":
 			d.Replayed, ok = s.flag()
 			bit = 512
-			bit = 1024
 		case "applied":
 			d.Applied, ok = s.repeated()
 			bit = 2048

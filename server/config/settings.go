@@ -183,8 +183,8 @@ func (s Setting) preset() string {
 }
 
 // oneCell says what to do where someone bounds the keys of limits.
-const oneCell = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys as its " +
-	"URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
+const oneCell = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys as " +
+	"its URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
 
 // removed are the fields and settings that were removed, and what to do instead.
 var removed = map[string]string{"max_keys": oneCell, "notation_max_keys": oneCell}

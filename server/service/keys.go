@@ -32,7 +32,9 @@ func (s *Service) NearlyFull(ctx context.Context) ([]api.Keys, error) {
 			list = append(list, api.Keys{Limit: c.Limit, Keys: c.Keys, Max: c.Max})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b api.Keys) int { return cmp.Compare(fill(b.Keys, b.Max), fill(a.Keys, a.Max)) })
+	slices.SortStableFunc(list, func(a, b api.Keys) int {
+		return cmp.Compare(fill(b.Keys, b.Max), fill(a.Keys, a.Max))
+	})
 	return list[:min(len(list), shownFull)], nil
 }
 

@@ -157,7 +157,8 @@ func TestTheFullestLimitsAreTold(t *testing.T) {
 	fill("fixed-window 5/4h", 10)
 	got, err := s.NearlyFull(t.Context())
 	want := []api.Keys{
-		{Limit: "fixed-window 5/4h", Keys: 10, Max: 10}, {Limit: "fixed-window 5/2h", Keys: 9, Max: 10},
+		{Limit: "fixed-window 5/4h", Keys: 10, Max: 10},
+		{Limit: "fixed-window 5/2h", Keys: 9, Max: 10},
 		{Limit: "fixed-window 5/3h", Keys: 8, Max: 10},
 	}
 	if err != nil || !slices.Equal(got, want) {

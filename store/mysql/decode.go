@@ -206,8 +206,8 @@ func (p *plan) number(r *run, put []added, next, step int64, outs []law.Outcome)
 	}
 }
 
-// stale makes a group stale of which one op is, or Full. The clock of a stale op is
-// the time it was decided for.
+// stale makes a group stale of which one op is. The clock of a stale op is the time it
+// was decided for.
 func (p *plan) stale(rows []row, outs []law.Outcome) {
 	stale := false
 	for _, row := range rows {
@@ -216,7 +216,7 @@ func (p *plan) stale(rows []row, outs []law.Outcome) {
 	for _, row := range rows {
 		out := &outs[row.op]
 		if stale && row.pass != firstPass {
-			*out = law.Outcome{State: out.State, Clock: out.EntryNumber, Full: out.Full, Stale: out.Full == 0}
+			*out = law.Outcome{State: out.State, Clock: out.EntryNumber, Stale: true}
 		}
 		if row.pass != firstPass {
 			out.EntryNumber = 0
@@ -258,11 +258,8 @@ func (d *decoder) next() int64 { return number(&d.records, &d.err) }
 // it is known whether the group is stale.
 func (d *decoder) answer() (out law.Outcome, carried int64) {
 	out.Granted, out.Used, out.Clock, out.RetryAt = d.next(), d.next(), d.next(), d.next()
-	stale := d.next()
-	out.Stale = stale != 0
-	if out.EntryNumber = d.next(); stale == isFull {
-		out.Full, out.EntryNumber = out.EntryNumber, out.Clock
-	}
+	out.Stale = d.next() != 0
+	out.EntryNumber = d.next()
 	d.next() // whether the log was cleared
 	carried = d.next()
 	d.next() // when that expires

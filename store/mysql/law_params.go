@@ -130,7 +130,3 @@ const (
 	admitted = 1
 	isStale  = 2
 )
-
-// isFull stands in an answer in the place of whether it is stale, where the limit is
-// full: see "answer full" in rooms.tmpl.
-const isFull = 2

@@ -303,7 +303,7 @@ func (p *plan) numbers(r row) (n [params]int64) {
 		pCost: op.Cost, pCount: op.Count, pCeiling: op.Ceiling, pTTL: op.TTL, pNow: op.Now,
 		pB0: op.Window[0], pB1: op.Window[1], pB2: op.Window[2], pB3: op.Window[3], pFrom: op.From, pUntil: op.Until,
 		pMade: op.At, pWas: op.Level, pReturned: op.Returned, pEntry: op.EntryNumber, pHistory: lp.History,
-		pPrint: r.print, pGeneration: law.Generation(op.Cell),
+		pPrint: r.print, pGeneration: 0, // of a shared cell, which the procedures know still
 	}
 	if op.Partial {
 		n[pPartial] = 1

@@ -136,8 +136,7 @@ func New(client rueidis.Client, cfg *Config) *Store {
 	if s.cfg.Prefix == "" {
 		s.cfg.Prefix = "headgate:"
 	}
-	switch s.wrong = validPrefix(s.cfg.Prefix); {
-	case client == nil:
+	if s.wrong = validPrefix(s.cfg.Prefix); client == nil {
 		s.wrong = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
 	}
 	if s.cfg.RetryFor <= 0 {

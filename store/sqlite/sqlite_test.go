@@ -239,7 +239,8 @@ func TestKeysAreCountedAfterASweep(t *testing.T) {
 		take := func(limit string, keys int) {
 			for k := range keys {
 				op := law.Op{
-					Verb: law.Take, Cell: law.Cell{Limit: limit, Key: fmt.Sprint(k)}, Params: budget, Cost: 1000, Count: 1,
+					Verb: law.Take, Cell: law.Cell{Limit: limit, Key: fmt.Sprint(k)}, Params: budget, Cost: 1000,
+					Count: 1,
 				}
 				outs := make([]law.Outcome, 1)
 				if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
@@ -315,7 +316,8 @@ func TestSharedCellsGo(t *testing.T) {
 	if n := rows(t, path, "entries"); n[0] != 1 {
 		t.Errorf("%d entries, want that of the key", n[0])
 	}
-	if c, err := s.ReadCatalog(t.Context(), 0); err != nil || len(c.Items) != 1 || c.Items[0].Text != "token-bucket 5/s" {
+	if c, err := s.ReadCatalog(t.Context(), 0); err != nil || len(c.Items) != 1 ||
+		c.Items[0].Text != "token-bucket 5/s" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -30,7 +30,6 @@ const (
 	heal
 	block
 	history
-	maxKeys
 	cost
 	count
 	partial
@@ -61,8 +60,7 @@ var fieldNames = [fields]string{
 	kind: "kind", anchor: "anchor", unit: "unit", capacity: "capacity", step: "step", drain: "drain",
 	heal:  "heal", // how far the cell's time may be ahead of the clock
 	block: "block", history: "history",
-	maxKeys: "max_keys", // the limit's own maximum of keys; -1 for a shared cell
-	cost:    "cost", count: "count", partial: "partial", deferred: "deferred",
+	cost: "cost", count: "count", partial: "partial", deferred: "deferred",
 	how:     "how", // 1 for a partial op, 2 for a deferred one; none is both
 	ceiling: "ceiling", ttl: "ttl", now: "now",
 	window0: "window0", window1: "window1", window2: "window2", window3: "window3",
@@ -78,7 +76,7 @@ func values(op *law.Op) [fields]int64 {
 		kind: int64(p.Kind), anchor: int64(p.Anchor), unit: p.Unit, capacity: p.Capacity, step: p.Step,
 		drain: max(p.Drain, 1), // a divisor under every law
 		heal:  p.HealAfter(),
-		block: p.Block, history: p.History, maxKeys: p.MaxKeys,
+		block: p.Block, history: p.History,
 		cost: op.Cost, count: op.Count, ceiling: op.Ceiling, ttl: op.TTL, now: op.Now,
 		window0: op.Window[0], window1: op.Window[1], window2: op.Window[2], window3: op.Window[3],
 		from: op.From, until: op.Until,
@@ -89,9 +87,6 @@ func values(op *law.Op) [fields]int64 {
 	}
 	if op.Partial {
 		v[partial], v[how] = 1, 1
-	}
-	if law.IsShared(op.Cell) {
-		v[maxKeys] = -1
 	}
 	return v
 }

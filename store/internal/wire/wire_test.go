@@ -16,19 +16,14 @@ func TestLayoutOrdersTheNumbersOfAnOp(t *testing.T) {
 		Verb: law.Take, Cost: 7, Count: 3, Deferred: true, Ceiling: 9, Window: [4]int64{10, 20, 30, 40},
 		Params: law.Params{
 			Kind: law.Bucket, Anchor: law.Calendar, Unit: 5, Capacity: 1, Step: 1, Drain: 1,
-			MaxKeys: 11,
 		},
 	}
-	l := wire.Order("cost verb drain window3 how count deferred partial unit max_keys group")
-	if got, want := l.Append(nil, &op), []int64{7, 1, 1, 40, 2, 3, 1, 0, 5, 11, 0}; !slices.Equal(got, want) {
+	l := wire.Order("cost verb drain window3 how count deferred partial unit group")
+	if got, want := l.Append(nil, &op), []int64{7, 1, 1, 40, 2, 3, 1, 0, 5, 0}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if l.Place("cost") != 0 || l.Place("group") != len(l)-1 {
 		t.Error("a field is not where it was ordered")
-	}
-	op.Cell = law.SharedCell("l", 1)
-	if got := wire.Order("max_keys").Append(nil, &op); got[0] != -1 {
-		t.Errorf("max_keys of a shared cell is %d, want -1", got[0])
 	}
 }
 
@@ -80,7 +75,7 @@ func panics(f func()) (did bool) {
 }
 
 func TestAppendDoesNotAllocate(t *testing.T) {
-	l := wire.Order("verb kind anchor unit capacity step drain heal cost count how now at max_keys")
+	l := wire.Order("verb kind anchor unit capacity step drain heal cost count how now at")
 	ops, to := make([]law.Op, 1), make([]int64, 0, len(l))
 	ops[0].Params = law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}
 	if n := testing.AllocsPerRun(100, func() { l.Append(to, &ops[0]) }); n > 0 {
