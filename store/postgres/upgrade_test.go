@@ -79,7 +79,11 @@ func bare(t *testing.T, dsn string) *postgres.Store {
 func adapter(t *testing.T, dsn string) string {
 	t.Helper()
 	var text string
-	err := connect(t, dsn).QueryRow(t.Context(), `select string_agg(format(
+	conn := connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), `set search_path = pg_catalog`); err != nil { // names of types get their schema
+		t.Fatal(err)
+	}
+	err := conn.QueryRow(t.Context(), `select string_agg(format(
 			'create or replace function headgate.%I(%s) returns %s language sql volatile set search_path = pg_catalog, pg_temp as ''select * from headgate.%I(%s)'';',
 			p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), replace(p.proname, '_1', '_2'),
 			(select string_agg('$' || n, ', ') from generate_series(1, p.pronargs) n)), E'\n')
@@ -178,7 +182,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 		}
 	}
 	d, err := headgate.New(old, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
-	if err != nil || d.Remaining != most-20-1 {
+	if err != nil || d.Remaining != most-20 {
 		t.Errorf("%+v, %v; want 20 charged", d, err)
 	}
 
