@@ -1,15 +1,14 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"sync/atomic"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/keycount"
 )
 
 // reserve makes room for one more cell of a limit, if there is some. It is given back
@@ -178,9 +177,6 @@ func (s *Store) full(l *limit) error {
 		store.ErrFull, s.count.Load())
 }
 
-// maxCounts is how many limits KeyCounts tells about at most: those with the most keys.
-const maxCounts = 1000
-
 // KeyCounts implements store.KeyCounter. The first count is that of all limits together.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
@@ -195,11 +191,8 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 		}
 	}
 	s.known.Unlock()
-	slices.SortFunc(list, func(a, b store.KeyCount) int {
-		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Limit, b.Limit))
-	})
 	all := store.KeyCount{Keys: s.count.Load(), Max: bounded(s.most), At: now}
-	return append([]store.KeyCount{all}, list[:min(len(list), maxCounts)]...), nil
+	return append([]store.KeyCount{all}, keycount.Largest(list)...), nil
 }
 
 // bounded returns a bound as store.KeyCount tells it.

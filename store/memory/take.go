@@ -216,8 +216,8 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 	return level, at, r, decided
 }
 
-// takeFirst is takeLocked for a cell that is not there. If there is no room, it is for
-// Apply.
+// takeFirst charges a cell that is not there, under the lock. Where there is no room, it
+// charges nothing and leaves the charge to Apply.
 func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, at int64, r *rich, res result) {
 	ti := s.tableOf(h)
 	l, p := s.limitOf(op.Cell.Limit), &op.Params

@@ -64,7 +64,7 @@ type Config struct {
 	SkipArticles bool
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer
-	// Logger is told of procedures that are older than the binary. Nil: slog.Default().
+	// Logger gets a warning where procedures are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger
 }
 

@@ -51,7 +51,7 @@ type Config struct {
 	Pooler bool
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer
-	// Logger is told of functions that are older than the binary. Nil: slog.Default().
+	// Logger gets a warning where functions are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger
 }
 

@@ -66,7 +66,11 @@ func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	if err != nil {
 		return nil, asking("count keys", err)
 	}
-	return keycount.Largest(keys, sched.Wall().UnixMicro()), nil
+	now, counts := sched.Wall().UnixMicro(), make([]store.KeyCount, 0, len(keys))
+	for limit, n := range keys {
+		counts = append(counts, store.KeyCount{Limit: limit, Keys: n, At: now})
+	}
+	return keycount.Largest(counts), nil
 }
 
 // look asks the primaries about evictions. One that cannot be asked is passed over as

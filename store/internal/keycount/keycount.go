@@ -15,12 +15,8 @@ import (
 // Most is how many limits a store tells of: those with the most keys.
 const Most = 1000
 
-// Largest returns the counts of those limits that have the most keys.
-func Largest(keys map[string]int64, at int64) []store.KeyCount {
-	counts := make([]store.KeyCount, 0, len(keys))
-	for limit, n := range keys {
-		counts = append(counts, store.KeyCount{Limit: limit, Keys: n, At: at})
-	}
+// Largest sorts counts in place, and returns those of the limits that have the most keys.
+func Largest(counts []store.KeyCount) []store.KeyCount {
 	slices.SortFunc(counts, func(a, b store.KeyCount) int {
 		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Limit, b.Limit))
 	})
