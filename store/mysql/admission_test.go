@@ -322,30 +322,3 @@ func TestResetByCallForgetsRequests(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 }
-
-// TestOnlyPlainChargesArePlain: the way of plain batches knows no IDs and no
-// starts.
-func TestOnlyPlainChargesArePlain(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(op *law.Op){
-		"":       func(*law.Op) {},
-		"id":     func(op *law.Op) { op.ID, op.TTL = "id", 1 },
-		"late":   func(op *law.Op) { op.Deferred = true },
-		"check":  func(op *law.Op) { op.Verb = law.Check },
-		"return": func(op *law.Op) { op.Verb = law.Return },
-		"settle": func(op *law.Op) { op.Verb, op.ID = law.Settle, "id" },
-		"extend": func(op *law.Op) { op.Verb, op.ID, op.TTL = law.Extend, "id", 1 },
-		"reset":  func(op *law.Op) { op.Verb = law.Reset },
-		"log":    func(op *law.Op) { op.Params = logged },
-	} {
-		op := takeOne("l", "k", hourly)
-		change(&op)
-		if plain := mysql.IsPlain([]law.Op{takeOne("l", "j", hourly), op}); plain {
-			t.Errorf("%q: of one group", name)
-		}
-		op.Group = 1
-		if plain := mysql.IsPlain([]law.Op{takeOne("l", "j", hourly), op}); plain != (name == "") {
-			t.Errorf("%q: plain %v", name, plain)
-		}
-	}
-}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -26,8 +28,8 @@ type waitsKey struct{}
 
 func givesWay(ctx context.Context) bool { return ctx.Value(waitsKey{}) == true }
 
-// ApplyFree implements store.Passer. On MariaDB a batch that is decided by sums waits for
-// one second; all others wait as in Apply.
+// ApplyFree implements store.Passer. A batch waits for one second at most; in a transaction of the
+// caller's and on pools of the caller's it waits as in Apply.
 func (s *Store) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	return s.Apply(context.WithValue(ctx, waitsKey{}, true), ops, outs)
 }
@@ -43,7 +45,39 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 			s.unsummed.Store(restFrom)
 		}
 	}
-	return s.applyTexts(ctx, n, ops, outs)
+	if s.standsAlone() && isLone(ops) {
+		decided, err := s.applyOne(ctx, n, &ops[0], &outs[0])
+		if err != nil || decided {
+			return err
+		}
+	}
+	return s.applyRows(ctx, n, ops, outs)
+}
+
+// standsAlone reports whether a statement that commits by itself may decide a batch.
+func (s *Store) standsAlone() bool {
+	return s.own && s.tx == nil && s.returning.Load() && !s.galera.Load() && !s.group.Load()
+}
+
+// applyOne decides a lone charge by one statement, and reports false if that has done
+// nothing because the general way has to.
+func (s *Store) applyOne(ctx context.Context, n *node, op *law.Op, out *law.Outcome) (decided bool, err error) {
+	fresh := s.fresh.Load()
+	answer, err := s.sendOne(ctx, n, loneOf(op, fresh, s.turns.Add(1)))
+	if !fresh && knewTooLittle(err) { // a new key
+		answer, err = s.sendOne(ctx, n, loneOf(op, true, s.turns.Add(1)))
+	}
+	if err != nil {
+		return false, classify("apply 1 op", err)
+	}
+	decided, made, err := hearOne(op, answer, out)
+	if err != nil {
+		return false, fmt.Errorf("mysql: apply 1 op: %w: %w", store.ErrUnknownOutcome, err)
+	}
+	if made != fresh {
+		s.fresh.Store(made)
+	}
+	return decided, nil
 }
 
 // restFrom is how many batches are not tried by sums after one that could not be decided so:
@@ -56,7 +90,7 @@ func (s *Store) tries() bool {
 	return s.unsummed.Load() <= 0 || s.unsummed.Add(-1) < 0
 }
 
-// applySums decides a batch by sums, and what these leave by texts. It reports false if it
+// applySums decides a batch by sums, and what these leave by rows. It reports false if it
 // has done nothing.
 func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outcome) (done bool, err error) {
 	giveWay := givesWay(ctx) && len(b.cells) > 1
@@ -75,7 +109,7 @@ func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outc
 	case knewTooLittle(err):
 		return false, nil
 	case errors.As(err, &waited):
-		return s.applyFree(ctx, n, b, outs)
+		return true, s.applyFree(ctx, n, b.ops, outs)
 	case err != nil:
 		return false, classify(fmt.Sprintf("apply %d ops", len(b.ops)), err)
 	}
@@ -95,7 +129,7 @@ func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outc
 	}
 	rest, index := wrap.Rest(b.ops, decided)
 	answers := make([]law.Outcome, len(rest))
-	err = s.applyTexts(ctx, n, rest, answers)
+	err = s.applyRows(ctx, n, rest, answers)
 	wrap.Join(outs, answers, index, err)
 	if len(decided) > 0 {
 		err = nil // it is the error of those
@@ -105,41 +139,44 @@ func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outc
 
 // applyFree decides those groups of a batch of which nobody else holds a cell. Cells that
 // are not there count as held: they are soon asked for without the others.
-func (s *Store) applyFree(ctx context.Context, n *node, b *sums, outs []law.Outcome) (done bool, err error) {
-	held, err := s.heldOf(ctx, n, b)
-	if err != nil {
-		return false, classify(fmt.Sprintf("apply %d ops", len(b.ops)), err)
+func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
+	cells := make([]law.Cell, len(ops))
+	for i := range ops {
+		cells[i] = ops[i].Cell
 	}
-	some := make([]bool, len(b.ops))
-	for i := range b.ops {
-		some[i] = held[b.ops[i].Cell]
+	slices.SortFunc(cells, law.Cell.Compare)
+	free, err := s.freeOf(ctx, n, slices.Compact(cells))
+	if err != nil {
+		return classify(fmt.Sprintf("apply %d ops", len(ops)), &undone{err})
+	}
+	held := make([]bool, len(ops))
+	for i := range ops {
+		held[i] = !free[ops[i].Cell]
 	}
 	ctx = context.WithValue(ctx, waitsKey{}, false)
-	return true, wrap.PassBy(ctx, b.ops, outs, some, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 		return s.apply(ctx, n, ops, outs)
 	})
 }
 
-// heldOf returns the cells of a batch that somebody holds, or that are not there.
-func (s *Store) heldOf(ctx context.Context, n *node, b *sums) (held map[law.Cell]bool, err error) {
-	held = make(map[law.Cell]bool, len(b.cells))
-	for k := range b.cells {
-		held[b.ops[b.cells[k].head].Cell] = true
-	}
-	rows, err := n.db.QueryContext(ctx, b.free())
+// freeOf returns those of some cells that are there, and that nobody holds. Like a batch it is forced
+// onto the key.
+func (s *Store) freeOf(ctx context.Context, n *node, cells []law.Cell) (map[law.Cell]bool, error) {
+	var b strings.Builder
+	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	ofCells(&b, cells)
+	rows, err := n.db.QueryContext(ctx, b.String()+" FOR UPDATE SKIP LOCKED")
 	if err != nil {
-		return nil, &undone{err}
+		return nil, err
 	}
 	defer rows.Close()
+	free := make(map[law.Cell]bool, len(cells))
 	for rows.Next() {
 		var c law.Cell
 		if err := rows.Scan(&c.Limit, &c.Key); err != nil {
-			return nil, &undone{err}
+			return nil, err
 		}
-		delete(held, c)
+		free[c] = true
 	}
-	if err := rows.Err(); err != nil {
-		return nil, &undone{err}
-	}
-	return held, nil
+	return free, rows.Err()
 }

@@ -53,6 +53,13 @@ type lockWait struct{ err error }
 func (e *lockWait) Error() string { return e.err.Error() }
 func (e *lockWait) Unwrap() error { return e.err }
 
+// raced marks an error that came because others have made a cell since it was found missing. Nothing of
+// the batch is left.
+type raced struct{ err error }
+
+func (e *raced) Error() string { return e.err.Error() }
+func (e *raced) Unwrap() error { return e.err }
+
 // The numbers of some errors.
 const (
 	errLockWait       = 1205
@@ -60,6 +67,7 @@ const (
 	errDiskFull       = 1021
 	errNotImplemented = 1235
 	errNotPrepared    = 1243
+	errDuplicate      = 1062
 	errNoTable        = 1146
 	errNoProcedure    = 1305
 	errInterrupted    = 1317
@@ -114,7 +122,7 @@ var numbers = func() map[uint16]error {
 func known(my *driver1.MySQLError) error {
 	switch {
 	case my.Number == 1305 && strings.HasPrefix(my.Message, "SAVEPOINT"):
-		return store.ErrConflict // see plan.begin
+		return store.ErrConflict // see Store.begin
 	case my.Number == 1180 && strings.HasPrefix(my.Message, "Got error 149 "):
 		return store.ErrConflict // Group Replication: a deadlock during COMMIT, rolled back
 	}
@@ -129,11 +137,14 @@ func class(err error) error {
 	var nothing *undone
 	var refused *notSent
 	var doubtful *unsure
+	var made *raced
 	switch {
 	case errors.Is(err, store.ErrSetup):
 		return store.ErrSetup // a session that will not do
 	case errors.As(err, &doubtful):
 		return store.ErrUnknownOutcome
+	case errors.As(err, &made):
+		return store.ErrConflict
 	}
 	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
 		if c := known(my); c != nil {

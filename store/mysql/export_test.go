@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/internal/rows"
 )
 
 // For the tests.
@@ -15,54 +16,43 @@ var (
 	Undone       = func(err error) error { return classify("ask", &undone{err}) }
 	CheckVersion = checkVersion
 	CheckServer  = checkServer
-	IsPlain      = func(ops []law.Op) bool { return newPlainPlan(ops) != nil }
 )
 
-// textFor returns the text for a batch; empty if none of its groups is valid.
-func textFor(ops []law.Op, at site) string {
-	p := newPlainPlan(ops)
-	if p == nil {
-		p = newPlan(ops, make([]law.Outcome, len(ops)))
+// Statements returns those of the two texts for a batch whose cells are there, and remember all requests.
+func Statements(s *Store, ops []law.Op) (list []string) {
+	f := &flight{ctx: context.Background(), ops: ops}
+	f.Batch = rows.New(ops, remembers{ops})
+	text := f.look(s.begin(onlyChecks(ops)))
+	for _, c := range f.Cells {
+		c.Found = true
+		first := []law.Op{{Verb: law.Take, Cell: c.Name, Params: ops[0].Params, Cost: 1000, Count: 1}}
+		law.Apply(first, make([]law.Outcome, 1), time.Now().UnixMicro(), []*law.Record{&c.Record})
+		c.Add, c.Dirty = nil, false
 	}
-	if len(p.runs) == 0 {
-		return ""
+	if err := f.Decide(make([]law.Outcome, len(ops)), time.Now().UnixMicro()); err != nil {
+		panic(err)
 	}
-	return p.text(at)
-}
-
-// Texts returns the texts for a batch, for servers and transactions of all kinds.
-func Texts(ops []law.Op) (list []string) {
-	for _, at := range []site{
-		{own: true},
-		{own: true, parts: true},
-		{own: true, galera: true},
-		{group: true, foreign: true},
-		{foreign: true, snapshots: true},
-		{galera: true, snapshots: true},
-		{own: true, values: true, parts: true},
-	} {
-		if text := textFor(ops, at); text != "" {
-			list = append(list, text)
-		}
+	changes, _ := f.changes()
+	for statement := range strings.SplitSeq(text+";"+changes+s.commit(), ";") {
+		list = append(list, statement)
 	}
 	return list
 }
 
-// Statements returns those of the text for a batch.
-func Statements(s *Store, ops []law.Op) (list []string) {
-	text := textFor(ops, site{own: true, values: s.returning.Load()})
-	quoted, from := false, 0
-	for i := range len(text) {
-		switch {
-		case text[i] == '\'':
-			quoted = !quoted
-		case text[i] == ';' && !quoted:
-			list = append(list, text[from:i])
-			from = i + 1
-		}
-	}
-	return append(list, text[from:])
+// remembers is a reader of cells that remember all requests of a batch.
+type remembers struct{ ops []law.Op }
+
+func (r remembers) Receipt(cell law.Cell, id string) (law.Receipt, bool, error) {
+	p := &r.ops[0].Params
+	return law.Receipt{
+		ID: id, Terms: p.Terms(), Cost: 500, Settled: law.Unsettled, KeepUntil: law.Max,
+		Outcome: law.Outcome{Granted: 1, EntryNumber: 1, State: law.State{Kind: p.Kind, Level: 500, Unit: p.Unit, Step: p.Step}},
+	}, true, nil
 }
+
+func (remembers) Sum(law.Cell, int64, int64) (int64, error)   { return 0, nil }
+func (remembers) Freed(law.Cell, int64, int64) (int64, error) { return law.Never, nil }
+func (remembers) Entry(law.Cell, int64) (int64, int64, error) { return 1000, law.Max, nil }
 
 // Revision and Fingerprint are those of this binary's procedures.
 var (

@@ -42,7 +42,7 @@ type sum struct {
 // mostSummed bounds the ops of a batch that is decided by sums, and mostCoupled those of a
 // request in it.
 const (
-	mostSummed  = 2 * maxRows
+	mostSummed  = 1024
 	mostCoupled = 32
 )
 
@@ -124,7 +124,7 @@ func summable(op *law.Op) bool {
 	if op.Partial {
 		least = op.Cost
 	}
-	return op.Verb == law.Take && !once(op) && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
+	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
 		least <= most
 }
 

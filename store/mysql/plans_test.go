@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/mysql"
@@ -43,50 +42,6 @@ func serverClock(tb testing.TB, db *sql.DB) (now int64) {
 		tb.Fatal(err)
 	}
 	return now
-}
-
-// TestThePlainPathReportsTheTimeOfItsDecision sends the statements of a batch one by
-// one, with time between them, as on a server that is stopped for a while. What is
-// reported lies between the times before and after the statement that decides.
-func TestThePlainPathReportsTheTimeOfItsDecision(t *testing.T) {
-	t.Parallel()
-	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	db := plain(t, url)
-	ops := []law.Op{{
-		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Cost: 1000, Count: 1,
-		Params: law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 2000, Step: 50_000, Drain: 2000},
-	}}
-	if !mysql.IsPlain(ops) {
-		t.Fatal("the batch is not plain")
-	}
-	if err := s.Apply(t.Context(), ops, make([]law.Outcome, 1)); err != nil {
-		t.Fatal(err)
-	}
-	conn := connection(t, db)
-	var before, after int64
-	statements := mysql.Statements(s, ops)
-	for _, statement := range statements[:len(statements)-1] {
-		decides := strings.HasPrefix(statement, "INSERT INTO headgate_cells")
-		last := serverClock(t, db)
-		await.Until(t, "30 ms to pass", func() bool { return serverClock(t, db) > last+30_000 })
-		if decides {
-			before = serverClock(t, db)
-		}
-		if run(t, conn, statement); decides {
-			after = serverClock(t, db)
-		}
-	}
-	var records, decided string
-	if err := conn.QueryRowContext(t.Context(), statements[len(statements)-1]).Scan(&records, &decided); err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Split(decided, ",") // the number of the row, and the time
-	at, err := strconv.ParseInt(fields[min(1, len(fields)-1)], 10, 64)
-	if err != nil || before == 0 || at < before || at > after {
-		t.Errorf("%q reports %d, %v; it was decided between %d and %d: %d µs early", decided, at, err, before,
-			after, before-at)
-	}
 }
 
 // TestHotStatementsUseAKeyOfAnEmptiedTable explains the statements of batches of all

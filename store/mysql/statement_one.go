@@ -1,12 +1,17 @@
 package mysql
 
 import (
+	"bytes"
 	"database/sql/driver"
 	_ "embed"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"text/template"
+
+	"github.com/headgate/headgate/law"
 )
 
 // A lone charge of a bucket is one statement that commits by itself, on MariaDB and on
@@ -24,24 +29,20 @@ import (
 // not, and fails for a new key, unless the charge before was of one: new keys come together.
 //
 // A node of a cluster takes the general way, since it may repeat a statement by itself
-// after another node has won: see plan.begin.
+// after another node has won: see Store.begin.
 
 //go:embed one.tmpl
 var oneText string
 
-// lone reports whether a plan is a lone charge that one statement may decide: granted as a
+// isLone reports whether a batch is a lone charge that one statement may decide: granted as a
 // whole or not at all, and granted by a cell that no charge has touched. So the row of that
 // cell need not be taken back.
-func (p *plan) lone() bool {
-	if p.plain == nil || len(p.ops) != 1 || p.ops[0].Partial && p.ops[0].Count > 1 {
-		return false
-	}
-	return p.room() >= 0
+func isLone(ops []law.Op) bool {
+	return len(ops) == 1 && ops[0].Valid() == nil && summable(&ops[0]) && !(ops[0].Partial && ops[0].Count > 1)
 }
 
 // room returns how many credits may be in use before a lone charge that is granted.
-func (p *plan) room() int64 {
-	op := &p.ops[0]
+func room(op *law.Op) int64 {
 	most := op.Params.Capacity
 	if op.Ceiling > 0 {
 		most = op.Ceiling
@@ -89,17 +90,16 @@ var oneTexts = sync.OnceValue(func() (texts [4]string) {
 	return texts
 })
 
-// one returns the statement for a lone charge. Unless fresh it fails for a cell that no
+// loneOf returns the statement for a lone charge. Unless fresh it fails for a cell that no
 // charge has touched. The turn is another one for each.
-func (p *plan) one(fresh bool, turn int64) lone {
-	op := &p.ops[0]
+func loneOf(op *law.Op, fresh bool, turn int64) lone {
 	l := lone{number: int(op.Params.Anchor), turn: strconv.FormatInt(turn, 10)}
 	if fresh {
 		l.number += 2
 	}
 	values := [...]driver.Value{
 		op.Cell.Limit, op.Cell.Key, op.Cell.Limit, op.Cell.Key,
-		op.Cost * op.Count, p.room(), op.Params.HealAfter(), op.Params.Unit, op.Params.Step, max(op.Params.Drain, 1),
+		op.Cost * op.Count, room(op), op.Params.HealAfter(), op.Params.Unit, op.Params.Step, max(op.Params.Drain, 1),
 		op.Now, l.turn,
 	}
 	l.values = make([]driver.NamedValue, len(values))
@@ -107,4 +107,55 @@ func (p *plan) one(fresh bool, turn int64) lone {
 		l.values[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
 	}
 	return l
+}
+
+// hearOne turns the answer to a lone charge into its outcome, and reports whether the cell
+// was new. It reports that nothing was decided if the cell is none that the statement
+// decides about.
+func hearOne(op *law.Op, answer [2][]byte, out *law.Outcome) (decided, made bool, err error) {
+	before, _, err := cellOf(answer[0])
+	if err != nil {
+		return false, false, err
+	}
+	after, clock, err := cellOf(answer[1])
+	if err != nil {
+		return false, false, err
+	}
+	of, lp := law.State{Kind: before.Kind, Unit: before.Unit, Step: before.Step}, &op.Params
+	if of != (law.State{}) && of != (law.State{Kind: lp.Kind, Unit: lp.Unit, Step: lp.Step}) || before.Prev != 0 ||
+		before.At-clock > lp.HealAfter() || of.Kind == 0 && before != (law.State{}) {
+		if before != after { // to ask again would charge again
+			return false, false, errNoSense(answer[1], fmt.Errorf("a cell that was %+v should not be decided", before))
+		}
+		return false, false, nil
+	}
+	outs := []law.Outcome{{}}
+	law.Apply([]law.Op{*op}, outs, clock, []*law.Record{{State: before}})
+	if outs[0].Err == nil && outs[0].State != after {
+		return false, false, errNoSense(answer[1], fmt.Errorf("the cell should be %+v", outs[0].State))
+	}
+	*out = outs[0]
+	return true, of.Kind == 0, nil
+}
+
+// cellOf reads what a lone charge answers of one of its rows.
+func cellOf(record []byte) (st law.State, clock int64, err error) {
+	fields := bytes.FieldsFunc(record, func(r rune) bool { return r == ',' || r == ';' })
+	var kind int64
+	to := [...]*int64{&kind, &st.Level, &st.Prev, &st.At, &st.Unit, &st.Step, &st.EmptyAt, &st.BlockedUntil, &clock}
+	if len(fields) != len(to) {
+		return st, 0, errNoSense(record, errors.New("it has another number of numbers"))
+	}
+	for i, field := range fields {
+		if *to[i], err = strconv.ParseInt(string(field), 10, 64); err != nil {
+			return st, 0, errNoSense(record, err)
+		}
+	}
+	st.Kind = law.Kind(kind)
+	return st, clock, nil
+}
+
+// errNoSense is the error of an answer that cannot be read. It comes after the commit.
+func errNoSense(record []byte, err error) error {
+	return fmt.Errorf("the server's answer makes no sense: %q: %w", record, err)
 }

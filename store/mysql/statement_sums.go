@@ -61,31 +61,8 @@ func sumsOf(s sumsShape) sequence {
 // is left.
 const briefly = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 
-// free returns the statement that selects those of the cells that nobody holds. Like the
-// batch it is forced onto the key.
-func (s *sums) free() string {
-	var b strings.Builder
-	b.WriteString("SELECT limit_name, cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
-	limit := ""
-	for k := range s.cells {
-		switch cell := s.ops[s.cells[k].head].Cell; {
-		case k > 0 && cell.Limit == limit:
-			b.WriteByte(',')
-			literal(&b, cell.Key)
-		default:
-			if k > 0 {
-				b.WriteString(") OR ")
-			}
-			limit = cell.Limit
-			b.WriteString("limit_name = ")
-			literal(&b, limit)
-			b.WriteString(" AND cell_key IN (")
-			literal(&b, cell.Key)
-		}
-	}
-	b.WriteString(") FOR UPDATE SKIP LOCKED")
-	return b.String()
-}
+// ownColumn is a column of the cell.
+func ownColumn(name string) string { return "headgate_cells." + name }
 
 // sumsClock reads the clock in a statement.
 var sumsClock = sync.OnceValue(func() string {

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -353,16 +354,47 @@ func (s *Store) removeLocked(ctx context.Context, n *node, now int64, cells []la
 	}
 	b.WriteString(") o STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c.limit_name = o.l AND c.cell_key = o.k")
 	list := b.String()
-	count, err := s.ask(ctx, n, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;"+
+	removed, err = transactOnce(ctx, n, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;"+
 		"SELECT COUNT(*) FROM "+list+" FOR UPDATE NOWAIT;"+
 		"SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+readClock+");"+
 		what(cells, list)+"; SET @hg_n = ROW_COUNT();"+
-		"COMMIT; SELECT @hg_n, ''")
+		"COMMIT; SELECT @hg_n")
 	if err != nil {
 		return 0, classify("sweep", err)
 	}
-	if removed, err = strconv.Atoi(string(count.records)); err != nil {
-		return 0, classify("sweep", err)
-	}
 	return removed, nil
+}
+
+// transactOnce sends a text that is a transaction of its own, and returns the number that it selects
+// last. What has failed is rolled back, or ends with its connection.
+func transactOnce(ctx context.Context, n *node, text string) (number int, err error) {
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return 0, &notSent{err}
+	}
+	defer conn.Close()
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if number, err = lastNumber(conn.QueryContext(within, text)); err != nil {
+		if _, undo := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); undo != nil {
+			_ = conn.Raw(func(any) error { return errBadConn })
+		}
+	}
+	return number, err
+}
+
+// lastNumber reads the results of a text, each of one column.
+func lastNumber(rows *sql.Rows, err error) (number int, _ error) {
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			if err := rows.Scan(&number); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return number, rows.Err()
 }

@@ -122,127 +122,6 @@ func elsewhere(err error) bool {
 	return tlsFailed(err) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
 }
 
-// send asks a node, and others where it cannot be reached.
-func (s *transport) send(ctx context.Context, n *node, text string) (heard answer, err error) {
-	err = s.retry(ctx, n, func(n *node) (err error) {
-		heard, err = s.ask(ctx, n, text)
-		return err
-	})
-	return heard, err
-}
-
-// answer is what the last statement of a text selects.
-type answer struct {
-	records, entries []byte
-}
-
-// ask sends a text and returns what its last statement selects. When a
-// statement fails the rest is not executed, and the transaction that the text
-// began is rolled back; what its COMMIT did before is not known.
-func (s *transport) ask(ctx context.Context, n *node, text string) (heard answer, err error) {
-	if s.tx != nil {
-		if heard, err = last(s.tx.QueryContext(ctx, text)); err != nil {
-			err = &undone{s.because(ctx, s.tx, err)} // of that transaction nothing is committed yet
-			// Half a batch must not be committed with what is the caller's.
-			switch undo := context.WithoutCancel(ctx); {
-			case !s.group.Load():
-				_, _ = s.tx.ExecContext(undo, "ROLLBACK TO SAVEPOINT headgate")
-			case !knewTooLittle(err): // nothing was charged before that error
-				_, _ = s.tx.ExecContext(undo, "KILL CONNECTION_ID()")
-			}
-		}
-		return heard, err
-	}
-	conn, err := n.db.Conn(ctx)
-	if err != nil {
-		return answer{}, &notSent{err}
-	}
-	var before *string // the membership of a cluster of Galera
-	if s.galera.Load() {
-		if before, err = n.view.before(ctx, conn); err != nil {
-			conn.Close()
-			return answer{}, &notSent{err}
-		}
-	}
-	heard, err = hear(ctx, conn, text)
-	if err == nil {
-		return heard, conn.Close()
-	}
-	ended, undo := abandon(ctx, conn)
-	nothing := undo == nil && !ended
-	if nothing {
-		err = &undone{s.because(ctx, conn, err)}
-	}
-	if undo != nil { // a connection with half a transaction must not go back to the pool
-		_ = conn.Raw(func(any) error { return errBadConn })
-	}
-	conn.Close()
-	if !nothing && before != nil {
-		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		err = n.view.doubt(look, n.db, before, err)
-		cancel()
-	}
-	return answer{}, err
-}
-
-// patience is how long an answer is waited for, also by a caller without a deadline. When
-// a text of several statements is killed between two of them (KILL QUERY), MySQL sends
-// nothing more, though it has announced a further result.
-const patience = time.Minute
-
-// hear sends a text and returns what its last statement selects.
-func hear(ctx context.Context, conn *sql.Conn, text string) (heard answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return last(conn.QueryContext(ctx, text))
-}
-
-// abandon ends what a text that has failed left under way, and reports whether the text
-// had begun to commit.
-func abandon(ctx context.Context, conn *sql.Conn) (ended bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	var end sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "SELECT @hg_end").Scan(&end); err != nil {
-		return false, err
-	}
-	return end.Int64 != 0, each(ctx, conn, "ROLLBACK", "SET autocommit = 1")
-}
-
-// each executes statements one at a time, since each of them is answered, also where it
-// is killed.
-func each(ctx context.Context, conn *sql.Conn, statements ...string) error {
-	for _, statement := range statements {
-		if _, err := conn.ExecContext(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// last reads all results of a text and returns those of its last statement.
-func last(rows *sql.Rows, err error) (heard answer, _ error) {
-	if err != nil {
-		return answer{}, err
-	}
-	defer rows.Close()
-	for {
-		columns, err := rows.Columns()
-		if err != nil {
-			return answer{}, err
-		}
-		to := []any{&heard.records, &heard.entries}
-		for rows.Next() && len(columns) > 1 { // a list of checks is a result of one
-			if err := rows.Scan(to[:len(columns)]...); err != nil {
-				return answer{}, err
-			}
-		}
-		if !rows.NextResultSet() {
-			return heard, rows.Err()
-		}
-	}
-}
-
 // because returns the error of a text, or what is wrong with the session if that is
 // why its guard failed.
 func (s *transport) because(ctx context.Context, db querier, err error) error {
@@ -370,4 +249,15 @@ func begun(ctx context.Context, conn *sql.Conn, turn string) bool {
 	var last string
 	err := conn.QueryRowContext(ctx, oneTurn).Scan(&last)
 	return err != nil || last == turn
+}
+
+// each executes statements one at a time, since each of them is answered, also where it
+// is killed.
+func each(ctx context.Context, conn *sql.Conn, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }

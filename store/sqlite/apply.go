@@ -8,37 +8,31 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/internal/rows"
 )
 
 // Apply implements store.Store: one immediate transaction. Cells are read, package law
 // decides, and what changed is written.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.transact(ctx, "apply", func(ctx context.Context) error {
-		t := newTransaction(ctx, &s.stmts, len(ops))
-		records := make([]*law.Record, len(ops))
-		for i := range ops {
-			if err := ops[i].Cell.Valid(); err != nil {
-				records[i] = &law.Record{} // its group is not valid and is not applied
-				continue
-			}
-			r, err := t.load(ops[i].Cell)
-			if err != nil {
+		t := &transaction{ctx: ctx, st: &s.stmts, requests: requests{ctx: ctx, st: &s.stmts}}
+		batch := rows.New(ops, t)
+		for _, c := range batch.Cells {
+			if err := t.load(c); err != nil {
 				return err
 			}
-			records[i] = r
 		}
-		law.Apply(ops, outs, s.clock(), records) // the clock is read under the lock
-		if t.err != nil {
-			return t.err
+		if err := batch.Decide(outs, s.clock()); err != nil {
+			return err
 		}
-		for _, c := range t.order {
-			if c.Forget && c.there {
-				if err := t.requests.forget(c.id); err != nil {
+		for _, c := range batch.Cells {
+			if c.Forget && c.Found {
+				if err := t.requests.forget(c.Name); err != nil {
 					return err
 				}
 			}
 		}
-		for _, c := range t.order {
+		for _, c := range batch.Cells {
 			if err := t.save(c); err != nil {
 				return err
 			}
@@ -46,9 +40,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		if err := t.requests.save(); err != nil {
 			return err
 		}
-		for i := range outs {
-			records[i].Number(&outs[i])
-		}
+		batch.Number(outs)
 		return nil
 	})
 	if err != nil {
@@ -91,52 +83,27 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 	return nil
 }
 
-// transaction is a batch under way.
+// transaction reads and writes what a batch needs. It implements rows.Reader.
 type transaction struct {
-	ctx   context.Context
-	st    *statements
-	cells map[law.Cell]*cell
-	order []*cell
-	err   error // the first that a ledger met
-
+	ctx      context.Context
+	st       *statements
 	requests requests
 }
 
-// cell is a record with its place, and the ledger over its entries.
-type cell struct {
-	law.Record
-	id    law.Cell
-	there bool // it was in the file before
-	t     *transaction
-}
-
-func newTransaction(ctx context.Context, st *statements, ops int) *transaction {
-	return &transaction{
-		ctx: ctx, st: st, cells: make(map[law.Cell]*cell, ops), requests: requests{ctx: ctx, st: st},
-	}
-}
-
-func (t *transaction) load(id law.Cell) (*law.Record, error) {
-	if c, ok := t.cells[id]; ok {
-		return &c.Record, nil
-	}
-	c := &cell{id: id, t: t}
-	c.Log, c.Receipts = c, c
+func (t *transaction) load(c *rows.Cell) error {
 	st := &c.State
-	err := t.st.load.QueryRowContext(t.ctx, id.Limit, id.Key).Scan(&st.Kind, &st.Level, &st.Prev, &st.At,
+	err := t.st.load.QueryRowContext(t.ctx, c.Name.Limit, c.Name.Key).Scan(&st.Kind, &st.Level, &st.Prev, &st.At,
 		&st.Unit, &st.Step, &st.EmptyAt, &st.BlockedUntil, &c.Reason)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, err
+	c.Found = err == nil
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
 	}
-	c.there = err == nil
-	t.cells[id] = c
-	t.order = append(t.order, c)
-	return &c.Record, nil
+	return err
 }
 
-func (t *transaction) save(c *cell) error {
+func (t *transaction) save(c *rows.Cell) error {
 	if c.Clear {
-		if _, err := t.st.clear.ExecContext(t.ctx, c.id.Limit, c.id.Key); err != nil {
+		if _, err := t.st.clear.ExecContext(t.ctx, c.Name.Limit, c.Name.Key); err != nil {
 			return err
 		}
 	}
@@ -152,7 +119,7 @@ func (t *transaction) save(c *cell) error {
 	}
 	for i := range c.Add {
 		e := &c.Add[i]
-		res, err := t.st.add.ExecContext(t.ctx, c.id.Limit, c.id.Key, e.ID, e.At, e.ExpiresAt, e.KeepUntil,
+		res, err := t.st.add.ExecContext(t.ctx, c.Name.Limit, c.Name.Key, e.ID, e.At, e.ExpiresAt, e.KeepUntil,
 			e.Cost, e.Granted)
 		if err != nil {
 			return err
@@ -164,7 +131,7 @@ func (t *transaction) save(c *cell) error {
 	for i := range c.Admit {
 		a := &c.Admit[i]
 		c.Number(&a.Outcome)
-		if err := t.requests.admit(c.id, a); err != nil {
+		if err := t.requests.admit(c.Name, a); err != nil {
 			return err
 		}
 	}
@@ -172,7 +139,7 @@ func (t *transaction) save(c *cell) error {
 }
 
 // saveState writes what is in use in a cell, and for how long ids are known there.
-func (t *transaction) saveState(c *cell) error {
+func (t *transaction) saveState(c *rows.Cell) error {
 	until := int64(0)
 	for i := range c.Admit {
 		until = max(until, c.Admit[i].KeepUntil)
@@ -180,74 +147,54 @@ func (t *transaction) saveState(c *cell) error {
 	st := &c.State
 	switch {
 	case st.Kind == 0 && c.Gone:
-		_, err := t.st.remove.ExecContext(t.ctx, c.id.Limit, c.id.Key)
+		_, err := t.st.remove.ExecContext(t.ctx, c.Name.Limit, c.Name.Key)
 		return err
 	case st.Kind != 0 && c.Dirty:
-		_, err := t.st.save.ExecContext(t.ctx, c.id.Limit, c.id.Key, st.Kind, st.Level, st.Prev, st.At,
+		_, err := t.st.save.ExecContext(t.ctx, c.Name.Limit, c.Name.Key, st.Kind, st.Level, st.Prev, st.At,
 			st.Unit, st.Step, st.EmptyAt, st.BlockedUntil, c.Reason, until)
 		return err
 	case until > 0:
-		_, err := t.st.keep.ExecContext(t.ctx, c.id.Limit, c.id.Key, until)
+		_, err := t.st.keep.ExecContext(t.ctx, c.Name.Limit, c.Name.Key, until)
 		return err
 	}
 	return nil
 }
 
-// Receipt implements law.Receipts.
-func (c *cell) Receipt(id string) (a law.Receipt, ok bool) {
-	if !c.there {
-		return a, false // it stays for as long as an id is known in it
-	}
-	a, ok, err := c.t.requests.receipt(c.id, id)
-	if err != nil {
-		c.t.fail(err)
-	}
-	return a, ok
+// Receipt implements rows.Reader.
+func (t *transaction) Receipt(cell law.Cell, id string) (a law.Receipt, ok bool, err error) {
+	return t.requests.receipt(cell, id)
 }
 
-// Sum implements law.Ledger.
-func (c *cell) Sum(after, upto int64) (sum int64) {
-	if err := c.t.st.sum.QueryRowContext(c.t.ctx, c.id.Limit, c.id.Key, after, upto).Scan(&sum); err != nil {
-		c.t.fail(err)
-	}
-	return sum
+// Sum implements rows.Reader.
+func (t *transaction) Sum(cell law.Cell, after, upto int64) (sum int64, err error) {
+	err = t.st.sum.QueryRowContext(t.ctx, cell.Limit, cell.Key, after, upto).Scan(&sum)
+	return sum, err
 }
 
-// Freed implements law.Ledger.
-func (c *cell) Freed(after, need int64) int64 {
-	rows, err := c.t.st.freed.QueryContext(c.t.ctx, c.id.Limit, c.id.Key, after)
+// Freed implements rows.Reader.
+func (t *transaction) Freed(cell law.Cell, after, need int64) (int64, error) {
+	entries, err := t.st.freed.QueryContext(t.ctx, cell.Limit, cell.Key, after)
 	if err != nil {
-		c.t.fail(err)
-		return law.Never
+		return 0, err
 	}
-	defer rows.Close()
-	for rows.Next() {
+	defer entries.Close()
+	for entries.Next() {
 		var expires, cost int64
-		if err := rows.Scan(&expires, &cost); err != nil {
-			c.t.fail(err)
-			return law.Never
+		if err := entries.Scan(&expires, &cost); err != nil {
+			return 0, err
 		}
 		if need -= cost; need <= 0 {
-			return expires
+			return expires, nil
 		}
 	}
-	if err := rows.Err(); err != nil {
-		c.t.fail(err)
-	}
-	return law.Never
+	return law.Never, entries.Err()
 }
 
-// Entry implements law.Ledger.
-func (c *cell) Entry(number int64) (credits, expiresAt int64) {
-	err := c.t.st.entry.QueryRowContext(c.t.ctx, number, c.id.Limit, c.id.Key).Scan(&credits, &expiresAt)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		c.t.fail(err)
+// Entry implements rows.Reader.
+func (t *transaction) Entry(cell law.Cell, number int64) (credits, expiresAt int64, err error) {
+	err = t.st.entry.QueryRowContext(t.ctx, number, cell.Limit, cell.Key).Scan(&credits, &expiresAt)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
 	}
-	return credits, expiresAt
-}
-
-func (t *transaction) fail(err error) {
-	if t.err == nil {
-		t.err = err
-	}
+	return credits, expiresAt, err
 }

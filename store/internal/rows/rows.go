@@ -1,0 +1,139 @@
+// Package rows decides batches over the rows of a database: a store locks and reads the rows of
+// all cells of a batch, package law decides, and the store writes what changed.
+package rows
+
+import (
+	"slices"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Reader reads what is kept of a cell besides its row. The cell is locked.
+type Reader interface {
+	// Sum returns the credits of entries that expire after one time, and not after another.
+	Sum(cell law.Cell, after, upto int64) (int64, error)
+	// Freed returns when enough entries of those that expire after a time have expired to
+	// free what is needed; law.Never if all of them are too little.
+	Freed(cell law.Cell, after, need int64) (int64, error)
+	// Entry returns an entry that counts; zeros if there is none.
+	Entry(cell law.Cell, number int64) (credits, expiresAt int64, err error)
+	// Receipt returns what the cell remembers of a request, also one that should be
+	// forgotten; false if that is nothing.
+	Receipt(cell law.Cell, id string) (law.Receipt, bool, error)
+}
+
+// Cell is a cell of a batch.
+type Cell struct {
+	law.Record
+	Name  law.Cell
+	Found bool // its row is there
+
+	batch *Batch
+}
+
+// Batch is a batch under way. Make one by [New], fill State, Reason and Found of its cells,
+// call [Batch.Decide], and write what the records of the cells say.
+type Batch struct {
+	Cells []*Cell // each once, in the order in which they are locked: that of law.Cell.Compare
+
+	reader  Reader
+	ops     []law.Op
+	records []*law.Record // of each op
+	err     error         // the first that the reader met
+}
+
+// New returns a batch. A cell whose name is not valid is none of it: its group is not applied.
+func New(ops []law.Op, reader Reader) *Batch {
+	b := &Batch{reader: reader, ops: ops, records: make([]*law.Record, len(ops)), Cells: make([]*Cell, 0, len(ops))}
+	order := make([]int, len(ops))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
+	for k, i := range order {
+		switch {
+		case k > 0 && ops[i].Cell == ops[order[k-1]].Cell:
+			b.records[i] = b.records[order[k-1]]
+		case ops[i].Cell.Valid() != nil:
+			b.records[i] = &law.Record{}
+		default:
+			c := &Cell{Name: ops[i].Cell, batch: b}
+			c.Log, c.Receipts = c, c
+			b.Cells = append(b.Cells, c)
+			b.records[i] = &c.Record
+		}
+	}
+	return b
+}
+
+// Cell returns a cell of the batch by its name; nil if it is none of it.
+func (b *Batch) Cell(name law.Cell) *Cell {
+	i, found := slices.BinarySearchFunc(b.Cells, name, func(c *Cell, name law.Cell) int { return c.Name.Compare(name) })
+	if !found {
+		return nil
+	}
+	return b.Cells[i]
+}
+
+// Decide applies the batch at a time that was read after all rows were locked. An error is the
+// reader's; outs must not be used then.
+func (b *Batch) Decide(outs []law.Outcome, clock int64) error {
+	law.Apply(b.ops, outs, clock, b.records)
+	return b.err
+}
+
+// Number puts the numbers of new entries into the outcomes, once those of Add are known.
+func (b *Batch) Number(outs []law.Outcome) {
+	for i := range outs {
+		b.records[i].Number(&outs[i])
+	}
+}
+
+func (b *Batch) note(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// Sum implements law.Ledger.
+func (c *Cell) Sum(after, upto int64) int64 {
+	if after >= upto || c.batch.err != nil {
+		return 0
+	}
+	sum, err := c.batch.reader.Sum(c.Name, after, upto)
+	c.batch.note(err)
+	return sum
+}
+
+// Freed implements law.Ledger.
+func (c *Cell) Freed(after, need int64) int64 {
+	if c.batch.err != nil {
+		return law.Never
+	}
+	at, err := c.batch.reader.Freed(c.Name, after, need)
+	if err != nil {
+		c.batch.note(err)
+		return law.Never // a law asks until what it asks for is enough
+	}
+	return at
+}
+
+// Entry implements law.Ledger.
+func (c *Cell) Entry(number int64) (credits, expiresAt int64) {
+	if c.batch.err != nil {
+		return 0, 0
+	}
+	credits, expiresAt, err := c.batch.reader.Entry(c.Name, number)
+	c.batch.note(err)
+	return credits, expiresAt
+}
+
+// Receipt implements law.Receipts.
+func (c *Cell) Receipt(id string) (a law.Receipt, ok bool) {
+	if !c.Found || c.batch.err != nil { // a cell stays for as long as it remembers a request
+		return a, false
+	}
+	a, ok, err := c.batch.reader.Receipt(c.Name, id)
+	c.batch.note(err)
+	return a, ok
+}

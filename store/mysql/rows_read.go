@@ -1,0 +1,387 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+)
+
+// look returns the text that locks and reads the rows of the cells, and reads what the laws are known
+// to ask for: receipts, entries, the clock, and for each log the credits that have expired since its
+// cell was written last.
+func (f *flight) look(begin string) string {
+	var b strings.Builder
+	b.Grow(1024 + 160*len(f.Cells))
+	b.WriteString(begin)
+	b.WriteString("SELECT limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason FROM " +
+		"headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	names := make([]law.Cell, len(f.Cells))
+	for i, c := range f.Cells {
+		names[i] = c.Name
+	}
+	ofCells(&b, names)
+	b.WriteString(" ORDER BY limit_name,cell_key")
+	if !onlyChecks(f.ops) {
+		b.WriteString(" FOR UPDATE")
+	}
+	b.WriteByte(';')
+	f.lookForReceipts(&b)
+	f.lookForEntries(&b)
+	b.WriteString("SET @hg_clock=" + readClock + ";SELECT @hg_clock")
+	f.lookForSums(&b)
+	return b.String()
+}
+
+// ofCells writes the condition that a row is one of some cells, which are in order. MariaDB uses the
+// primary key for it, and not for a list of pairs.
+func ofCells(b *strings.Builder, cells []law.Cell) {
+	for i, c := range cells {
+		switch {
+		case i > 0 && c.Limit == cells[i-1].Limit && i%mostListed > 0:
+			b.WriteByte(',')
+		default:
+			if i > 0 {
+				b.WriteString(") OR ")
+			}
+			b.WriteString("limit_name=")
+			literal(b, c.Limit)
+			b.WriteString(" AND cell_key IN (")
+		}
+		literal(b, c.Key)
+	}
+	b.WriteByte(')')
+}
+
+// mostListed bounds a list: MariaDB makes a subquery of one of 1,000.
+const mostListed = 500
+
+// lookForReceipts writes what reads the requests that ops name.
+func (f *flight) lookForReceipts(b *strings.Builder) {
+	for i := range f.ops {
+		op := &f.ops[i]
+		if op.ID == "" || op.Verb == law.Check || f.Cell(op.Cell) == nil {
+			continue
+		}
+		if f.receipts == nil {
+			f.receipts = map[admission]law.Receipt{}
+			b.WriteString("SELECT limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until FROM " +
+				"headgate_admissions FORCE INDEX (PRIMARY) WHERE ")
+		} else {
+			b.WriteString(" OR ")
+		}
+		ofCell(b, op.Cell)
+		b.WriteString(" AND id=")
+		literal(b, op.ID)
+	}
+	if f.receipts != nil {
+		b.WriteString(f.locks + ";")
+	}
+}
+
+// lookForEntries writes what reads the entries that ops name, or that requests which they name were
+// charged in.
+func (f *flight) lookForEntries(b *strings.Builder) {
+	for i := range f.ops {
+		op := &f.ops[i]
+		if op.Params.Kind != law.Log || op.EntryNumber <= 0 {
+			continue
+		}
+		if f.entries == nil {
+			f.entries = map[int64]entry{}
+			b.WriteString("SELECT number,limit_name,cell_key,cost,expires_at FROM headgate_entries " +
+				"WHERE expires_at>0 AND number IN (")
+		} else {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(op.EntryNumber, 10))
+		f.entries[op.EntryNumber] = entry{} // if it is not among them, it is known that it does not count
+	}
+	if f.entries != nil {
+		b.WriteString(")" + f.locks + ";")
+		f.entrySets++
+	}
+	charged := false // an entry that a request remembers may be asked for
+	for i := range f.ops {
+		op := &f.ops[i]
+		if op.Params.Kind != law.Log || op.ID == "" || op.Verb != law.Settle && op.Verb != law.Extend {
+			continue
+		}
+		if !charged {
+			b.WriteString("SELECT e.number,e.limit_name,e.cell_key,e.cost,e.expires_at FROM headgate_admissions a " +
+				"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number=" + spaced("a.outcome", entryField) +
+				" WHERE e.expires_at>0 AND (")
+		} else {
+			b.WriteString(" OR ")
+		}
+		charged = true
+		b.WriteString("a.limit_name=")
+		literal(b, op.Cell.Limit)
+		b.WriteString(" AND a.cell_key=")
+		literal(b, op.Cell.Key)
+		b.WriteString(" AND a.id=")
+		literal(b, op.ID)
+	}
+	if charged {
+		b.WriteString(")" + f.locks + ";")
+		f.entrySets++
+		f.charged = true
+	}
+}
+
+// lookForSums writes what reads the sums of logs. In a transaction of the caller's that might be of an
+// older snapshot than the rows: there the laws ask for them one by one.
+func (f *flight) lookForSums(b *strings.Builder) {
+	if f.locks != "" {
+		return
+	}
+	logs := 0
+	for _, c := range f.Cells {
+		if !f.keepsLog(c.Name) {
+			continue
+		}
+		if logs++; logs == 1 {
+			f.sums = map[law.Cell]span{}
+			b.WriteByte(';')
+		} else {
+			b.WriteString(" UNION ALL ")
+		}
+		b.WriteString("(SELECT ")
+		literals(b, c.Name)
+		b.WriteString(",COALESCE(SUM(cost),0) FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
+		ofCell(b, c.Name)
+		b.WriteString(" AND expires_at>(SELECT at FROM headgate_cells WHERE ")
+		ofCell(b, c.Name)
+		b.WriteString(") AND expires_at<=@hg_clock)")
+	}
+}
+
+// keepsLog reports whether the law of an op on a cell asks for a sum of its log.
+func (f *flight) keepsLog(cell law.Cell) bool {
+	for i := range f.ops {
+		if op := &f.ops[i]; op.Cell == cell && op.Params.Kind == law.Log {
+			return true
+		}
+	}
+	return false
+}
+
+// read sends the text of look and takes in what it answers.
+func (f *flight) read(text string) error {
+	ctx, cancel := context.WithTimeout(f.ctx, patience)
+	defer cancel()
+	answer, err := f.on.QueryContext(ctx, text)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	steps := []func(*sql.Rows) error{f.readCell}
+	if f.receipts != nil {
+		steps = append(steps, f.readReceipt)
+	}
+	for range f.entrySets {
+		steps = append(steps, f.readEntry)
+	}
+	steps = append(steps, func(r *sql.Rows) error { return r.Scan(&f.clock) })
+	if f.sums != nil {
+		steps = append(steps, f.readSum)
+	}
+	for {
+		columns, err := answer.Columns()
+		if err != nil {
+			return err
+		}
+		if len(columns) > 0 {
+			if len(steps) == 0 {
+				return errors.New("the server's answer makes no sense: it is longer than what was asked")
+			}
+			for answer.Next() {
+				if err := steps[0](answer); err != nil {
+					return err
+				}
+			}
+			steps = steps[1:]
+		}
+		if !answer.NextResultSet() {
+			if err := answer.Err(); err != nil {
+				return err
+			}
+			if len(steps) > 0 {
+				return errors.New("the server's answer makes no sense: it is shorter than what was asked")
+			}
+			return nil
+		}
+	}
+}
+
+func (f *flight) readCell(r *sql.Rows) error {
+	var limit, key, reason sql.RawBytes
+	var st law.State
+	if err := r.Scan(&limit, &key, &st.Kind, &st.Level, &st.Prev, &st.At, &st.Unit, &st.Step, &st.EmptyAt,
+		&st.BlockedUntil, &reason); err != nil {
+		return err
+	}
+	c := f.Cell(law.Cell{Limit: string(limit), Key: string(key)})
+	if c == nil {
+		return fmt.Errorf("the server's answer makes no sense: it is about %q of %s, which was not asked for", key, limit)
+	}
+	c.State, c.Reason, c.Found = st, string(reason), true
+	return nil
+}
+
+func (f *flight) readReceipt(r *sql.Rows) error {
+	var name admission
+	var a law.Receipt
+	var terms, outcome string
+	if err := r.Scan(&name.cell.Limit, &name.cell.Key, &name.id, &a.Fingerprint, &terms, &a.Cost, &outcome, &a.Settled,
+		&a.KeepUntil); err != nil {
+		return err
+	}
+	if err := a.SetCharged(outcome); err != nil {
+		return err
+	}
+	var err error
+	a.ID = name.id
+	a.Terms, err = law.ParseTerms(terms)
+	f.receipts[name] = a
+	if number := a.Outcome.EntryNumber; f.charged && number > 0 {
+		f.note(number, entry{})
+	}
+	return err
+}
+
+func (f *flight) readEntry(r *sql.Rows) error {
+	var number int64
+	var e entry
+	if err := r.Scan(&number, &e.cell.Limit, &e.cell.Key, &e.credits, &e.expiresAt); err != nil {
+		return err
+	}
+	f.note(number, e)
+	return nil
+}
+
+func (f *flight) note(number int64, e entry) {
+	if f.entries == nil {
+		f.entries = map[int64]entry{}
+	}
+	f.entries[number] = e
+}
+
+func (f *flight) readSum(r *sql.Rows) error {
+	var cell law.Cell
+	var sum int64
+	if err := r.Scan(&cell.Limit, &cell.Key, &sum); err != nil {
+		return err
+	}
+	if c := f.Cell(cell); c != nil && c.Found {
+		f.sums[cell] = span{c.State.At, f.clock, sum}
+	}
+	return nil
+}
+
+// Receipt implements rows.Reader. All that may be asked for were read.
+func (f *flight) Receipt(cell law.Cell, id string) (a law.Receipt, ok bool, err error) {
+	a, ok = f.receipts[admission{cell, id}]
+	return a, ok, nil
+}
+
+// Sum implements rows.Reader.
+func (f *flight) Sum(cell law.Cell, after, upto int64) (sum int64, err error) {
+	if s, ok := f.sums[cell]; ok && s.after == after && s.upto == upto {
+		return s.sum, nil
+	}
+	var b strings.Builder
+	b.WriteString("SELECT cost FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
+	ofCell(&b, cell)
+	fmt.Fprintf(&b, " AND expires_at>%d AND expires_at<=%d", after, upto)
+	err = f.ask("SELECT COALESCE(SUM(cost),0) FROM ("+b.String()+f.locks+") e", &sum)
+	return sum, err
+}
+
+// Entry implements rows.Reader.
+func (f *flight) Entry(cell law.Cell, number int64) (credits, expiresAt int64, err error) {
+	e, known := f.entries[number]
+	if !known {
+		e.cell = cell
+		err = f.ask("SELECT cost,expires_at FROM headgate_entries WHERE number="+strconv.FormatInt(number, 10)+
+			" AND expires_at>0 AND "+cellCondition(cell)+f.locks, &e.credits, &e.expiresAt)
+	}
+	if e.cell != cell {
+		return 0, 0, nil
+	}
+	return e.credits, e.expiresAt, err
+}
+
+// ask reads a row, if there is one.
+func (f *flight) ask(query string, to ...any) error {
+	ctx, cancel := context.WithTimeout(f.ctx, patience)
+	defer cancel()
+	err := f.on.QueryRowContext(ctx, query).Scan(to...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+// fewQueued is how many entries of a log are read first to see when enough of them will have expired.
+const fewQueued = 64
+
+// Freed implements rows.Reader.
+func (f *flight) Freed(cell law.Cell, after, need int64) (int64, error) {
+	q := f.queues[cell]
+	if q == nil || q.after != after {
+		q = &queue{after: after}
+		if f.queues == nil {
+			f.queues = map[law.Cell]*queue{}
+		}
+		f.queues[cell] = q
+	}
+	for most := fewQueued; ; most *= 16 {
+		left := need
+		for _, e := range q.entries {
+			if left -= e.credits; left <= 0 {
+				return e.expiresAt, nil
+			}
+		}
+		if q.all {
+			return law.Never, nil
+		}
+		if most > len(q.entries) {
+			if err := f.fill(q, cell, most); err != nil {
+				return 0, err
+			}
+		}
+	}
+}
+
+// fill reads a queue of at most so many entries.
+func (f *flight) fill(q *queue, cell law.Cell, most int) error {
+	ctx, cancel := context.WithTimeout(f.ctx, patience)
+	defer cancel()
+	list, err := f.on.QueryContext(ctx, "SELECT cost,expires_at FROM headgate_entries FORCE INDEX (by_cell) WHERE "+
+		cellCondition(cell)+fmt.Sprintf(" AND expires_at>%d ORDER BY expires_at LIMIT %d", q.after, most)+f.locks)
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	q.entries = q.entries[:0]
+	for list.Next() {
+		var e entry
+		if err := list.Scan(&e.credits, &e.expiresAt); err != nil {
+			return err
+		}
+		q.entries = append(q.entries, e)
+	}
+	q.all = len(q.entries) < most
+	return list.Err()
+}
+
+func cellCondition(c law.Cell) string {
+	var b strings.Builder
+	ofCell(&b, c)
+	return b.String()
+}
