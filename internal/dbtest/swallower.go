@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"sync"
@@ -14,6 +15,7 @@ import (
 // its statement was done. It can also be silent, or cut everything.
 type Swallower struct {
 	Addr   string // host:port to connect to
+	After  string // answers are lost only after the client has sent this; empty: all are
 	lose   atomic.Bool
 	silent atomic.Bool
 	cut    atomic.Bool
@@ -46,8 +48,9 @@ func Swallow(tb testing.TB, target string) *Swallower {
 				continue
 			}
 			if s.keep(client, server) {
-				go s.pass(client, server, false)
-				go s.pass(server, client, true)
+				sent := &atomic.Bool{}
+				go s.pass(client, server, sent, false)
+				go s.pass(server, client, sent, true)
 			}
 		}
 	}()
@@ -86,8 +89,9 @@ func (s *Swallower) keep(ends ...net.Conn) bool {
 	return !s.cut.Load()
 }
 
-// pass passes on what comes from one end, until that ends.
-func (s *Swallower) pass(from, to net.Conn, answers bool) {
+// pass passes on what comes from one end, until that ends. sent tells whether what After names was sent while
+// answers were to get lost.
+func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
 	defer func() {
 		_ = to.Close()
 		s.mu.Lock()
@@ -97,8 +101,12 @@ func (s *Swallower) pass(from, to net.Conn, answers bool) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := from.Read(buf)
-		if answers && s.lose.Load() {
+		switch {
+		case !s.lose.Load():
+		case answers && sent.Load():
 			return // with the answer in hand
+		case !answers && bytes.Contains(buf[:n], []byte(s.After)):
+			sent.Store(true)
 		}
 		for s.silent.Load() && !s.cut.Load() {
 			time.Sleep(time.Millisecond)

@@ -123,7 +123,7 @@ func TestAKilledStatementChargesNothing(t *testing.T) {
 		_, err := l.Take(context.Background(), charge)
 		failed <- err
 	}()
-	killed(t, db, "INSERT INTO headgate_cells", failed)
+	killed(t, db, "FOR UPDATE", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}

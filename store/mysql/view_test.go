@@ -45,7 +45,7 @@ func (c *memberConn) QueryContext(ctx context.Context, query string, args []driv
 	if strings.Contains(query, "WSREP_CLUSTER_CONF_ID") {
 		return ask.QueryContext(ctx, fmt.Sprintf("SELECT '%s'", c.m.view), nil)
 	}
-	if c.m.fail == 0 || !strings.Contains(query, "COMMIT") {
+	if c.m.fail == 0 || !strings.Contains(query, "COMMIT;") {
 		return ask.QueryContext(ctx, query, args)
 	}
 	err := &driver1.MySQLError{Number: c.m.fail, Message: "at COMMIT"}
