@@ -15,7 +15,7 @@ import (
 // its statement was done. It can also be silent, or cut everything.
 type Swallower struct {
 	Addr   string // host:port to connect to
-	After  string // answers are lost only after the client has sent this; empty: all are
+	After  string // only what holds this is silenced, and answers to it lost; empty: all are
 	lose   atomic.Bool
 	silent atomic.Bool
 	cut    atomic.Bool
@@ -108,7 +108,7 @@ func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
 		case !answers && bytes.Contains(buf[:n], []byte(s.After)):
 			sent.Store(true)
 		}
-		for s.silent.Load() && !s.cut.Load() {
+		for s.silent.Load() && !s.cut.Load() && (s.After == "" || !answers && bytes.Contains(buf[:n], []byte(s.After))) {
 			time.Sleep(time.Millisecond)
 		}
 		if err != nil {
