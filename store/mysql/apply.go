@@ -45,8 +45,15 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 			s.unsummed.Store(restFrom)
 		}
 	}
-	if s.standsAlone() && isLone(ops) {
-		decided, err := s.applyOne(ctx, n, &ops[0], &outs[0])
+	if isLone(ops) {
+		decided := false
+		var err error
+		switch {
+		case s.standsAlone():
+			decided, err = s.applyOne(ctx, n, &ops[0], &outs[0])
+		case s.calls() && isCallable(&ops[0]):
+			decided, err = s.applyCall(ctx, n, &ops[0], &outs[0])
+		}
 		if err != nil || decided {
 			return err
 		}

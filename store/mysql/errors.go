@@ -70,6 +70,7 @@ const (
 	errDuplicate      = 1062
 	errNoTable        = 1146
 	errNoProcedure    = 1305
+	errNoRight        = 1370 // to call it
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
 	errOutOfRange     = 1690 // BIGINT value: see guard, and knewTooLittle

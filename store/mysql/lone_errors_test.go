@@ -92,7 +92,7 @@ func TestALoneChargeKilledWhileItWaits(t *testing.T) {
 		_, err := takeLone(context.Background(), s)
 		failed <- err
 	}()
-	killed(t, db, "INSERT INTO headgate_cells", failed)
+	killed(t, db, "headgate_cells", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}

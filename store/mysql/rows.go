@@ -139,7 +139,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	}
 	if err != nil {
 		err = s.because(ctx, conn, err)
-		_, _ = s.abandon(ctx, conn)
+		_, _ = abandon(ctx, conn, s.restore())
 		if number, _ := numberOf(err); number == errLockWait && givesWay(ctx) && len(f.Cells) > 1 {
 			return &lockWait{err}
 		}
@@ -147,14 +147,14 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	}
 	text, wrote := f.changes()
 	if !wrote {
-		_, _ = s.abandon(ctx, conn) // only refusals, which charge nothing
+		_, _ = abandon(ctx, conn, s.restore()) // only refusals, which charge nothing
 		return nil
 	}
 	err = f.write(outs, text+s.commit())
 	if err == nil {
 		return nil
 	}
-	ended, undo := s.abandon(ctx, conn)
+	ended, undo := abandon(ctx, conn, s.restore())
 	nothing := undo == nil && !ended
 	if nothing {
 		err = ofWrite(err)
@@ -212,7 +212,9 @@ func ofWrite(err error) error {
 // statements of both to the other nodes. Seen on MySQL 9.7: 26 of 25 admitted.
 //
 // A Galera node may repeat by itself the statement under way when its transaction lost against another
-// node's, so it is told not to.
+// node's, so it is told not to. It may also show rows as they were before another node wrote them. What is
+// decided by these fails at its COMMIT, but a refusal has none. So a node first catches up: a request that
+// another node had just admitted was taken for unknown.
 func (s *Store) begin(only bool) (text string) {
 	if !s.own {
 		text = guard
@@ -229,12 +231,15 @@ func (s *Store) begin(only bool) (text string) {
 		}
 		return text + "SAVEPOINT headgate;"
 	}
-	text += "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;SET @hg_end=0,@hg_auto=@@autocommit,autocommit=0"
+	if !s.own { // a connection that Open has made has it
+		text += "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
+	}
+	text += "SET @hg_end=0,@hg_auto=@@autocommit,autocommit=0"
 	if s.own {
 		text += ",@hg_idle=@@wait_timeout,wait_timeout=1,@hg_lock=@@innodb_lock_wait_timeout,innodb_lock_wait_timeout=1"
 	}
 	if s.galera.Load() {
-		text += ",wsrep_retry_autocommit=0"
+		text += ",@hg_again=@@wsrep_retry_autocommit,wsrep_retry_autocommit=0,@hg_sync=@@wsrep_sync_wait,wsrep_sync_wait=1"
 	}
 	return text + ";SAVEPOINT headgate;"
 }
@@ -253,19 +258,23 @@ func (s *Store) commit() string {
 
 // restore writes what puts the session back.
 func (s *Store) restore() string {
+	text := "SET autocommit=@hg_auto"
 	if s.own {
-		return "SET autocommit=@hg_auto,wait_timeout=@hg_idle,innodb_lock_wait_timeout=@hg_lock"
+		text += ",wait_timeout=@hg_idle,innodb_lock_wait_timeout=@hg_lock"
 	}
-	return "SET autocommit=@hg_auto"
+	if s.galera.Load() {
+		text += ",wsrep_retry_autocommit=@hg_again,wsrep_sync_wait=@hg_sync"
+	}
+	return text + ";"
 }
 
 // abandon ends a transaction that has failed, or was of no use, and reports whether its COMMIT had
 // begun. A connection that may be left with half of it does not go back to the pool.
-func (s *Store) abandon(ctx context.Context, conn *sql.Conn) (ended bool, err error) {
+func abandon(ctx context.Context, conn *sql.Conn, restore string) (ended bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	var end sql.NullInt64
-	if err = conn.QueryRowContext(ctx, "ROLLBACK;"+s.restore()+";SELECT @hg_end").Scan(&end); err != nil {
+	if err = conn.QueryRowContext(ctx, "ROLLBACK;"+restore+"SELECT @hg_end").Scan(&end); err != nil {
 		_ = conn.Raw(func(any) error { return errBadConn })
 	}
 	return end.Int64 != 0, err

@@ -201,7 +201,8 @@ func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {
 	if c.collation != "" {
 		text += " COLLATE " + c.collation
 	}
-	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, text+"; SELECT "+sessionColumns, nil)
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, text+
+		";SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;SELECT "+sessionColumns, nil)
 	if err != nil {
 		return err
 	}

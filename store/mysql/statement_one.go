@@ -63,7 +63,7 @@ type lone struct {
 // returns.
 const oneSession = "SET autocommit = 1, @hg_one_turn = CONVERT('' USING latin1), @hg_one_clock = 0, " +
 	"@hg_one_wait = 0, @hg_one_g = 0, @hg_one_new = 0, @hg_one_made = 0, @hg_one_cost = 0, @hg_one_count = 0, " +
-	"@hg_one_ceiling = 0, @hg_one_drain = 0, @hg_one_now = 0;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+	"@hg_one_ceiling = 0, @hg_one_drain = 0, @hg_one_now = 0"
 
 // oneTurn selects the turn of the last statement of these about which a session has begun
 // to decide.

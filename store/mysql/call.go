@@ -1,0 +1,125 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// Where an INSERT returns no rows, a lone charge of a bucket is a call of headgate_direct, which calls from
+// SQL use too: one round trip. It decides about plain cells and those that are not there; others it leaves
+// alone, and the general way decides about them. From the cell after it, and the clock, package law derives
+// the outcome, whose state must be that cell. On MariaDB the prepared statement of a lone charge takes half
+// the time of a call.
+//
+// It is not used on a node of a cluster, which may repeat a statement by itself after another node has
+// won, nor on pools and in transactions of the caller's.
+
+// calls reports whether a lone charge may be a call.
+func (s *Store) calls() bool {
+	return s.own && s.tx == nil && !s.returning.Load() && !s.uncalled.Load() && !s.galera.Load() && !s.group.Load()
+}
+
+// isCallable reports whether a charge is one that the procedure may decide: up to the capacity, at the clock
+// of the server.
+func isCallable(op *law.Op) bool { return op.Count == 1 && op.Ceiling == 0 && op.Now == 0 }
+
+// applyCall decides a lone charge by a call, and reports false if that has done nothing because the general
+// way has to.
+func (s *Store) applyCall(ctx context.Context, n *node, op *law.Op, out *law.Outcome) (decided bool, err error) {
+	var after law.State
+	var granted, clock sql.NullInt64
+	err = s.retry(ctx, n, func(n *node) error {
+		return s.call(ctx, n, s.callText(op), &decided, &granted, &clock, &after.Level, &after.At, &after.EmptyAt,
+			&after.BlockedUntil)
+	})
+	switch number, _ := numberOf(err); {
+	case number == errNoProcedure, number == errNoRight, number == errNotImplemented:
+		s.uncalled.Store(true) // an older schema, or a server without procedures
+		return false, nil
+	case err != nil:
+		return false, classify("apply 1 op", err)
+	case !decided:
+		return false, nil
+	}
+	p := &op.Params
+	after.Kind, after.Unit, after.Step = law.Bucket, p.Unit, p.Step
+	record := law.Record{State: after}
+	if granted.Int64 > 0 {
+		record.State = p.PlainState(after.Level-op.Cost, after.At)
+		record.State.BlockedUntil = after.BlockedUntil
+	}
+	outs := []law.Outcome{{}}
+	law.Apply([]law.Op{*op}, outs, clock.Int64, []*law.Record{&record})
+	if outs[0].State != after || outs[0].Granted != granted.Int64 {
+		return false, fmt.Errorf("mysql: apply 1 op: %w: the server's answer makes no sense: %+v, and not %+v",
+			store.ErrUnknownOutcome, after, outs[0])
+	}
+	*out = outs[0]
+	return true, nil
+}
+
+// callText returns the text of a call. The variables are those that the procedure leaves.
+func (s *Store) callText(op *law.Op) string {
+	var b strings.Builder
+	b.WriteString("CALL " + s.def.numbered("headgate_direct_N") + "(")
+	literals(&b, op.Cell)
+	p := &op.Params
+	for _, n := range [...]int64{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), 0, op.Cost, 0} {
+		b.WriteByte(',')
+		b.WriteString(strconv.FormatInt(n, 10))
+	}
+	b.WriteString(");SELECT @hg_count,@hg_g,@hg_clk,@hg_level,@hg_at,@hg_empty,@hg_block")
+	return b.String()
+}
+
+// call sends the text of a call and reads its row. When it fails, @hg_end tells whether it had begun to
+// commit.
+func (s *Store) call(ctx context.Context, n *node, text string, to ...any) error {
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return &notSent{err}
+	}
+	defer conn.Close()
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = scanLast(to, within, conn, text)
+	if err == nil {
+		return nil
+	}
+	if ended, undo := abandon(ctx, conn, ""); undo == nil && !ended {
+		err = &undone{err}
+	}
+	return err
+}
+
+// scanLast reads the row of the last result of a text.
+func scanLast(to []any, ctx context.Context, conn *sql.Conn, text string) error { //nolint:revive // as Scan
+	rows, err := conn.QueryContext(ctx, text)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	found := false
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			if err := rows.Scan(to...); err != nil {
+				return err
+			}
+			found = true
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if !found {
+		return errors.New("the server's answer makes no sense: it has no row")
+	}
+	return nil
+}
