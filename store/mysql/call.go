@@ -33,11 +33,10 @@ func isCallable(op *law.Op) bool { return op.Count == 1 && op.Ceiling == 0 && op
 // applyCall decides a lone charge by a call, and reports false if that has done nothing because the general
 // way has to.
 func (s *Store) applyCall(ctx context.Context, n *node, op *law.Op, out *law.Outcome) (decided bool, err error) {
-	var after law.State
-	var granted, clock sql.NullInt64
-	err = s.retry(ctx, n, func(n *node) error {
-		return s.call(ctx, n, s.callText(op), &decided, &granted, &clock, &after.Level, &after.At, &after.EmptyAt,
-			&after.BlockedUntil)
+	var answer [7]sql.NullInt64 // NULL: the session has decided nothing yet
+	err = s.retry(ctx, n, func(n *node) (err error) {
+		answer, err = s.call(ctx, n, s.callText(op))
+		return err
 	})
 	switch number, _ := numberOf(err); {
 	case number == errNoProcedure, number == errNoRight, number == errNotImplemented:
@@ -45,19 +44,22 @@ func (s *Store) applyCall(ctx context.Context, n *node, op *law.Op, out *law.Out
 		return false, nil
 	case err != nil:
 		return false, classify("apply 1 op", err)
-	case !decided:
+	case answer[0].Int64 == 0:
 		return false, nil
 	}
-	p := &op.Params
-	after.Kind, after.Unit, after.Step = law.Bucket, p.Unit, p.Step
+	p, granted, clock := &op.Params, answer[1].Int64, answer[2].Int64
+	after := law.State{
+		Kind: law.Bucket, Level: answer[3].Int64, At: answer[4].Int64, Unit: p.Unit, Step: p.Step, EmptyAt: answer[5].Int64,
+		BlockedUntil: answer[6].Int64,
+	}
 	record := law.Record{State: after}
-	if granted.Int64 > 0 {
+	if granted > 0 {
 		record.State = p.PlainState(after.Level-op.Cost, after.At)
 		record.State.BlockedUntil = after.BlockedUntil
 	}
 	outs := []law.Outcome{{}}
-	law.Apply([]law.Op{*op}, outs, clock.Int64, []*law.Record{&record})
-	if outs[0].State != after || outs[0].Granted != granted.Int64 {
+	law.Apply([]law.Op{*op}, outs, clock, []*law.Record{&record})
+	if outs[0].State != after || outs[0].Granted != granted {
 		return false, fmt.Errorf("mysql: apply 1 op: %w: the server's answer makes no sense: %+v, and not %+v",
 			store.ErrUnknownOutcome, after, outs[0])
 	}
@@ -81,22 +83,25 @@ func (s *Store) callText(op *law.Op) string {
 
 // call sends the text of a call and reads its row. When it fails, @hg_end tells whether it had begun to
 // commit.
-func (s *Store) call(ctx context.Context, n *node, text string, to ...any) error {
+func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.NullInt64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return &notSent{err}
+		return answer, &notSent{err}
 	}
 	defer conn.Close()
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = scanLast(to, within, conn, text)
-	if err == nil {
-		return nil
+	to := make([]any, len(answer))
+	for i := range answer {
+		to[i] = &answer[i]
+	}
+	if err = scanLast(to, within, conn, text); err == nil {
+		return answer, nil
 	}
 	if ended, undo := abandon(ctx, conn, ""); undo == nil && !ended {
 		err = &undone{err}
 	}
-	return err
+	return answer, err
 }
 
 // scanLast reads the row of the last result of a text.

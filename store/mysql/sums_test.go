@@ -190,7 +190,7 @@ func TestABatchKilledWhileItWaits(t *testing.T) {
 		_, err := takeThree(context.Background(), s)
 		failed <- err
 	}()
-	killed(t, db, "INSERT INTO headgate_cells", failed)
+	killed(t, db, "headgate_cells", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
