@@ -120,10 +120,6 @@ planted: ## count the seeds until the simulator finds each of 53 planted faults;
 chaos: ## break real servers for FOR (10m) each and check the bounds; ENGINE="postgres redis" for some, all for all
 	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" $(if $(SEED),-seed $(SEED)) -table $(BIN)/chaos.md
 
-.PHONY: mutants
-mutants: ## change PKG (./store/guard) in many ways, count what its tests find; MUTANTS="-max 300" for a sample
-	$(GO) run ./internal/mutants $(MUTANTS) $(or $(PKG),./store/guard)
-
 # The packages whose tests are run by make cover: all but those that take minutes.
 QUICK = $$($(GO) list ./... | grep -v -e /cmd/ -e /deploy -e /doctest -e /chaos -e /engines -e store/postgres \
   -e store/mysql -e store/redis -e internal/sim -e internal/dbtest)

@@ -50,10 +50,6 @@ var steps = []step{
 		[]string{"FOR=10m", "ENGINE=all", "SEED=SEED"},
 	},
 	{"fuzz", "every fuzz target for two minutes", 3 * time.Hour, "fuzz", []string{"FUZZTIME=2m"}},
-	{
-		"mutants", "changes of package law that its tests find", 2 * time.Hour, "mutants",
-		[]string{"PKG=./law", "MUTANTS=-max 250"},
-	},
 	{"packaging", "chart, compose file, alerts, image and two equal builds", 2 * time.Hour, "packaging", nil},
 	{"claims", "what the pages claim, proved again", 3 * time.Hour, "claims", nil},
 }
