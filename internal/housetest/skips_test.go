@@ -12,7 +12,7 @@ var maySkip = map[string]string{
 	"deploy.TestTheComposeFileIsOne":    "make compose",
 	"deploy.TestTheImage":               "make image, as root",
 	"deploy.proxies":                    "make traefik",
-	"deploy/helm.program":               "make chart",
+	"deploy/helm.helm":                  "make chart",
 	"internal/sim/planted.TestCompiles": "make planted",
 	"law.FuzzDecide":                    "a fuzz target leaves out inputs that are no batch",
 	"store/mysql.TestATransactionThatAConflictWouldUndoIsRefused": "make engines, on servers that have the setting",
