@@ -176,10 +176,6 @@ vulncheck: $(BIN)/govulncheck ## look for known vulnerabilities in what is calle
 $(BIN)/govulncheck: Makefile
 	GOBIN=$(BIN) $(GO) install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK)
 
-.PHONY: claims
-claims: ## prove again what the documentation claims: docs/claims.md; CLAIMS="-only refus" for some
-	@$(GO) run ./internal/claims $(CLAIMS)
-
 .PHONY: bench
 bench: ## compare with rivals, articles and bare statements; BENCH="-only postgres -rounds 1 -time 300ms" for a part
 	cd bench && $(GO) run . $(BENCH)

@@ -51,7 +51,6 @@ var steps = []step{
 	},
 	{"fuzz", "every fuzz target for two minutes", 3 * time.Hour, "fuzz", []string{"FUZZTIME=2m"}},
 	{"packaging", "chart, compose file, alerts, image and two equal builds", 2 * time.Hour, "packaging", nil},
-	{"claims", "what the pages claim, proved again", 3 * time.Hour, "claims", nil},
 }
 
 func main() {
