@@ -44,7 +44,7 @@ var steps = []step{
 		[]string{"HISTORIES=20000", "FEW=2000"},
 	},
 	{"sim", "an hour of simulations", 2 * time.Hour, "sim", []string{"SIM=-for 1h -json -from SEED"}},
-	{"planted", "53 planted faults, each found by the simulator", 3 * time.Hour, "planted", nil},
+	{"planted", "53 planted faults, looked for by the simulator", 3 * time.Hour, "planted", nil},
 	{
 		"chaos", "ten minutes of faults for each engine", 4 * time.Hour, "chaos",
 		[]string{"FOR=10m", "ENGINE=all", "SEED=SEED"},
