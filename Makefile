@@ -35,9 +35,19 @@ export GORACE = atexit_sleep_ms=0
 test: ## before each commit: all packages, one real server of each kind, the race detector; TESTFLAGS=-count=1 for no cached results
 	@$(RACE) $(SERVERS) $(GO) test -p 4 -vet=off -toolexec="env GOGC=400" -ldflags="-s -w" $(TESTFLAGS) $(WAITING) ./...
 
+# Beside loops that never pause a run takes five times as long, and beside these twice.
+BUSY = timeout 2h sh -c 'while :; do timeout 20 yes >/dev/null; sleep 20; done'
+
 .PHONY: steady
 steady: ## run make test N (20) times without cached results: alone, beside eight busy loops, with GOMAXPROCS=1
-	$(GO) run ./internal/testing/steady -n $(or $(N),20)
+	@mkdir -p $(BIN); failed=0; for i in $$(seq $(or $(N),20)); do \
+	  how=alone; procs=; busy=; case $$((i % 4)) in \
+	    2) how="beside 8 busy loops"; for l in 1 2 3 4 5 6 7 8; do $(BUSY) & busy="$$busy $$!"; done;; \
+	    0) how=GOMAXPROCS=1; procs=$$how;; \
+	  esac; \
+	  env $$procs $(MAKE) test TESTFLAGS=-count=1 >$(BIN)/steady-$$i.log 2>&1 && said=ok || { said=FAILED; failed=1; }; \
+	  [ -z "$$busy" ] || kill $$busy; echo "run $$i $$how: $$said: bin/steady-$$i.log"; \
+	done; exit $$failed
 
 .PHONY: engines
 engines: ## before a change of law, store or catalog: all other servers, topologies, deploy, documentation; ENGINES="mysql valkey" for some
@@ -45,7 +55,15 @@ engines: ## before a change of law, store or catalog: all other servers, topolog
 
 .PHONY: nightly
 nightly: ## each night, for hours: all of the above with more histories, chaos, simulations, fuzzing, packaging; STEPS="sim fuzz" for some
-	$(GO) run ./internal/testing/nightly $(STEPS)
+	@mkdir -p $(BIN); failed=0; \
+	seed=$(or $(SEED),$$(date +%s)); export HEADGATE_TEST_TIER=nightly HEADGATE_TEST_SEED=$$seed; \
+	printf '| step | seed | result | minutes |\n|---|---|---|---|\n' | tee $(BIN)/nightly.md; \
+	for step in $(or $(STEPS),race engines histories sim planted chaos fuzz packaging); do \
+	  begin=$$(date +%s); \
+	  timeout 6h $(MAKE) $$step SEED=$$seed SIM="-for 1h -json -from $$seed" FUZZTIME=2m >$(BIN)/nightly-$$step.log 2>&1 && \
+	    said=ok || { said=FAILED; failed=1; }; \
+	  echo "| $$step | $$seed | $$said | $$((($$(date +%s) - begin) / 60)) |" | tee -a $(BIN)/nightly.md; \
+	done; exit $$failed
 
 .PHONY: race
 race: ## run all tests of TIER (nightly) but those of make planted, with the race detector everywhere
