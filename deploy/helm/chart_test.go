@@ -87,8 +87,9 @@ func validate(t *testing.T, objects string) {
 	}
 	for _, version := range kubernetes {
 		// Kubernetes does not define the kinds of the Prometheus operator.
-		args := append(command[1:], "-strict", "-summary", "-skip", "ServiceMonitor,PrometheusRule",
-			"-kubernetes-version", version)
+		args := slices.Concat(command[1:], []string{
+			"-strict", "-summary", "-skip", "ServiceMonitor,PrometheusRule", "-kubernetes-version", version,
+		})
 		cmd := exec.CommandContext(t.Context(), command[0], args...)
 		cmd.Stdin = strings.NewReader(objects)
 		out, err := cmd.CombinedOutput()
