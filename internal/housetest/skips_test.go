@@ -8,13 +8,12 @@ import (
 
 // maySkip lists the functions that skip tests, beside those of package tier, and what runs these tests.
 var maySkip = map[string]string{
-	"cmd/headgate.peakMemory":           "systems that have /proc",
-	"deploy.TestTheComposeFileIsOne":    "make compose",
-	"deploy.TestTheImage":               "make image, as root",
-	"deploy.proxies":                    "make traefik",
-	"deploy/helm.program":               "make chart",
-	"internal/sim/planted.TestCompiles": "make planted",
-	"law.FuzzDecide":                    "a fuzz target leaves out inputs that are no batch",
+	"cmd/headgate.peakMemory":        "systems that have /proc",
+	"deploy.TestTheComposeFileIsOne": "make compose",
+	"deploy.TestTheImage":            "make image, as root",
+	"deploy.proxies":                 "make traefik",
+	"deploy/helm.helm":               "make chart",
+	"law.FuzzDecide":                 "a fuzz target leaves out inputs that are no batch",
 	"store/mysql.TestATransactionThatAConflictWouldUndoIsRefused": "make engines, on servers that have the setting",
 	"store/mysql.TestModesThatChangeTheTextAreRefused":            "make engines, on servers that have the modes",
 	"store/mysql.modeIsRefused":                                   "make engines, on servers that have the mode",

@@ -12,7 +12,7 @@
 //
 // A fault is one that callers could notice by the decisions that they get. Nothing in the
 // module is changed to plant it: a build with an overlay reads another file in the place
-// of the one. The command find in the folder below counts what it takes to find each.
+// of the one. TestPlantedFaultsAreFound looks for each.
 package planted
 
 import (

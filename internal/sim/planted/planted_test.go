@@ -1,12 +1,8 @@
 package planted_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
-	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,9 +12,6 @@ import (
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-// compile makes TestCompiles build each fault, which takes a minute.
-var compile = flag.Bool("compile", false, "build and vet the packages of all faults")
 
 // root is the module's.
 const root = "../../.."
@@ -112,27 +105,5 @@ func TestOverlay(t *testing.T) {
 	changed, err := os.ReadFile(overlay.Replace[original])
 	if want := "package p\n\nconst n = 2\n"; err != nil || string(changed) != want {
 		t.Errorf("got %q, %v, want %q", changed, err, want)
-	}
-}
-
-// TestCompiles builds and vets the package of each fault with the fault in it.
-func TestCompiles(t *testing.T) {
-	if !*compile {
-		t.Skip("run it with -compile")
-	}
-	for _, f := range planted.All() {
-		t.Run(f.Name, func(t *testing.T) {
-			overlay, err := f.Overlay(root, t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, verb := range []string{"build", "vet"} {
-				cmd := exec.CommandContext(t.Context(), "go", verb, "-overlay", overlay, "./"+path.Dir(f.File))
-				cmd.Dir = root
-				if out, err := cmd.CombinedOutput(); err != nil {
-					t.Errorf("go %s: %v\n%s", verb, err, bytes.TrimSpace(out))
-				}
-			}
-		})
 	}
 }
