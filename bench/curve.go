@@ -1,4 +1,4 @@
-package report
+package main
 
 import (
 	"bytes"
@@ -9,16 +9,14 @@ import (
 	"slices"
 	"strings"
 	"text/template"
-
-	"github.com/headgate/headgate/bench/compare"
 )
 
 //go:embed curve.svg.tmpl
 var curveText string
 
-var curve = template.Must(template.New("curve").Parse(curveText))
+var curveTemplate = template.Must(template.New("curve").Parse(curveText))
 
-// The measures of a picture with curves, in pixels.
+// The measures of a picture, in pixels.
 const (
 	panelWidth  = 300
 	panelHeight = 200
@@ -29,6 +27,12 @@ const (
 )
 
 type (
+	// point is a comparison's place in a picture over callers.
+	point struct {
+		picture, title string // for the file; above it
+		panel          string // which work
+		callers        int
+	}
 	label struct {
 		X, Y int
 		Text string
@@ -46,33 +50,34 @@ type (
 	}
 )
 
-// Curves returns a picture of decisions a second over callers for each picture that the results
-// name, by its name: a panel for each work, with Headgate, the best rival and the best ceiling.
-// Both axes are logarithmic.
-func Curves(results []compare.Result) map[string][]byte {
-	of := map[string][]*compare.Result{}
+// curves returns, by its name, each picture of decisions a second over callers that the results name: a panel for
+// each work, with Headgate, the best rival and the best ceiling. Both axes are logarithmic.
+func curves(results []result) map[string][]byte {
+	of := map[string][]*result{}
 	for i := range results {
-		if r := &results[i]; r.Curve != nil && r.Best(compare.Ours) != nil {
-			of[r.Curve.Picture] = append(of[r.Curve.Picture], r)
+		if r := &results[i]; r.curve != nil && r.best(ours) != nil {
+			of[r.curve.picture] = append(of[r.curve.picture], r)
 		}
 	}
 	pictures := map[string][]byte{}
 	for name, points := range of {
-		pictures[name] = curves(points)
+		pictures[name] = draw(points)
 	}
 	return pictures
 }
 
-func curves(points []*compare.Result) []byte {
+func draw(points []*result) []byte {
 	var works []string
+	of := map[string][]*result{}
 	low, high := math.Inf(1), 0.0
 	for _, r := range points {
-		if !slices.Contains(works, r.Curve.Panel) {
-			works = append(works, r.Curve.Panel)
+		if !slices.Contains(works, r.curve.panel) {
+			works = append(works, r.curve.panel)
 		}
-		for _, side := range []compare.Side{compare.Ours, compare.Rival, compare.Ceiling} {
-			if f := r.Best(side); f != nil {
-				low, high = min(low, f.Median), max(high, f.Median)
+		of[r.curve.panel] = append(of[r.curve.panel], r)
+		for _, s := range []side{ours, rival, ceiling} {
+			if f := r.best(s); f != nil {
+				low, high = min(low, f.median), max(high, f.median)
 			}
 		}
 	}
@@ -84,7 +89,7 @@ func curves(points []*compare.Result) []byte {
 	}{
 		Width:  panelLeft + len(works)*(panelWidth+panelGap) + panelGap,
 		Height: panelTop + panelHeight + panelFoot,
-		Title:  html.EscapeString(points[0].Curve.Title + ": decisions a second, by the number of callers"),
+		Title:  html.EscapeString(points[0].curve.title + ": decisions a second, by the number of callers"),
 		Legend: html.EscapeString(legend(points)),
 	}
 	for i, work := range works {
@@ -93,44 +98,36 @@ func curves(points []*compare.Result) []byte {
 			Top: panelTop, Bottom: panelTop + panelHeight,
 		}
 		p.Left, p.Right, p.Middle = p.X, p.X+panelWidth-panelLeft/2, p.X+panelWidth/2-panelLeft/4
-		var of []*compare.Result
-		for _, r := range points {
-			if r.Curve.Panel == work {
-				of = append(of, r)
-			}
-		}
-		p.draw(of, low, high, i == 0)
+		p.draw(of[work], low, high, i == 0)
 		data.Panels = append(data.Panels, p)
 	}
 	var b bytes.Buffer
-	if err := curve.Execute(&b, data); err != nil {
+	if err := curveTemplate.Execute(&b, data); err != nil {
 		return nil
 	}
 	return b.Bytes()
 }
 
 // draw puts the points of a work into its panel. The scale goes from 10^low to 10^high.
-func (p *panel) draw(of []*compare.Result, low, high float64, first bool) {
-	y := func(v float64) int {
-		return p.Bottom - int(float64(panelHeight)*(math.Log10(v)-low)/(high-low))
-	}
+func (p *panel) draw(of []*result, low, high float64, first bool) {
+	y := func(v float64) int { return p.Bottom - int(panelHeight*(math.Log10(v)-low)/(high-low)) }
 	x := func(i int) int { return p.Left + 14 + i*(p.Right-p.Left-28)/max(1, len(of)-1) }
 	for e := low; e <= high; e++ {
 		text := ""
 		if first {
-			text = short(math.Pow(10, e))
+			text = power(e)
 		}
 		p.Scale = append(p.Scale, label{p.Left - 6, y(math.Pow(10, e)), text})
 	}
 	for i, r := range of {
-		p.Callers = append(p.Callers, label{x(i), p.Bottom + 18, fmt.Sprint(r.Curve.Callers)})
+		p.Callers = append(p.Callers, label{x(i), p.Bottom + 18, fmt.Sprint(r.curve.callers)})
 	}
-	for _, side := range []compare.Side{compare.Ceiling, compare.Rival, compare.Ours} {
-		l := polyline{Class: [...]string{"ours", "rival", "ceiling"}[side]}
+	for _, s := range []side{ceiling, rival, ours} {
+		l := polyline{Class: [...]string{"ours", "rival", "ceiling"}[s]}
 		var points []string
 		for i, r := range of {
-			if f := r.Best(side); f != nil && f.Median > 0 {
-				dot := label{x(i), y(f.Median), html.EscapeString(f.Label + ": " + amount(f.Median, r.Unit))}
+			if f := r.best(s); f != nil && f.median > 0 {
+				dot := label{x(i), y(f.median), html.EscapeString(f.label + ": " + amount(f.median) + "/s")}
 				l.Dots = append(l.Dots, dot)
 				points = append(points, fmt.Sprintf("%d,%d", dot.X, dot.Y))
 			}
@@ -141,12 +138,12 @@ func (p *panel) draw(of []*compare.Result, low, high float64, first bool) {
 }
 
 // legend names what the lines are.
-func legend(points []*compare.Result) string {
-	names := func(side compare.Side) string {
+func legend(points []*result) string {
+	names := func(of side) string {
 		var list []string
 		for _, r := range points {
-			if f := r.Best(side); f != nil {
-				name, _, _ := strings.Cut(f.Label, ", ")
+			if f := r.best(of); f != nil {
+				name, _, _ := strings.Cut(f.label, ", ")
 				if !slices.Contains(list, name) {
 					list = append(list, name)
 				}
@@ -155,22 +152,17 @@ func legend(points []*compare.Result) string {
 		return strings.Join(list, " or ")
 	}
 	text := "Green: Headgate."
-	if n := names(compare.Rival); n != "" {
+	if n := names(rival); n != "" {
 		text += " Grey: " + n + "."
 	}
-	if n := names(compare.Ceiling); n != "" {
+	if n := names(ceiling); n != "" {
 		text += " Dashed: " + n + "."
 	}
 	return text
 }
 
-// short writes a power of ten.
-func short(v float64) string {
-	switch {
-	case v >= 1e6:
-		return fmt.Sprintf("%.0fM", v/1e6)
-	case v >= 1e3:
-		return fmt.Sprintf("%.0fk", v/1e3)
-	}
-	return fmt.Sprintf("%.0f", v)
+// power writes a power of ten.
+func power(e float64) string {
+	unit := [...]string{"", "k", "M", "G"}[max(0, int(e)/3)]
+	return fmt.Sprintf("%.0f%s", math.Pow(10, e-3*math.Floor(e/3)), unit)
 }
