@@ -38,7 +38,9 @@ func TestCurvesHaveAPointForEachNumberOfCallers(t *testing.T) {
 	var results []result
 	for i, callers := range []int{1, 8, 512} {
 		results = append(results, result{
-			comparison: comparison{curve: &point{picture: "curve-x", title: "X & Y", panel: "one key", callers: callers}},
+			comparison: comparison{
+				curve: &point{picture: "curve-x", title: "X & Y", panel: "one key", callers: callers},
+			},
 			figures: []figure{
 				{side: ours, label: "Headgate", median: float64(1000 * (i + 1))},
 				{side: rival, label: "another, 8 clients", median: 700},

@@ -18,8 +18,8 @@ import (
 // The bare statements of PostgreSQL and MariaDB: rows by a primary key of two texts, one prepared statement in a round
 // trip, no function. They use no table and no statement of Headgate's.
 const (
-	bareTable = "CREATE TABLE bare (limit_name varchar(100) NOT NULL, k varchar(100) NOT NULL, level bigint NOT NULL, " +
-		"at bigint NOT NULL, empty_at bigint NOT NULL, PRIMARY KEY (limit_name, k))"
+	bareTable = "CREATE TABLE bare (limit_name varchar(100) NOT NULL, k varchar(100) NOT NULL, " +
+		"level bigint NOT NULL, at bigint NOT NULL, empty_at bigint NOT NULL, PRIMARY KEY (limit_name, k))"
 	bareLimit = "token-bucket 1000000000/1h burst 1000000000"
 )
 
@@ -43,7 +43,9 @@ func (b *bench) postgresField() *field {
 			stop = func() { end(); pool.Close(); drop() }
 			article := articles.RateLimitingRequest{Pool: pool}
 			err = errors.Join(err, execPostgres(ctx, pool, articles.Postgres()), article.Fill(ctx, keys))
-			return []other{{side: rival, name: "article 000", allow: article.Allow, new: article.Allow}, bare}, stop, err
+			return []other{
+				{side: rival, name: "article 000", allow: article.Allow, new: article.Allow}, bare,
+			}, stop, err
 		},
 	}
 }
@@ -69,8 +71,9 @@ func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, e
 		side: ceiling, name: "a bare UPDATE",
 		allow: one("UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 " +
 			"WHERE limit_name = $1 AND k = $2 AND level <= 1000000000000 RETURNING level, at"),
-		new: one("INSERT INTO bare VALUES ($1, $2, 1, $3::bigint, $3::bigint + 1) ON CONFLICT (limit_name, k) DO UPDATE " +
-			"SET level = bare.level + 1, at = $3::bigint, empty_at = $3::bigint + 1 RETURNING level, at"),
+		new: one("INSERT INTO bare VALUES ($1, $2, 1, $3::bigint, $3::bigint + 1) " +
+			"ON CONFLICT (limit_name, k) DO UPDATE SET level = bare.level + 1, at = $3::bigint, " +
+			"empty_at = $3::bigint + 1 RETURNING level, at"),
 		several: func(ctx context.Context, keys []string) (bool, error) { // it locks in the order of the index
 			_, err := pool.Exec(ctx, "UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 "+
 				"WHERE limit_name = $1 AND k = ANY ($2::text[]) AND level <= 1000000000000", bareLimit, keys,
@@ -93,9 +96,10 @@ func (b *bench) leakyField() *field {
 			if err != nil {
 				return nil, drop, err
 			}
-			article := articles.LeakyBucket{Pool: pool, Capacity: 1e6, LeakRate: 1e6 / (365 * 86400)}
+			article := articles.LeakyBucket{Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400)}
+			err = errors.Join(execPostgres(ctx, pool, articles.Postgres()), article.Fill(ctx, keys))
 			return []other{{side: rival, name: "article 004", allow: article.Allow}},
-				func() { pool.Close(); drop() }, errors.Join(execPostgres(ctx, pool, articles.Postgres()), article.Fill(ctx, keys))
+				func() { pool.Close(); drop() }, err
 		},
 	}
 }
@@ -140,7 +144,8 @@ func bareMariaDB(ctx context.Context, db *sql.DB, keys []string) (bare other, er
 			args[i] = list[i]
 		}
 		row := "('" + bareLimit + "', ?, 0, 0, 0)"
-		if _, err := db.ExecContext(ctx, "INSERT INTO bare VALUES "+strings.Repeat(row+", ", n-1)+row, args...); err != nil {
+		text := "INSERT INTO bare VALUES " + strings.Repeat(row+", ", n-1) + row
+		if _, err := db.ExecContext(ctx, text, args...); err != nil {
 			return bare, err
 		}
 		list = list[n:]

@@ -40,7 +40,8 @@ func newBench() *bench {
 // groups returns the rows of the table, in its order.
 func (b *bench) groups() (list []*group) {
 	for _, f := range []*field{
-		b.postgresField(), b.leakyField(), b.mariadbField(), b.logField(), b.redisField(), b.sqliteField(), b.memoryField(),
+		b.postgresField(), b.leakyField(), b.mariadbField(), b.logField(), b.redisField(), b.sqliteField(),
+		b.memoryField(),
 	} {
 		list = append(list, b.field(f)...)
 	}
@@ -75,10 +76,10 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Neither limit binds. A unit of alive takes half a minute to drain, so that cells stay alive.
+// Neither limit binds. A unit of alive takes nine hours to drain, so that cells stay alive.
 var (
 	always = headgate.MustParse("token-bucket 1000000000/h")
-	alive  = headgate.MustParse("leaky-bucket 1000000/365d capacity 1000000")
+	alive  = headgate.MustParse("leaky-bucket 1000/365d capacity 100000")
 )
 
 // field is a store that works are measured on.

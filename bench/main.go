@@ -62,9 +62,10 @@ func start() error {
 	if *only != "" {
 		name += "-part" // does not take the place of a page with all of them
 	}
-	intro := fmt.Sprintf("`%s`, in bench: %d rounds, %s a cell; all cells of a comparison in a round, then the next "+
-		"round.\n"+`Figures are medians, the least and the most in brackets; errors and p99 in brackets are those of what
-is held against. A ratio above 1 says how many times better Headgate is. [How to read them](../README.md).`,
+	intro := fmt.Sprintf("`%s`, in bench: %d rounds, %s a cell; all cells of a comparison in a round,\n"+
+		`then the next round. Figures are medians, the least and the most in brackets; errors and p99 in
+brackets are those of what is held against. A ratio above 1 says how many times better Headgate
+is. [How to read them](../README.md).`,
 		strings.TrimSpace("go run . "+strings.Join(os.Args[1:], " ")), *rounds, *duration)
 	var results []result
 	for _, g := range groups {

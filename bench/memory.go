@@ -38,7 +38,8 @@ func (b *bench) memoryField() *field {
 			}
 			table := keyed{of: make(map[string]*rate.Limiter, len(keys))}
 			allows := func(_ context.Context, key string) (bool, error) { return table.get(key).Allow(), nil }
-			slots := flat{begin: time.Now(), seed: maphash.MakeSeed(), slots: make([]slot, 1<<bits.Len(uint(2*len(keys)-1)))}
+			size := 1 << bits.Len(uint(2*len(keys)-1))
+			slots := flat{begin: time.Now(), seed: maphash.MakeSeed(), slots: make([]slot, size)}
 			others = []other{
 				{side: rival, name: named("golang.org/x/time", "x/time/rate + map"), allow: allows, new: allows},
 				{side: rival, name: named("github.com/sethvargo/go-limiter", "go-limiter"), allow: takes, new: takes},

@@ -133,8 +133,8 @@ func (r *result) detail(b *bytes.Buffer) {
 		if f.client > 0 {
 			cpu = fmt.Sprintf("%.3g, %.3g", f.client, f.servers)
 		}
-		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s | %s |\n", f.label, amount(f.median), amount(f.least),
-			amount(f.most), latency(f.p50), latency(f.p99), exact, failed, cpu, f.note)
+		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s | %s |\n", f.label, amount(f.median),
+			amount(f.least), amount(f.most), latency(f.p50), latency(f.p99), exact, failed, cpu, f.note)
 	}
 }
 

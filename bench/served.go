@@ -64,9 +64,8 @@ func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
 	if err != nil {
 		return append(cells, cell{side: rival, name: rivals.GubernatorName, err: err}, b.envoy(ctx, keys)), nil
 	}
-	one := serving(rival, rivals.GubernatorName+" one a call", 512, func(ctx context.Context, key string) (bool, error) {
-		return g.Allow(ctx, key)
-	}, keys, g.Close)
+	single := func(ctx context.Context, key string) (bool, error) { return g.Allow(ctx, key) }
+	one := serving(rival, rivals.GubernatorName+" one a call", 512, single, keys, g.Close)
 	hundred := cell{
 		side: rival, name: rivals.GubernatorName + " hundred a call", at: "64 callers",
 		measure: callers(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {

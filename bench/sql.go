@@ -76,7 +76,8 @@ var (
 			"FROM headgate_cells, seq_1_to_19999 WHERE cell_key = 'user:0'",
 	}
 	mariadbTheirs = []string{
-		"INSERT INTO token_buckets SELECT CONCAT('user:', seq), 1000000000, 1000000000, 3600, NOW(3) FROM seq_0_to_19999",
+		"INSERT INTO token_buckets " +
+			"SELECT CONCAT('user:', seq), 1000000000, 1000000000, 3600, NOW(3) FROM seq_0_to_19999",
 		"INSERT INTO zone_bucket_lock SELECT CONCAT('user:', seq) FROM seq_0_to_19999",
 	}
 )
@@ -125,7 +126,9 @@ func (st *sqlStand) cells(ctx context.Context, call sqlCall, sessions int) ([]ce
 			},
 		}
 	}
-	return []cell{of(ours, "Headgate "+call.name, st.mine, call.ours), of(rival, call.article, st.theirs, call.theirs)}, nil
+	return []cell{
+		of(ours, "Headgate "+call.name, st.mine, call.ours), of(rival, call.article, st.theirs, call.theirs),
+	}, nil
 }
 
 func (st *sqlStand) open(ctx context.Context) error {
@@ -155,8 +158,8 @@ func (st *sqlStand) open(ctx context.Context) error {
 // fromPostgres compares what callers from SQL get, by pgbench.
 func (b *bench) fromPostgres() *group {
 	return (&sqlStand{
-		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, database: b.postgres, run: runPgbench,
-		mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
+		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, database: b.postgres,
+		run: runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
 		exec: func(ctx context.Context, dsn string, texts []string) error {
 			pool, err := postgresPool(ctx, dsn, serverLevel)
 			if err != nil {
@@ -171,8 +174,8 @@ func (b *bench) fromPostgres() *group {
 // fromMariaDB compares what callers from SQL get, by mariadb-slap.
 func (b *bench) fromMariaDB() *group {
 	return (&sqlStand{
-		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, database: b.mariadb, run: runSlap,
-		mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
+		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, database: b.mariadb,
+		run: runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
 		exec: func(ctx context.Context, dsn string, texts []string) error {
 			db, err := mariaPool(dsn)
 			if err != nil {
@@ -227,9 +230,9 @@ func runSlap(ctx context.Context, slap, dsn, text string, sessions int, d time.D
 	text = strings.ReplaceAll(text, ":key", "CONCAT('user:', FLOOR(RAND() * 20000))")
 	run := func(calls int) (time.Duration, error) {
 		out, err := exec.CommandContext(ctx, slap, "--no-defaults", "--host="+u.Hostname(), "--port="+u.Port(),
-			"--user="+u.User.Username(), "--protocol=tcp", "--create-schema="+strings.TrimPrefix(u.Path, "/"), "--no-drop",
-			"--csv", "--delimiter=;", "--concurrency="+strconv.Itoa(sessions), "--number-of-queries="+strconv.Itoa(calls),
-			"--query="+text).CombinedOutput()
+			"--user="+u.User.Username(), "--protocol=tcp", "--create-schema="+strings.TrimPrefix(u.Path, "/"),
+			"--no-drop", "--csv", "--delimiter=;", "--concurrency="+strconv.Itoa(sessions),
+			"--number-of-queries="+strconv.Itoa(calls), "--query="+text).CombinedOutput()
 		if err != nil {
 			return 0, fmt.Errorf("mariadb-slap: %w: %s", err, lastOf(out))
 		}

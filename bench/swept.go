@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -56,33 +55,26 @@ func (b *bench) flood(f *field, c *front.Config) measuring {
 		if err := fill(ctx, limiter, alive, b.many); err != nil {
 			return s, err
 		}
-		var made atomic.Int64
+		ask := func(limit headgate.Limit, key func(rng *rand.Rand) string) load.Ask {
+			return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+				answer, err := limiter.Allow(ctx, limit, key(rng))
+				return answer.Allowed, err
+			}
+		}
+		old := ask(alive, func(rng *rand.Rand) string { return b.many[rng.IntN(len(b.many))] })
 		var both sync.WaitGroup
 		var others load.Result
-		both.Go(func() {
-			others = load.Run(ctx, load.Config{Clients: 8, Duration: d}, func(ctx context.Context, _ int, rng *rand.Rand) (bool,
-				error,
-			) {
-				answer, err := limiter.Allow(ctx, alive, b.many[rng.IntN(len(b.many))])
-				return answer.Allowed, err
-			})
-		})
-		r := load.Run(ctx, load.Config{Clients: 512, Duration: d}, func(ctx context.Context, _ int, rng *rand.Rand) (bool,
-			error,
-		) {
-			answer, err := limiter.Allow(ctx, dying, fmt.Sprintf("%016x", rng.Uint64()))
-			if err == nil {
-				made.Add(1)
-			}
-			return answer.Allowed, err
-		})
-		left, err := leftOf(ctx, stack, made.Load(), int64(len(b.many)))
+		both.Go(func() { others = load.Run(ctx, load.Config{Clients: 8, Duration: d}, old) })
+		r := load.Run(ctx, load.Config{Clients: 512, Duration: d},
+			ask(dying, func(rng *rand.Rand) string { return fmt.Sprintf("%016x", rng.Uint64()) }))
+		made := r.Allowed + r.Refused
+		left, err := leftOf(ctx, stack, made, int64(len(b.many)))
 		both.Wait()
 		return sample{
 			value: r.PerSecond(), p50: others.Quantile(0.5), p99: others.Quantile(0.99),
-			asked: r.Allowed + r.Refused + r.Errors, failed: r.Errors, firstError: r.FirstError,
+			asked: made + r.Errors, failed: r.Errors, firstError: r.FirstError,
 			note: fmt.Sprintf("removed: %s/s, dead keys in the end: %s",
-				amount(float64(made.Load()-left)/r.Elapsed.Seconds()), amount(float64(left))),
+				amount(float64(made-left)/r.Elapsed.Seconds()), amount(float64(left))),
 		}, errors.Join(err, ctx.Err())
 	}
 }
