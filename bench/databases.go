@@ -151,7 +151,7 @@ func bareMariaDB(ctx context.Context, db *sql.DB, keys []string) (bare other, er
 		list = list[n:]
 	}
 	one := func(text string) func(context.Context, string) (bool, error) {
-		s, errOfOne := db.PrepareContext(ctx, text) // closed with db
+		s, errOfOne := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // it is closed with db
 		err = errors.Join(err, errOfOne)
 		return func(ctx context.Context, key string) (bool, error) {
 			now := time.Now().UnixMicro()
@@ -219,6 +219,10 @@ func (b *bench) sqliteField() *field {
 	}
 }
 
+// bareUpsert is GCRA in nanoseconds.
+const bareUpsert = `insert into tat (key, at) values (?1, ?2 + ?3)
+on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?2 <= ?4`
+
 // bareSQLite is GCRA in one upsert, the least that an exact limiter can ask of SQLite for a decision. So many upserts
 // are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
 func bareSQLite(ctx context.Context, path string, keys []string, atOnce int) (
@@ -240,8 +244,7 @@ func bareSQLite(ctx context.Context, path string, keys []string, atOnce int) (
 			return nil, end, err
 		}
 	}
-	statement, err := db.PrepareContext(ctx, `insert into tat (key, at) values (?1, ?2 + ?3)
-on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?2 <= ?4`)
+	statement, err := db.PrepareContext(ctx, bareUpsert) //nolint:sqlclosecheck // it is closed with db
 	if err != nil {
 		return nil, end, err
 	}

@@ -60,23 +60,29 @@ func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
 		d, err := c.Allow(ctx, always, key)
 		return d.Allowed, err
 	}, keys, func() { c.Close(); stop() })}
+	return append(append(cells, gubernator(ctx, keys)...), b.envoy(ctx, keys)), nil
+}
+
+// gubernator is its cells: one question in a call by as many callers as Headgate has, and a hundred by fewer.
+func gubernator(ctx context.Context, keys []string) []cell {
 	g, err := rivals.StartGubernator(ctx)
 	if err != nil {
-		return append(cells, cell{side: rival, name: rivals.GubernatorName, err: err}, b.envoy(ctx, keys)), nil
+		return []cell{{side: rival, name: rivals.GubernatorName, err: err}}
 	}
 	single := func(ctx context.Context, key string) (bool, error) { return g.Allow(ctx, key) }
-	one := serving(rival, rivals.GubernatorName+" one a call", 512, single, keys, g.Close)
-	hundred := cell{
-		side: rival, name: rivals.GubernatorName + " hundred a call", at: "64 callers",
-		measure: callers(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-			list := make([]string, 100)
-			for i := range list {
-				list[i] = keys[rng.IntN(len(keys))]
-			}
-			return g.Allow(ctx, list...)
-		}),
+	return []cell{
+		serving(rival, rivals.GubernatorName+" one a call", 512, single, keys, g.Close),
+		{
+			side: rival, name: rivals.GubernatorName + " hundred a call", at: "64 callers",
+			measure: callers(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+				list := make([]string, 100)
+				for i := range list {
+					list[i] = keys[rng.IntN(len(keys))]
+				}
+				return g.Allow(ctx, list...)
+			}),
+		},
 	}
-	return append(cells, one, hundred, b.envoy(ctx, keys)), nil
 }
 
 // envoy is the cell of envoyproxy/ratelimit.
