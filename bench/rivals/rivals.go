@@ -60,17 +60,17 @@ func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(
 	file := filepath.Join(dir, "headgate")
 	build := exec.CommandContext(ctx, "go", "build", "-o", file, "./cmd/headgate")
 	build.Dir = strings.TrimSpace(string(home))
-	out, err := build.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("build headgate: %w: %s", err, out)
+	var end func()
+	if out, errBuild := build.CombinedOutput(); errBuild != nil {
+		err = fmt.Errorf("build headgate: %w: %s", errBuild, out)
 	} else if addr, err = freeAddr(ctx); err == nil {
-		stop, err = start(ctx, file, addr, append(append([]string{"serve", "--store", "memory:"}, args...), addr))
+		end, err = start(ctx, file, addr, append(append([]string{"serve", "--store", "memory:"}, args...), addr))
 	}
 	if err != nil {
 		os.RemoveAll(dir)
 		return "", nil, err
 	}
-	return addr, func() { stop(); os.RemoveAll(dir) }, nil
+	return addr, func() { end(); os.RemoveAll(dir) }, nil
 }
 
 // start starts a program, and returns when it answers at an address. It ends with stop, or with this process.
