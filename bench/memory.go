@@ -3,286 +3,111 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
-	"strings"
+	"hash/maphash"
+	"math/bits"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/bench/compare"
-	"github.com/headgate/headgate/bench/gate"
-	"github.com/headgate/headgate/bench/rivals"
-	"github.com/headgate/headgate/store/memory"
+	"github.com/sethvargo/go-limiter/memorystore"
+	"golang.org/x/time/rate"
 )
 
-// inMemory compares within this process: through a string key, but for those
-// at hand.
-func (b *bench) inMemory() []compare.Comparison {
-	var list []compare.Comparison
-	for _, n := range []struct {
-		name, title string
-		keys        []string
-	}{{"1", "1 key", b.one}, {"1k", "1,000 keys", b.thousand}, {"1m", "1,000,000 keys", b.million}} {
-		for _, refuse := range []bool{false, true} {
-			name, title := "memory-"+n.name+"-allow", "In memory, "+n.title+", allowed"
-			if refuse {
-				name, title = "memory-"+n.name+"-refuse", "In memory, "+n.title+", refused"
-			}
-			list = append(list, compare.Comparison{
-				Name: name, Title: title, Unit: compare.Nanosecond,
-				Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)},
-				Cells: inProcess(n.keys, refuse),
-			})
-		}
-	}
-	return append(list,
-		compare.Comparison{
-			Name: "memory-handle-allow", Title: "In memory, a limiter at hand, allowed",
-			Unit:  compare.Nanosecond,
-			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(false),
-		},
-		compare.Comparison{
-			Name: "memory-handle-refuse", Title: "In memory, a limiter at hand, refused",
-			Unit:  compare.Nanosecond,
-			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(true),
-		},
-		compare.Comparison{
-			Name: "memory-bytes-1m", Title: "In memory, 1,000,000 keys: bytes a key", Unit: compare.Bytes,
-			Goals: []compare.Goal{compare.Below(56, compare.Bytes)},
-			Cells: b.held(func(h held) float64 { return h.bytes }), Rounds: 1,
-		},
-		compare.Comparison{
-			Name: "memory-gc-1m", Title: "In memory, 1,000,000 keys: a full garbage collection", Unit: compare.Millis,
-			Goals: []compare.Goal{compare.Below(15, compare.Millis)},
-			Cells: b.held(func(h held) float64 { return float64(h.gc) / 1e6 }), Rounds: 3,
-		})
-}
+// What the others enforce where Headgate has the limit always: tokens an hour, each of so many nanoseconds.
+const (
+	tokens = 1_000_000_000
+	each   = int64(time.Hour) / tokens
+	burst  = each * tokens
+)
 
-// atHand compares limiters of one key that are at hand: no table is looked into.
-func atHand(refuse bool) func(context.Context) ([]compare.Cell, error) {
-	return func(ctx context.Context) ([]compare.Cell, error) {
-		quota, limit := rivals.Always, always
-		if refuse {
-			quota, limit = rivals.Once, once
-		}
-		s, err := gate.Open(ctx, "memory:")
-		if err != nil {
-			return nil, err
-		}
-		handle := headgate.New(s, nil).Key(limit, "user:0")
-		ours := rivals.Func(func(ctx context.Context, _ string) (bool, error) {
-			d, err := handle.Allow(ctx)
-			return d.Allowed, err
-		})
-		return []compare.Cell{
-			repeated(compare.Ours, gate.Name+", a handle", ours, "", !refuse, func() { s.Close() }),
-			repeated(compare.Rival, rivals.Named("golang.org/x/time", "x/time/rate"), rivals.BareXTime(quota), "",
-				!refuse, nil),
-			repeated(compare.Ceiling, "bare GCRA", rivals.BareGCRA(quota), "", !refuse, nil),
-		}, nil
-	}
-}
-
-// local returns a limiter over Headgate's memory, as one of the others.
-func local(q rivals.Quota, _ int) (rivals.Limiter, func(), error) {
-	s, err := gate.Open(context.Background(), "memory:")
-	if err != nil {
-		return nil, nil, err
-	}
-	limit := always
-	switch q {
-	case rivals.Once:
-		limit = once
-	case rivals.Tight:
-		limit = tight
-	}
-	return gated{headgate.New(s, nil), limit}, func() { s.Close() }, nil
-}
-
-// gated is a limiter and a limit.
-type gated struct {
-	limiter *headgate.Limiter
-	limit   headgate.Limit
-}
-
-// Allow implements rivals.Limiter.
-func (g gated) Allow(ctx context.Context, key string) (bool, error) {
-	d, err := g.limiter.Allow(ctx, g.limit, key)
-	return d.Allowed, err
-}
-
-// locals returns everybody who keeps keys in this process.
-func locals() (list []rivals.Local, sides []compare.Side) {
-	list = append([]rivals.Local{{Name: gate.Name, New: local}}, append(rivals.Locals(), rivals.Ceilings()...)...)
-	sides = make([]compare.Side, len(list))
-	for i := range sides {
-		switch {
-		case i == 0:
-		case i <= len(rivals.Locals()):
-			sides[i] = compare.Rival
-		default:
-			sides[i] = compare.Ceiling
-		}
-	}
-	return list, sides
-}
-
-// inProcess makes a new table for each cell and round, so that nobody is
-// measured while the tables of others are in memory.
-func inProcess(keys []string, refuse bool) func(context.Context) ([]compare.Cell, error) {
-	return func(context.Context) ([]compare.Cell, error) {
-		list, sides := locals()
-		cells := make([]compare.Cell, len(list))
-		for i, l := range list {
-			cells[i] = compare.Cell{
-				Side: sides[i], Name: l.Name,
-				Measure: func(ctx context.Context, d time.Duration) (compare.Sample, error) {
-					quota := rivals.Always
-					if refuse {
-						quota = rivals.Once
-					}
-					limiter, stop, err := filled(ctx, l, quota, keys)
-					if err != nil {
-						return compare.Sample{}, err
-					}
-					defer stop()
-					return compare.Parallel(ctx, d, keys, func(key string) bool {
-						allowed, err := limiter.Allow(ctx, key)
-						return err == nil && allowed != refuse
-					})
-				},
-			}
-			if len(keys) == 1 && !refuse {
-				cells[i].Exact = func(ctx context.Context, d time.Duration) (compare.Exactness, error) {
-					limiter, stop, err := l.New(rivals.Tight, 1)
-					if err != nil {
-						return compare.Exactness{}, err
-					}
-					defer stop()
-					return compare.Bucket(runtime.GOMAXPROCS(0), 1000, 1000, asked(limiter, keys))(ctx, d)
-				}
-			}
-		}
-		return cells, nil
-	}
-}
-
-// filled returns a limiter that has allowed every key once.
-func filled(ctx context.Context, l rivals.Local, q rivals.Quota, keys []string) (rivals.Limiter, func(), error) {
-	limiter, stop, err := l.New(q, len(keys))
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, key := range keys {
-		allowed, err := limiter.Allow(ctx, key)
-		if err == nil && !allowed {
-			err = errors.New("a new key was refused")
-		}
-		if err != nil {
-			stop()
-			return nil, nil, fmt.Errorf("fill: %w", err)
-		}
-	}
-	return limiter, stop, nil
-}
-
-// held is what a limiter holds.
-type held struct {
-	bytes float64       // of the heap, a key
-	gc    time.Duration // a full collection
-}
-
-func (b *bench) held(tell func(held) float64) func(context.Context) ([]compare.Cell, error) {
-	return func(context.Context) ([]compare.Cell, error) {
-		list, sides := locals()
-		cells := make([]compare.Cell, len(list))
-		for i, l := range list {
-			cells[i] = compare.Cell{
-				Side: sides[i], Name: l.Name,
-				Measure: func(ctx context.Context, _ time.Duration) (compare.Sample, error) {
-					h, err := weigh(ctx, l, len(b.million))
-					return compare.Sample{Value: tell(h)}, err
-				},
-			}
-		}
-		return cells, nil
-	}
-}
-
-// weigh fills a limiter. Its keys are cut out of one string, which is not
-// counted; what a limiter copies of it is.
-func weigh(ctx context.Context, l rivals.Local, n int) (held, error) {
-	keys := users(n)
-	before := heap()
-	limiter, stop, err := filled(ctx, l, rivals.Always, keys)
-	if err != nil {
-		return held{}, err
-	}
-	defer stop()
-	after := heap()
-	h := held{bytes: float64(after-before) / float64(n), gc: time.Hour}
-	for range 3 {
-		begin := time.Now()
-		runtime.GC()
-		h.gc = min(h.gc, time.Since(begin))
-	}
-	runtime.KeepAlive(keys)
-	runtime.KeepAlive(limiter)
-	return h, nil
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// memoryField is memory, as headgate serve opens it, beside the three limiters of this kind that
-// were the quickest, and beside bare arithmetic. All tables are in memory at once.
+// memoryField is memory, as headgate serve opens it but for room for new keys, beside limiters of this kind and bare
+// arithmetic. All tables are in memory at once.
 func (b *bench) memoryField() *field {
 	return &field{
-		name: "memory", title: "In memory", inProcess: true,
-		url: func(_ context.Context, keys int) (string, func(), error) {
-			if keys > memory.DefaultMaxKeys {
-				return fmt.Sprintf("memory:%d", keys), func() {}, nil
-			}
-			return "memory:", func() {}, nil
-		},
-		beside:  besideMemory,
+		name: "memory", title: "In memory", limit: always, inProcess: true,
+		url:     func(context.Context) (string, func(), error) { return "memory:30000000", func() {}, nil },
 		clients: func(callers int) []int { return []int{callers} },
-		sizes:   []size{{10_000, []int{8}}, {1_000_000, []int{8}}, {10_000_000, []int{8}}},
+		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
+			s, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: time.Hour, InitialAlloc: len(keys)})
+			if err != nil {
+				return nil, nil, err
+			}
+			takes := func(ctx context.Context, key string) (bool, error) {
+				_, _, _, ok, err := s.Take(ctx, key)
+				return ok, err
+			}
+			table := keyed{of: make(map[string]*rate.Limiter, len(keys))}
+			allows := func(_ context.Context, key string) (bool, error) { return table.get(key).Allow(), nil }
+			size := 1 << bits.Len(uint(2*len(keys)-1))
+			slots := flat{begin: time.Now(), seed: maphash.MakeSeed(), slots: make([]slot, size)}
+			others = []other{
+				{side: rival, name: named("golang.org/x/time", "x/time/rate + map"), allow: allows, new: allows},
+				{side: rival, name: named("github.com/sethvargo/go-limiter", "go-limiter"), allow: takes, new: takes},
+				{side: ceiling, name: "bare GCRA, flat table", allow: slots.allow}, // it does not grow
+			}
+			for _, key := range keys {
+				for i := range others {
+					_, errKey := others[i].allow(ctx, key)
+					err = errors.Join(err, errKey)
+				}
+			}
+			return others, func() { _ = s.Close(context.WithoutCancel(ctx)) }, err
+		},
 	}
 }
 
-func besideMemory(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-	var ends []func()
-	stop = func() {
-		for _, end := range ends {
-			end()
-		}
+// keyed is the usual table around a limiter that knows no keys.
+type keyed struct {
+	mu sync.RWMutex
+	of map[string]*rate.Limiter // guarded by mu
+}
+
+func (k *keyed) get(key string) *rate.Limiter {
+	k.mu.RLock()
+	l, ok := k.of[key]
+	k.mu.RUnlock()
+	if ok {
+		return l
 	}
-	list, sides := locals()
-	for i, l := range list {
-		if !quickest[strings.Split(l.Name, " ")[0]] && l.Name != "bare GCRA, flat table" {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l, ok = k.of[key]; !ok {
+		l = rate.NewLimiter(tokens/rate.Limit(time.Hour.Seconds()), tokens)
+		k.of[key] = l
+	}
+	return l
+}
+
+// flat is an open-addressed table of a fixed size, that trusts a 64-bit hash: a bare GCRA on one number for each key.
+type flat struct {
+	begin time.Time
+	seed  maphash.Seed
+	slots []slot
+}
+
+type slot struct {
+	hash atomic.Uint64 // 0: free
+	tat  atomic.Int64  // nanoseconds
+}
+
+func (f *flat) allow(_ context.Context, key string) (bool, error) {
+	hash := maphash.String(f.seed, key) | 1
+	mask := len(f.slots) - 1
+	for probe := range len(f.slots) {
+		s := &f.slots[(int(hash>>1)+probe)&mask]
+		if h := s.hash.Load(); h != hash && (h != 0 || !s.hash.CompareAndSwap(0, hash) && s.hash.Load() != hash) {
 			continue
 		}
-		limiter, end, err := filled(ctx, l, rivals.Always, keys)
-		if err != nil {
-			return nil, stop, err
+		for now := int64(time.Since(f.begin)); ; {
+			old := s.tat.Load()
+			next := max(old, now) + each
+			if next-now > burst {
+				return false, nil
+			}
+			if s.tat.CompareAndSwap(old, next) {
+				return true, nil
+			}
 		}
-		o := other{side: sides[i], name: l.Name, limiter: limiter, fresh: limiter}
-		if sides[i] == compare.Ceiling {
-			o.fresh = nil // its table does not grow
-		} else if tight, endTight, err := l.New(rivals.Tight, 1); err == nil {
-			o.tight = tight
-			ends = append(ends, endTight)
-		}
-		others, ends = append(others, o), append(ends, end)
 	}
-	return others, stop, nil
+	return false, errors.New("the table is full")
 }
-
-// quickest are the limiters in memory that are compared in all rows of the matrix.
-var quickest = map[string]bool{"go-limiter": true, "failsafe-go": true, "x/time/rate": true}

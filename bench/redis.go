@@ -2,37 +2,28 @@ package main
 
 import (
 	"context"
-	"math/rand/v2"
+	"time"
 
+	redisrate "github.com/go-redis/redis_rate/v10"
 	"github.com/redis/rueidis"
-
-	"github.com/headgate/headgate/bench/compare"
-	"github.com/headgate/headgate/bench/rivals"
-	"github.com/headgate/headgate/internal/load"
 )
 
-// redisField is Redis beside limiters that keep their state there, and a bare script.
+// redisField is Redis beside redis_rate and a bare script.
 func (b *bench) redisField() *field {
 	return &field{
-		name: "redis", title: "Redis", meter: b.meterRedis,
-		url: func(ctx context.Context, _ int) (string, func(), error) {
-			url, err := b.redis(ctx)
-			return url, func() {}, err
+		name: "redis", title: "Redis", limit: always, beside: b.besideRedis,
+		url: func(ctx context.Context) (string, func(), error) {
+			url, client, err := b.redis(ctx)
+			if err != nil {
+				return "", nil, err
+			}
+			return url, func() { client.FlushAll(context.WithoutCancel(ctx)); _ = client.Close() }, nil
 		},
-		beside: b.besideRedis,
-		clients: func(callers int) []int {
-			switch {
-			case callers > 128:
-				return []int{32, 128}
-			case callers > 32:
-				return []int{32, callers}
+		clients: func(callers int) []int { // they share connections
+			if callers > 32 {
+				return []int{32, min(callers, 128)}
 			}
 			return []int{callers}
-		},
-		goals: map[string][]compare.Goal{
-			"redis-hot-128":  {compare.Times(8)},
-			"redis-100k-128": {compare.Times(2)},
-			"redis-100k-1":   {compare.Within(1 / 0.85), compare.Times(1)},
 		},
 	}
 }
@@ -54,74 +45,39 @@ for i, key in ipairs(KEYS) do
 end
 return 1`
 
-func (b *bench) besideRedis(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-	url, err := b.redis(ctx)
+func (b *bench) besideRedis(ctx context.Context, _ []string) (others []other, stop func(), err error) {
+	url, client, err := b.redis(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := rivals.Redis(url)
-	if err != nil {
-		return nil, nil, err
-	}
-	stop = func() {
-		client.FlushAll(context.WithoutCancel(ctx))
-		_ = client.Close()
-	}
-	throttled, err := rivals.ThrottledRedis(client, "throttled:", rivals.Always)
-	if err != nil {
-		return nil, stop, err
-	}
-	throttledTight, err := rivals.ThrottledRedis(client, "throttled:", rivals.Tight)
-	if err != nil {
-		return nil, stop, err
-	}
+	end := func() { _ = client.Close() }
 	options, err := rueidis.ParseURL(url)
 	if err != nil {
-		return nil, stop, err
+		return nil, end, err
 	}
 	options.DisableRetry, options.DisableCache = true, true
 	plain, err := rueidis.NewClient(options)
 	if err != nil {
-		return nil, stop, err
+		return nil, end, err
 	}
-	end := stop
 	script := rueidis.NewLuaScript(bareScript)
-	run := func(ctx context.Context, keys []string) (bool, error) {
-		n, err := script.Exec(ctx, plain, keys, []string{"3.6", "3600000000"}).AsInt64()
+	several := func(ctx context.Context, keys []string) (bool, error) {
+		bare := make([]string, len(keys))
+		for i, key := range keys {
+			bare[i] = "bare:" + key
+		}
+		n, err := script.Exec(ctx, plain, bare, []string{"3.6", "3600000000"}).AsInt64()
 		return n == 1, err
 	}
-	bare := rivals.Func(func(ctx context.Context, key string) (bool, error) {
-		return run(ctx, []string{"bare:" + key})
-	})
-	rate := rivals.RedisRate(client, rivals.Always)
+	one := func(ctx context.Context, key string) (bool, error) { return several(ctx, []string{key}) }
+	limiter := redisrate.NewLimiter(client)
+	limit := redisrate.Limit{Rate: tokens, Burst: tokens, Period: time.Hour}
+	allow := func(ctx context.Context, key string) (bool, error) {
+		r, err := limiter.Allow(ctx, key, limit)
+		return err == nil && r.Allowed > 0, err
+	}
 	return []other{
-		{
-			side: compare.Rival, name: rivals.Named("github.com/go-redis/redis_rate/v10", "redis_rate"), limiter: rate,
-			fresh: rate, tight: rivals.RedisRate(client, rivals.Tight),
-		},
-		{
-			side: compare.Rival, name: rivals.Named("github.com/throttled/throttled/v2", "throttled"),
-			limiter: throttled, fresh: throttled, tight: throttledTight,
-		},
-		{
-			side: compare.Ceiling, name: "a bare EVALSHA", limiter: bare, fresh: bare,
-			many: func(keys [][]string, ids bool) load.Ask {
-				if ids {
-					return nil
-				}
-				return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-					list := make([]string, len(keys))
-					for i := range keys {
-						list[i] = "bare:" + keys[i][rng.IntN(len(keys[i]))]
-					}
-					return run(ctx, list)
-				}
-			},
-			batch: func(n int) load.Ask {
-				return func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-					return run(ctx, several(keys, n, rng))
-				}
-			},
-		},
+		{side: rival, name: named("github.com/go-redis/redis_rate/v10", "redis_rate"), allow: allow, new: allow},
+		{side: ceiling, name: "a bare EVALSHA", allow: one, new: one, several: several},
 	}, func() { plain.Close(); end() }, nil
 }

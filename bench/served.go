@@ -2,90 +2,104 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
+	"net/url"
 
-	"github.com/headgate/headgate/bench/compare"
-	"github.com/headgate/headgate/bench/gate"
 	"github.com/headgate/headgate/bench/rivals"
 	"github.com/headgate/headgate/client"
 )
 
-// served compares servers, each with its state in memory but for envoy's.
-func (b *bench) served() []compare.Comparison {
-	goals := []compare.Goal{
-		compare.TimesOf(rivals.GubernatorName+" one a call", 10),
-		compare.TimesOf(rivals.GubernatorName+" hundred a call", 2),
-	}
-	return []compare.Comparison{
-		{Name: "server-hot-512", Title: "Server, one hot key, 512 callers", Goals: goals, Cells: b.serving(b.one)},
-		{Name: "server-100k-512", Title: "Server, 100,000 keys, 512 callers", Goals: goals, Cells: b.serving(b.many)},
+// served compares servers, each with its state in memory but for envoyproxy/ratelimit: the Go client over HTTP, and
+// Envoy's rate limit service, by 512 callers.
+func (b *bench) served() *group {
+	return &group{rows: []comparison{
+		{
+			name: "server-hot-512", title: "Server, one key, 512 callers",
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, b.one) },
+		},
+		{
+			name: "server-100k-512", title: "Server, 100,000 keys, 512 callers",
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, b.many) },
+		},
+		{
+			name: "envoy-512", title: "Server, Envoy's rate limit service, 100,000 keys, 512 callers",
+			cells: func(ctx context.Context) ([]cell, error) {
+				mine, err := rivals.StartHeadgateForEnvoy(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return []cell{serving(ours, "Headgate", 512, mine.Allow, b.many, mine.Close), b.envoy(ctx, b.many)}, nil
+			},
+		},
+	}}
+}
+
+// serving is a cell of a server, asked about one of some keys at random.
+func serving(side side, name string, n int, allow func(context.Context, string) (bool, error), keys []string,
+	stop func(),
+) cell {
+	return cell{
+		side: side, name: name, at: count(n, "caller"), close: stop,
+		measure: callers(n, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+			return allow(ctx, keys[rng.IntN(len(keys))])
+		}),
 	}
 }
 
-func (b *bench) serving(keys []string) func(context.Context) ([]compare.Cell, error) {
-	return func(ctx context.Context) (cells []compare.Cell, _ error) {
-		const callers = 512
-		cells = append(cells, ourServer(ctx, callers, keys))
-		if g, err := rivals.StartGubernator(ctx); err != nil {
-			cells = append(cells, failed(compare.Rival, rivals.GubernatorName, err))
-		} else {
-			one := rival(rivals.GubernatorName+" one a call", callers, g.Limiter(rivals.Always), keys)
-			one.Close = g.Close
-			if len(keys) == 1 {
-				one = counted(one, callers, g.Limiter(rivals.Tight))
-			}
-			many := gubernatorHundred(g, callers/8, keys)
-			cells = append(cells, one, many)
-		}
-		e, err := b.startEnvoy(ctx)
-		if err == nil {
-			c := rival(rivals.EnvoyName+", on Redis", callers, e.Limiter(), keys)
-			c.Close = e.Close
-			return append(cells, c), nil
-		}
-		return append(cells, failed(compare.Rival, rivals.EnvoyName, err)), nil
-	}
-}
-
-// hundred is how many questions gubernator is asked in a call, where it is asked about several.
-const hundred = 100
-
-// gubernatorHundred is the cell of gubernator with a hundred questions a call.
-func gubernatorHundred(g *rivals.Gubernator, clients int, keys []string) compare.Cell {
-	c := rival(rivals.GubernatorName+" hundred a call", clients, nil, keys)
-	c.Measure = compare.Weighted(clients, hundred, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-		list := make([]string, hundred)
-		for i := range list {
-			list[i] = keys[rng.IntN(len(keys))]
-		}
-		return g.Many(ctx, rivals.Always, list)
-	})
-	return c
-}
-
-// ourServer is Headgate's cell: the command over the memory store, asked by the
-// Go client.
-func ourServer(ctx context.Context, callers int, keys []string) compare.Cell {
-	cell := compare.Cell{Side: compare.Ours, Name: gate.Name, At: fmt.Sprintf("%d callers", callers)}
-	url, stop, err := gate.Serve(ctx)
+func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
+	addr, stop, err := rivals.StartHeadgate(ctx, "--http")
 	if err != nil {
-		cell.Err = err
-		return cell
+		return nil, err
 	}
-	c, err := client.New(url, nil)
+	c, err := client.New("http://"+addr, nil)
 	if err != nil {
 		stop()
-		cell.Err = err
-		return cell
+		return nil, err
 	}
-	cell.Close = func() {
-		c.Close()
-		stop()
+	cells := []cell{serving(ours, "Headgate", 512, func(ctx context.Context, key string) (bool, error) {
+		d, err := c.Allow(ctx, always, key)
+		return d.Allowed, err
+	}, keys, func() { c.Close(); stop() })}
+	return append(append(cells, gubernator(ctx, keys)...), b.envoy(ctx, keys)), nil
+}
+
+// gubernator is its cells: one question in a call by as many callers as Headgate has, and a hundred by fewer.
+func gubernator(ctx context.Context, keys []string) []cell {
+	g, err := rivals.StartGubernator(ctx)
+	if err != nil {
+		return []cell{{side: rival, name: rivals.GubernatorName, err: err}}
 	}
-	cell.Measure = compare.Callers(callers, gate.AskServer(c, always, keys))
-	if len(keys) == 1 {
-		cell.Exact = compare.Bucket(callers, 1000, 1000, gate.AskServer(c, tight, []string{fresh()}))
+	single := func(ctx context.Context, key string) (bool, error) { return g.Allow(ctx, key) }
+	return []cell{
+		serving(rival, rivals.GubernatorName+" one a call", 512, single, keys, g.Close),
+		{
+			side: rival, name: rivals.GubernatorName + " hundred a call", at: "64 callers",
+			measure: callers(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+				list := make([]string, 100)
+				for i := range list {
+					list[i] = keys[rng.IntN(len(keys))]
+				}
+				return g.Allow(ctx, list...)
+			}),
+		},
 	}
-	return cell
+}
+
+// envoy is the cell of envoyproxy/ratelimit.
+func (b *bench) envoy(ctx context.Context, keys []string) cell {
+	name := rivals.EnvoyName + ", on Redis"
+	dsn, redis, err := b.redis(ctx)
+	if err != nil {
+		return cell{side: rival, name: name, err: err}
+	}
+	defer redis.Close() //nolint:errcheck // it is asked nothing
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return cell{side: rival, name: name, err: err}
+	}
+	e, err := rivals.StartEnvoy(ctx, u.Host)
+	if err != nil {
+		return cell{side: rival, name: name, err: err}
+	}
+	return serving(rival, name, 512, e.Allow, keys, e.Close)
 }

@@ -6,7 +6,9 @@ package articles
 
 import (
 	"context"
+	"database/sql"
 	_ "embed"
+	"errors"
 	"math"
 	"strings"
 
@@ -32,58 +34,47 @@ var (
 	prune string
 )
 
-// InstallPostgres makes the tables and functions of articles 000 and 004.
-func InstallPostgres(ctx context.Context, pool *pgxpool.Pool) error {
-	for _, text := range []string{tokenBucket, leakyBuckets} {
-		if _, err := pool.Exec(ctx, text); err != nil {
-			return err
-		}
-	}
-	return nil
+// Postgres returns the statements that make the tables and functions of articles 000 and 004, and those of 001 and 003
+// as translated to PostgreSQL.
+func Postgres() []string {
+	return []string{tokenBucket, leakyBuckets, checkVelocityPostgres, requestTokenPostgres}
 }
 
-// InstallTranslated makes the tables and functions of articles 001 and 003, as translated to
-// PostgreSQL.
-func InstallTranslated(ctx context.Context, pool *pgxpool.Pool) error {
-	for _, text := range []string{checkVelocityPostgres, requestTokenPostgres} {
-		if _, err := pool.Exec(ctx, text); err != nil {
-			return err
-		}
+// MariaDB returns the statements that make the tables and procedures of articles 001 and 003.
+func MariaDB() (list []string) {
+	for _, text := range []string{checkVelocity, requestToken} {
+		tables, procedure, _ := strings.Cut(text, "-- procedure\n")
+		list = append(append(list, strings.Split(strings.TrimSpace(tables), ";\n")...), procedure)
 	}
-	return nil
+	return list
 }
 
-// RateLimitingRequest is article 000's function: one statement, one decision.
-type RateLimitingRequest struct {
-	Pool                        *pgxpool.Pool
-	RefillPerSec, WindowSeconds int
-}
+// RateLimitingRequest is article 000's function: one statement, one decision. Its bucket has 1000 tokens a second
+// for an hour, as the article's own test has it.
+type RateLimitingRequest struct{ Pool *pgxpool.Pool }
 
 // Fill makes buckets, full.
-func (r *RateLimitingRequest) Fill(ctx context.Context, keys []string) error {
-	_, err := r.Pool.Exec(ctx, "insert into rate_limiting_token_bucket select k, $2, now() from unnest($1::text[]) "+
-		"k on conflict do nothing",
-		keys, int64(r.RefillPerSec)*int64(r.WindowSeconds))
+func (r RateLimitingRequest) Fill(ctx context.Context, keys []string) error {
+	_, err := r.Pool.Exec(ctx, "insert into rate_limiting_token_bucket select k, 3600000, now() "+
+		"from unnest($1::text[]) k on conflict do nothing", keys)
 	return err
 }
 
 // Allow asks for a token of a key's bucket.
-func (r *RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error) {
+func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error) {
 	var left int
-	err := r.Pool.QueryRow(ctx, "select rate_limiting_request($1, $2, $3)", key, r.RefillPerSec,
-		r.WindowSeconds).Scan(&left)
+	err := r.Pool.QueryRow(ctx, "select rate_limiting_request($1, 1000, 3600)", key).Scan(&left)
 	return err == nil && left >= 0, err
 }
 
-// LeakyBucket is article 004's fillup of one unit.
+// LeakyBucket is article 004's fillup of one unit, with the pruning that follows every call.
 type LeakyBucket struct {
 	Pool               *pgxpool.Pool
 	Capacity, LeakRate float64
-	NoPrune            bool // leave out the pruning that follows every call
 }
 
 // Fill makes buckets that live for an hour and more.
-func (l *LeakyBucket) Fill(ctx context.Context, keys []string) error {
+func (l LeakyBucket) Fill(ctx context.Context, keys []string) error {
 	_, err := l.Pool.Exec(ctx, "insert into leaky_buckets select k, 1, clock_timestamp(), clock_timestamp() + '2 "+
 		"hours' from unnest($1::text[]) k on conflict do nothing", keys)
 	return err
@@ -91,28 +82,86 @@ func (l *LeakyBucket) Fill(ctx context.Context, keys []string) error {
 
 // Allow pours one unit into a key's bucket. The article calls it full when it
 // is within a hundredth of its capacity.
-func (l *LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
+func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	var level float64
 	if err := l.Pool.QueryRow(ctx, fillUp, key, l.Capacity, 1.0, l.LeakRate, 2*l.Capacity/l.LeakRate).Scan(
 		&level); err != nil {
 		return false, err
 	}
-	if !l.NoPrune {
-		if _, err := l.Pool.Exec(ctx, prune); err != nil {
-			return false, err
-		}
-	}
-	return math.Abs(l.Capacity-level) >= 0.01, nil
+	_, err := l.Pool.Exec(ctx, prune)
+	return math.Abs(l.Capacity-level) >= 0.01, err
 }
 
-// statements cuts a text into its tables, and its one procedure.
-func statements(text string) []string {
-	tables, procedure, _ := strings.Cut(text, "-- procedure\n")
-	var list []string
-	for _, s := range append(strings.Split(tables, ";\n"), procedure) {
-		if s = strings.TrimSpace(s); s != "" {
-			list = append(list, s)
+// CheckVelocity is article 001's procedure, for zone 1: 5 in 60 s.
+type CheckVelocity struct{ DB *sql.DB }
+
+// Fill makes the locks of keys, so that none is made while it is measured.
+func (c CheckVelocity) Fill(ctx context.Context, keys []string) error {
+	return insert(ctx, c.DB, "zone_bucket_lock (bucket_key)", "(?)", keys)
+}
+
+// Forget empties the log, which grows with every call.
+func (c CheckVelocity) Forget(ctx context.Context) error {
+	_, err := c.DB.ExecContext(ctx, "TRUNCATE zone_txn")
+	return err
+}
+
+// Allow calls the procedure, which answers with two sets of rows: the lock's,
+// which nobody needs, and the decision.
+func (c CheckVelocity) Allow(ctx context.Context, key string) (bool, error) {
+	rows, err := c.DB.QueryContext(ctx, "CALL check_velocity(1, ?)", key)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for more := true; more; more = rows.NextResultSet() {
+		columns, err := rows.Columns()
+		if err != nil {
+			return false, err
+		}
+		if len(columns) == 6 && rows.Next() {
+			var blocked int
+			var rest [5]any
+			err := rows.Scan(&blocked, &rest[0], &rest[1], &rest[2], &rest[3], &rest[4])
+			return blocked == 0, errors.Join(err, rows.Close())
 		}
 	}
-	return list
+	return false, errors.Join(errors.New("check_velocity has not answered"), rows.Err())
+}
+
+// RequestToken is article 003's SQLTokenRequester. Its statement is prepared,
+// executed and closed in each call, unless DB was opened with
+// interpolateParams=true: then it is one round trip.
+type RequestToken struct{ DB *sql.DB }
+
+// Fill makes full buckets, of 1,000,000,000 an hour.
+func (r RequestToken) Fill(ctx context.Context, keys []string) error {
+	return insert(ctx, r.DB, "token_buckets", "(?, 1000000000, 1000000000, 3600, NOW(3))", keys)
+}
+
+// Allow requests a token of a key's bucket.
+func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
+	result, err := r.DB.ExecContext(ctx, "CALL request_token(?)", key)
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	return n > 0, err
+}
+
+// insert inserts a row for each key, many in a statement.
+func insert(ctx context.Context, db *sql.DB, table, row string, keys []string) error {
+	for len(keys) > 0 {
+		n := min(len(keys), 1000)
+		args := make([]any, n)
+		for i, key := range keys[:n] {
+			args[i] = key
+		}
+		text := "INSERT IGNORE INTO " + table + " VALUES " + strings.Repeat(row+", ", n-1) + row
+		if _, err := db.ExecContext(ctx, text, args...); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
 }

@@ -2,15 +2,14 @@ package rivals
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/headgate/headgate/bench/daemon"
-	"github.com/headgate/headgate/bench/rawgrpc"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 var envoyProgram = program{
@@ -21,72 +20,79 @@ var envoyProgram = program{
 // EnvoyName is its name with the version: the last commit when this was written.
 const EnvoyName = "envoy ratelimit 3fb70258"
 
-// Envoy is envoyproxy/ratelimit on a Redis, its statistics switched off.
+// Envoy is a server of Envoy's rate limit service.
 type Envoy struct {
-	Addr  string
-	conns *rawgrpc.Conns
+	conns *conns
 	stop  func()
 }
 
-// EnvoyLimits never bind. Headgate reads the same text.
-const EnvoyLimits = `domain: bench
+// envoyLimits never bind. Headgate reads the same text.
+const envoyLimits = `domain: bench
 descriptors:
   - key: user
     rate_limit: {unit: hour, requests_per_unit: 4294967295}
 `
 
-// StartEnvoy builds and starts it on the Redis of a URL.
-func StartEnvoy(ctx context.Context, redisURL string) (*Envoy, error) {
-	u, err := url.Parse(redisURL)
-	if err != nil {
-		return nil, err
-	}
+// StartEnvoy builds and starts envoyproxy/ratelimit on the Redis at an address, its statistics switched off.
+func StartEnvoy(ctx context.Context, redis string) (*Envoy, error) {
+	return startEnvoy(ctx, func(dir, config string) (addr string, stop func(), err error) {
+		var ports, addrs [3]string
+		for i := range ports {
+			var errOfOne error
+			addrs[i], errOfOne = freeAddr(ctx)
+			_, ports[i], _ = net.SplitHostPort(addrs[i])
+			err = errors.Join(err, errOfOne)
+		}
+		file, errBuild := envoyProgram.build(ctx)
+		if err = errors.Join(err, errBuild); err != nil {
+			return "", nil, err
+		}
+		stop, err = start(ctx, file, addrs[0], nil,
+			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1],
+			"DEBUG_PORT="+ports[2], "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir,
+			"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis)
+		return addrs[0], stop, err
+	})
+}
+
+// StartHeadgateForEnvoy starts the command headgate with the same limits.
+func StartHeadgateForEnvoy(ctx context.Context) (*Envoy, error) {
+	return startEnvoy(ctx, func(_, config string) (addr string, stop func(), err error) {
+		return StartHeadgate(ctx, "--envoy", config, "--http", "127.0.0.1:0", "--grpc")
+	})
+}
+
+func startEnvoy(ctx context.Context, start func(dir, config string) (string, func(), error)) (*Envoy, error) {
 	dir, err := os.MkdirTemp("", "headgate-bench-")
 	if err != nil {
 		return nil, err
 	}
-	stop := func() { os.RemoveAll(dir) }
-	config := filepath.Join(dir, "bench", "config")
-	if err = os.MkdirAll(config, 0o755); err == nil {
-		err = os.WriteFile(filepath.Join(config, "bench.yaml"), []byte(EnvoyLimits), 0o644)
-	}
-	var ports [3]string
-	var addrs [3]string
-	for i := range ports {
-		if err == nil {
-			if addrs[i], err = daemon.FreeAddr(ctx); err == nil {
-				_, ports[i], err = net.SplitHostPort(addrs[i])
-			}
-		}
-	}
+	config := filepath.Join(dir, "bench", "config", "bench.yaml")
+	err = errors.Join(os.MkdirAll(filepath.Dir(config), 0o755), os.WriteFile(config, []byte(envoyLimits), 0o644))
+	var addr string
 	var end func()
 	if err == nil {
-		end, err = envoyProgram.start(ctx, addrs[0], nil,
-			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1],
-			"DEBUG_PORT="+ports[2],
-			"USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir,
-			"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false",
-			"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+u.Host)
+		addr, end, err = start(dir, config)
 	}
 	if err != nil {
-		stop()
+		os.RemoveAll(dir)
 		return nil, err
 	}
-	w, err := rawgrpc.Dial(addrs[0], rawgrpc.MaxConns)
+	c, err := dial(addr)
 	if err != nil {
 		end()
-		stop()
+		os.RemoveAll(dir)
 		return nil, err
 	}
-	e := &Envoy{addrs[0], w, func() { end(); stop() }}
+	e := &Envoy{c, func() { end(); os.RemoveAll(dir) }}
 	// It listens before it has read its limits.
 	for try := 0; ; try++ {
-		if _, err = e.Limiter().Allow(ctx, "ready"); err == nil {
+		if _, err = e.Allow(ctx, "ready"); err == nil {
 			return e, nil
 		}
 		if try == 50 {
 			e.Close()
-			return nil, fmt.Errorf("envoy ratelimit does not answer: %w", err)
+			return nil, fmt.Errorf("the rate limit service does not answer: %w", err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -94,30 +100,28 @@ func StartEnvoy(ctx context.Context, redisURL string) (*Envoy, error) {
 
 // Close stops it.
 func (e *Envoy) Close() {
-	e.conns.Close()
+	e.conns.close()
 	e.stop()
 }
 
-// Limiter returns one that asks about one decision in a call.
-func (e *Envoy) Limiter() Limiter {
-	call := ShouldRateLimit()
-	return Func(func(ctx context.Context, key string) (bool, error) { return e.conns.Ask(ctx, call, key) })
-}
-
-// ShouldRateLimit is the call of Envoy's rate limit service, for the limits of EnvoyLimits.
-func ShouldRateLimit() *rawgrpc.Call {
-	return &rawgrpc.Call{
-		Method: "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-		Question: func(key string) []byte {
-			entry := rawgrpc.PutString(rawgrpc.PutString(nil, 1, "user"), 2, key)
-			return rawgrpc.PutBytes(rawgrpc.PutString(nil, 1, "bench"), 2, rawgrpc.PutBytes(nil, 1, entry))
-		},
-		Allowed: func(answer []byte) (bool, error) {
-			code, err := rawgrpc.Number(answer, 1)
-			if err == nil && code == 0 {
-				err = fmt.Errorf("envoy's rate limit service answered with the code %d", code)
-			}
-			return code == 1, err
-		},
+// Allow asks about one decision in a call.
+func (e *Envoy) Allow(ctx context.Context, key string) (bool, error) {
+	entry := put(put(nil, 1, "user"), 2, key)
+	question := put(put(nil, 1, "bench"), 2, put(nil, 1, entry))
+	answer, err := e.conns.invoke(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", question)
+	if err != nil {
+		return false, err
 	}
+	code := uint64(0)
+	if err := fields(answer, func(n protowire.Number, number uint64, _ []byte) {
+		if n == 1 {
+			code = number
+		}
+	}); err != nil {
+		return false, err
+	}
+	if code == 0 {
+		return false, errors.New("the rate limit service answered with the code 0")
+	}
+	return code == 1, nil
 }

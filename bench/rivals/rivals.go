@@ -1,120 +1,173 @@
-// Package rivals brings other limiters, and bare statements, behind one small
-// interface. They are used as their READMEs show.
+// Package rivals starts rate limiters that are servers, and asks them.
 package rivals
 
 import (
 	"context"
-	"runtime/debug"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 )
 
-// Limiter decides about one unit for a key.
-type Limiter interface {
-	Allow(ctx context.Context, key string) (bool, error)
-}
+// program is a rival that is a server: built by the go command from its
+// module, which no go.mod of ours needs to know, and kept in the user's cache.
+type program struct{ module, version, command string }
 
-// Quota is what a limiter is to enforce: Tokens per Period, all of them at
-// once if asked for.
-type Quota struct {
-	Tokens int
-	Period time.Duration
-}
-
-// The quotas of the comparisons.
-var (
-	Always = Quota{1_000_000_000, time.Hour} // never binds
-	Once   = Quota{1, 24 * time.Hour}        // refuses after the first
-	Tight  = Quota{1000, time.Second}        // binds, and refills
-)
-
-// each returns the time in which one token comes back.
-func (q Quota) each() time.Duration { return q.Period / time.Duration(q.Tokens) }
-
-// Local is a limiter that keeps its state in this process.
-type Local struct {
-	Name string
-	New  func(q Quota, keys int) (l Limiter, stop func(), err error)
-}
-
-// Locals returns the limiters that keep their state in this process.
-func Locals() []Local {
-	return []Local{
-		{Named("golang.org/x/time", "x/time/rate + map"), xTime},
-		{Named("github.com/sethvargo/go-limiter", "go-limiter"), goLimiter},
-		{Named("github.com/ulule/limiter/v3", "ulule/limiter"), ulule},
-		{Named("github.com/throttled/throttled/v2", "throttled LRU"), throttledLRU},
-		{Named("github.com/throttled/throttled/v2", "throttled map"), throttledMap},
-		{Named("github.com/mennanov/limiters", "mennanov/limiters"), mennanov},
-		{Named("github.com/failsafe-go/failsafe-go", "failsafe-go bursty + map"), failsafe},
+// build returns the path of the program's file.
+func (p program) build(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
 	}
+	dir := filepath.Join(cache, "headgate-bench", filepath.Base(p.command)+"@"+p.version)
+	file := filepath.Join(dir, filepath.Base(p.command))
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("module rival\n\ngo 1.26.0\n\nrequire %s %s\n", p.module, p.version)
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644); err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod=mod", "-o", file, p.command)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s@%s: %w: %s", p.command, p.version, err, lastLine(out))
+	}
+	return file, nil
 }
 
-// Ceilings returns what is not a product: a bare GCRA on one number for each
-// key, in three kinds of table, none of which expires or bounds anything.
-func Ceilings() []Local {
-	return []Local{
-		{"bare GCRA, flat table", flatTable},
-		{"bare GCRA, 256 maps", shardedMaps},
-		{"bare GCRA, sync.Map", syncMap},
+// StartHeadgate builds the command headgate and starts it as a server over the memory store, with an address for the
+// last of its arguments.
+func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(), err error) {
+	home, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/headgate/headgate").Output()
+	if err != nil {
+		return "", nil, fmt.Errorf("find the module: %w", err)
 	}
+	dir, err := os.MkdirTemp("", "headgate-bench-")
+	if err != nil {
+		return "", nil, err
+	}
+	file := filepath.Join(dir, "headgate")
+	build := exec.CommandContext(ctx, "go", "build", "-o", file, "./cmd/headgate")
+	build.Dir = strings.TrimSpace(string(home))
+	var end func()
+	if out, errBuild := build.CombinedOutput(); errBuild != nil {
+		err = fmt.Errorf("build headgate: %w: %s", errBuild, out)
+	} else if addr, err = freeAddr(ctx); err == nil {
+		end, err = start(ctx, file, addr, append(append([]string{"serve", "--store", "memory:"}, args...), addr))
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return "", nil, err
+	}
+	return addr, func() { end(); os.RemoveAll(dir) }, nil
 }
 
-// Named returns a name with the version of its module in this program.
-func Named(module, name string) string {
-	if v := Version(module); v != "" {
-		return name + " " + v
+// start starts a program, and returns when it answers at an address. It ends with stop, or with this process.
+func start(ctx context.Context, file, addr string, args []string, env ...string) (stop func(), err error) {
+	log, err := os.CreateTemp("", "headgate-bench-")
+	if err != nil {
+		return nil, err
 	}
-	return name
-}
-
-// Version returns the version of a module in this program, or "".
-func Version(module string) string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), file, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ended, started := make(chan struct{}), make(chan error)
+	go func() { // the death signal comes when the thread ends that started it
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(ended)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
 	}
-	for _, m := range info.Deps {
-		if m.Path == module {
-			return strings.TrimSuffix(m.Version, "+incompatible")
+	stop = func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		log.Close()
+		os.Remove(log.Name())
+	}
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return stop, conn.Close()
+		}
+		select {
+		case <-ended:
+			text, _ := os.ReadFile(log.Name())
+			stop()
+			return nil, fmt.Errorf("%s has ended: %s", filepath.Base(file), lastLine(text))
+		default:
 		}
 	}
-	return ""
+	stop()
+	return nil, errors.New(filepath.Base(file) + " does not answer")
 }
 
-// Func is a function as a Limiter.
-type Func func(ctx context.Context, key string) (bool, error)
-
-// Allow implements Limiter.
-func (f Func) Allow(ctx context.Context, key string) (bool, error) { return f(ctx, key) }
-
-// keyed is the usual table around a limiter that knows no keys.
-type keyed[T any] struct {
-	mu   sync.RWMutex
-	of   map[string]T // guarded by mu
-	make func() T
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
 }
 
-func newKeyed[T any](keys int, make_ func() T) *keyed[T] {
-	return &keyed[T]{of: make(map[string]T, keys), make: make_}
-}
-
-func (k *keyed[T]) get(key string) T {
-	k.mu.RLock()
-	t, ok := k.of[key]
-	k.mu.RUnlock()
-	if ok {
-		return t
+// freeAddr returns an address of this machine at which nobody listens.
+func freeAddr(ctx context.Context) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if t, ok := k.of[key]; ok {
-		return t
-	}
-	t = k.make()
-	k.of[key] = t
-	return t
+	defer l.Close()
+	return l.Addr().String(), nil
 }
 
-func nothing() {}
+// tick is the unit of the CPU times in /proc: USER_HZ is 100 on every Linux.
+const tick = 10 * time.Millisecond
+
+// CPU returns the CPU time of all programs that this process started and that still run, and of those that they
+// started; 0 where there is no /proc. A program that has ended counts with its parent.
+func CPU() (sum time.Duration) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	parent, spent := map[int]int{}, map[int]time.Duration{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name stands in brackets and may hold spaces.
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil || len(fields) < 15 {
+			continue
+		}
+		parent[pid], _ = strconv.Atoi(fields[1])
+		for _, f := range fields[11:15] { // utime, stime, and those of children that were waited for
+			n, _ := strconv.ParseInt(f, 10, 64)
+			spent[pid] += time.Duration(n) * tick
+		}
+	}
+	for pid := range parent {
+		for up := parent[pid]; up > 1; up = parent[up] {
+			if up == os.Getpid() {
+				sum += spent[pid]
+				break
+			}
+		}
+	}
+	return sum
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/bench/articles"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// The bare statements of PostgreSQL and MariaDB: rows by a primary key of two texts, one prepared statement in a round
+// trip, no function. They use no table and no statement of Headgate's.
+const (
+	bareTable = "CREATE TABLE bare (limit_name varchar(100) NOT NULL, k varchar(100) NOT NULL, " +
+		"level bigint NOT NULL, at bigint NOT NULL, empty_at bigint NOT NULL, PRIMARY KEY (limit_name, k))"
+	bareLimit = "token-bucket 1000000000/1h burst 1000000000"
+)
+
+// serverLevel is the level of isolation of the articles, and the default of servers.
+const serverLevel = "SET default_transaction_isolation = 'read committed'"
+
+// postgresField is PostgreSQL beside article 000 and the bare statement. Every answer is on disk before it is given.
+func (b *bench) postgresField() *field {
+	return &field{
+		name: "postgres", title: "PostgreSQL", limit: always, url: b.postgres,
+		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
+			dsn, drop, err := b.postgres(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			pool, err := postgresPool(ctx, dsn, serverLevel)
+			if err != nil {
+				return nil, drop, err
+			}
+			bare, end, err := barePostgres(ctx, dsn, keys)
+			stop = func() { end(); pool.Close(); drop() }
+			article := articles.RateLimitingRequest{Pool: pool}
+			err = errors.Join(err, execPostgres(ctx, pool, articles.Postgres()), article.Fill(ctx, keys))
+			return []other{
+				{side: rival, name: "article 000", allow: article.Allow, new: article.Allow}, bare,
+			}, stop, err
+		},
+	}
+}
+
+func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, end func(), err error) {
+	// Connections use the primary key whatever the statistics say.
+	pool, err := postgresPool(ctx, dsn, "SET enable_seqscan = off; SET enable_bitmapscan = off; "+
+		"SET plan_cache_mode = 'force_generic_plan'")
+	if err != nil {
+		return bare, func() {}, err
+	}
+	_, errTable := pool.Exec(ctx, bareTable+" WITH (fillfactor = 66)")
+	_, errRows := pool.Exec(ctx, "INSERT INTO bare SELECT $1, k, 0, 0, 0 FROM unnest($2::text[]) k", bareLimit, keys)
+	_, errVacuum := pool.Exec(ctx, "VACUUM ANALYZE bare")
+	one := func(text string) func(context.Context, string) (bool, error) {
+		return func(ctx context.Context, key string) (bool, error) {
+			var level, at int64
+			err := pool.QueryRow(ctx, text, bareLimit, key, time.Now().UnixMicro()).Scan(&level, &at)
+			return err == nil, err
+		}
+	}
+	return other{
+		side: ceiling, name: "a bare UPDATE",
+		allow: one("UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 " +
+			"WHERE limit_name = $1 AND k = $2 AND level <= 1000000000000 RETURNING level, at"),
+		new: one("INSERT INTO bare VALUES ($1, $2, 1, $3::bigint, $3::bigint + 1) " +
+			"ON CONFLICT (limit_name, k) DO UPDATE SET level = bare.level + 1, at = $3::bigint, " +
+			"empty_at = $3::bigint + 1 RETURNING level, at"),
+		several: func(ctx context.Context, keys []string) (bool, error) { // it locks in the order of the index
+			_, err := pool.Exec(ctx, "UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 "+
+				"WHERE limit_name = $1 AND k = ANY ($2::text[]) AND level <= 1000000000000", bareLimit, keys,
+				time.Now().UnixMicro())
+			return err == nil, err
+		},
+	}, pool.Close, errors.Join(errTable, errRows, errVacuum)
+}
+
+// leakyField is PostgreSQL with leaky buckets, beside article 004.
+func (b *bench) leakyField() *field {
+	return &field{
+		name: "postgres-leaky", title: "PostgreSQL, leaky buckets", limit: alive, callers: []int{512}, url: b.postgres,
+		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
+			dsn, drop, err := b.postgres(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			pool, err := postgresPool(ctx, dsn, serverLevel)
+			if err != nil {
+				return nil, drop, err
+			}
+			article := articles.LeakyBucket{Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400)}
+			err = errors.Join(execPostgres(ctx, pool, articles.Postgres()), article.Fill(ctx, keys))
+			return []other{{side: rival, name: "article 004", allow: article.Allow}},
+				func() { pool.Close(); drop() }, err
+		},
+	}
+}
+
+// mariadbField is MariaDB beside article 003 and the bare statement. The log is flushed at every commit.
+func (b *bench) mariadbField() *field {
+	return &field{
+		name: "mariadb", title: "MariaDB", limit: always, url: b.mariadb,
+		beside: func(ctx context.Context, keys []string) ([]other, func(), error) {
+			db, stop, err := b.mariadbArticles(ctx)
+			if err != nil {
+				return nil, stop, err
+			}
+			article := articles.RequestToken{DB: db}
+			bare, err := bareMariaDB(ctx, db, keys)
+			return []other{{side: rival, name: "article 003", allow: article.Allow}, bare}, stop,
+				errors.Join(err, article.Fill(ctx, keys))
+		},
+	}
+}
+
+// mariadbArticles returns connections to a database with the procedures of the articles.
+func (b *bench) mariadbArticles(ctx context.Context) (db *sql.DB, stop func(), err error) {
+	dsn, drop, err := b.mariadb(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if db, err = mariaPool(dsn); err != nil {
+		return nil, drop, err
+	}
+	return db, func() { db.Close(); drop() }, execMariaDB(ctx, db, articles.MariaDB())
+}
+
+func bareMariaDB(ctx context.Context, db *sql.DB, keys []string) (bare other, err error) {
+	if _, err := db.ExecContext(ctx, bareTable); err != nil {
+		return bare, err
+	}
+	for list := keys; len(list) > 0; {
+		n := min(len(list), 1000)
+		args := make([]any, n)
+		for i := range args {
+			args[i] = list[i]
+		}
+		row := "('" + bareLimit + "', ?, 0, 0, 0)"
+		text := "INSERT INTO bare VALUES " + strings.Repeat(row+", ", n-1) + row
+		if _, err := db.ExecContext(ctx, text, args...); err != nil {
+			return bare, err
+		}
+		list = list[n:]
+	}
+	one := func(text string) func(context.Context, string) (bool, error) {
+		s, errOfOne := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // it is closed with db
+		err = errors.Join(err, errOfOne)
+		return func(ctx context.Context, key string) (bool, error) {
+			now := time.Now().UnixMicro()
+			_, err := s.ExecContext(ctx, now, now+1, bareLimit, key)
+			return err == nil, err
+		}
+	}
+	return other{
+		side: ceiling, name: "a bare UPDATE",
+		allow: one("UPDATE bare SET level = level + 1, at = ?, empty_at = ? " +
+			"WHERE limit_name = ? AND k = ? AND level <= 1000000000000"),
+		new: one("INSERT INTO bare (at, empty_at, limit_name, k, level) VALUES (?, ?, ?, ?, 1) " +
+			"ON DUPLICATE KEY UPDATE level = level + 1, at = VALUES(at), empty_at = VALUES(empty_at)"),
+		several: func(ctx context.Context, keys []string) (bool, error) { // it locks in the order of the index
+			now := time.Now().UnixMicro()
+			args := []any{now, now + 1, bareLimit}
+			for _, k := range keys {
+				args = append(args, k)
+			}
+			_, err := db.ExecContext(ctx, "UPDATE bare SET level = level + 1, at = ?, empty_at = ? "+
+				"WHERE limit_name = ? AND k IN (?"+strings.Repeat(", ?", len(keys)-1)+")", args...)
+			return err == nil, err
+		},
+	}, err
+}
+
+// logField is MariaDB with sliding logs, beside article 001.
+func (b *bench) logField() *field {
+	return &field{
+		name: "mariadb-log", title: "MariaDB, sliding logs of 5 in 60 s", limit: headgate.MustParse("sliding-log 5/1m"),
+		callers: []int{8, 512}, url: b.mariadb,
+		beside: func(ctx context.Context, keys []string) ([]other, func(), error) {
+			db, stop, err := b.mariadbArticles(ctx)
+			if err != nil {
+				return nil, stop, err
+			}
+			article := articles.CheckVelocity{DB: db}
+			return []other{{side: rival, name: "article 001", allow: article.Allow, before: article.Forget}}, stop,
+				article.Fill(ctx, keys)
+		},
+	}
+}
+
+// sqliteField is SQLite beside one upsert for each decision, and 512 of them in a transaction. All sync at every
+// commit.
+func (b *bench) sqliteField() *field {
+	return &field{
+		name: "sqlite", title: "SQLite", limit: always,
+		url: func(context.Context) (string, func(), error) {
+			dir, err := os.MkdirTemp("", "headgate-bench-")
+			return "sqlite:" + filepath.Join(dir, "headgate.db"), func() { os.RemoveAll(dir) }, err
+		},
+		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
+			dir, err := os.MkdirTemp("", "headgate-bench-")
+			if err != nil {
+				return nil, nil, err
+			}
+			one, endOne, errOne := bareSQLite(ctx, filepath.Join(dir, "one.db"), keys, 1)
+			many, endMany, errMany := bareSQLite(ctx, filepath.Join(dir, "many.db"), keys, 512)
+			return []other{
+				{side: rival, name: "one upsert a decision", clients: 1, allow: one, new: one},
+				{side: ceiling, name: "512 upserts a transaction", clients: 1, allow: many, new: many},
+			}, func() { endMany(); endOne(); os.RemoveAll(dir) }, errors.Join(errOne, errMany)
+		},
+	}
+}
+
+// bareUpsert is GCRA in nanoseconds.
+const bareUpsert = `insert into tat (key, at) values (?1, ?2 + ?3)
+on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?2 <= ?4`
+
+// bareSQLite is GCRA in one upsert, the least that an exact limiter can ask of SQLite for a decision. So many upserts
+// are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
+func bareSQLite(ctx context.Context, path string, keys []string, atOnce int) (
+	allow func(context.Context, string) (bool, error), end func(), err error,
+) {
+	db, err := sql.Open("sqlite", "file:"+path+
+		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)")
+	if err != nil {
+		return nil, func() {}, err
+	}
+	db.SetMaxOpenConns(1)
+	end = func() { db.Close() }
+	for _, text := range []string{
+		"create table tat (key text primary key, at integer not null) without rowid",
+		fmt.Sprintf("insert into tat with recursive n(i) as (select 0 union all select i + 1 from n limit %d) "+
+			"select 'user:' || i, 0 from n", len(keys)), // those of users
+	} {
+		if _, err := db.ExecContext(ctx, text); err != nil {
+			return nil, end, err
+		}
+	}
+	statement, err := db.PrepareContext(ctx, bareUpsert) //nolint:sqlclosecheck // it is closed with db
+	if err != nil {
+		return nil, end, err
+	}
+	open := 0
+	return func(ctx context.Context, key string) (bool, error) {
+		if atOnce > 1 {
+			if open == 0 {
+				if _, err := db.ExecContext(ctx, "begin immediate"); err != nil {
+					return false, err
+				}
+			}
+			if open++; open == atOnce {
+				open = 0
+				defer db.ExecContext(ctx, "commit") //nolint:errcheck // the next begin fails
+			}
+		}
+		r, err := statement.ExecContext(ctx, key, time.Now().UnixNano(), each, burst)
+		if err != nil {
+			return false, err
+		}
+		n, err := r.RowsAffected()
+		return n > 0, err
+	}, end, nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/load"
+)
+
+// measuring measures something for about d.
+type measuring = func(ctx context.Context, d time.Duration) (sample, error)
+
+// callers measures a closed loop of callers, whose questions are so many decisions each.
+func callers(n, decisions int, ask load.Ask) measuring {
+	return func(ctx context.Context, d time.Duration) (sample, error) {
+		var all atomic.Int64
+		r := load.Run(ctx, load.Config{Clients: n, Duration: d, Warmup: d / 5},
+			func(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
+				all.Add(1)
+				return ask(ctx, client, rng)
+			})
+		return sample{
+			value: r.PerSecond() * float64(decisions), decisions: float64(all.Load() * int64(decisions)),
+			p50: r.Quantile(0.5), p99: r.Quantile(0.99),
+			asked: r.Allowed + r.Refused + r.Errors, failed: r.Errors, firstError: r.FirstError,
+		}, ctx.Err()
+	}
+}
+
+// inProcess is for what takes less time than a look at the clock: each caller looks once in 128 questions, and no
+// latency is known.
+func inProcess(n int, ask load.Ask) measuring {
+	return func(ctx context.Context, d time.Duration) (s sample, err error) {
+		for _, d := range []time.Duration{d / 5, d} {
+			begin := time.Now()
+			if s.asked, err = crowd(ctx, n, d, ask); err != nil {
+				return s, err
+			}
+			s.value = float64(s.asked) / time.Since(begin).Seconds()
+		}
+		return s, ctx.Err()
+	}
+}
+
+// crowd asks until the time is over or something fails.
+func crowd(ctx context.Context, n int, d time.Duration, ask load.Ask) (asked int64, err error) {
+	const chunk = 128
+	var done sync.WaitGroup
+	var all atomic.Int64
+	var failed atomic.Pointer[error]
+	begin := time.Now()
+	for c := range n {
+		done.Go(func() {
+			rng := rand.New(rand.NewPCG(rand.Uint64(), uint64(c)))
+			for time.Since(begin) < d && failed.Load() == nil {
+				for range chunk {
+					if _, err := ask(ctx, c, rng); err != nil {
+						failed.Store(&err)
+						return
+					}
+				}
+				all.Add(chunk)
+			}
+		})
+	}
+	done.Wait()
+	if p := failed.Load(); p != nil {
+		err = *p
+	}
+	return all.Load(), err
+}
+
+// audit counts what callers get out of the buckets of several keys, each full at the first question, with burst in
+// it and refill a second. ask returns the number of the key that was charged one unit, of so many keys; below 0: it
+// was refused. A call that failed may have charged: the count is then of what was told.
+func audit(n, keys int, refill, burst float64, ask func(ctx context.Context, rng *rand.Rand) (int, error)) func(
+	context.Context, time.Duration) (exactness, error,
+) {
+	return func(ctx context.Context, d time.Duration) (exactness, error) {
+		counts := make([]atomic.Int64, keys)
+		begin := time.Now()
+		r := load.Run(ctx, load.Config{Clients: n, Duration: max(d, 300*time.Millisecond)},
+			func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+				key, err := ask(ctx, rng)
+				if err != nil || key < 0 {
+					return false, err
+				}
+				counts[key].Add(1)
+				return true, nil
+			})
+		bound := burst + refill*time.Since(begin).Seconds()
+		e := exactness{allowed: bound * float64(keys)}
+		for i := range counts {
+			got := float64(counts[i].Load())
+			e.admitted += got
+			e.over += max(0, math.Ceil(got-bound))
+		}
+		if r.Allowed+r.Refused == 0 {
+			return e, r.FirstError
+		}
+		return e, nil
+	}
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/bench/articles"
+)
+
+// sqlCall is a function for callers from SQL, and the article's beside which it is measured. Both are asked about one
+// of 20,000 keys at random; in the texts :key stands for it.
+type sqlCall struct{ name, article, ours, theirs string }
+
+var postgresCalls = []sqlCall{
+	{
+		"take", "article 000", "select * from headgate.take('api', :key)",
+		"select rate_limiting_request(:key, 1000, 3600)",
+	},
+	{
+		"rate_limiting_request", "article 000", "select rate_limiting_request(:key, 1000, 3600)",
+		"select rate_limiting_request(:key, 1000, 3600)",
+	},
+	{
+		"check_velocity", "article 001, translated", "select * from check_velocity(1, :key)",
+		"select check_velocity(1, :key)",
+	},
+	{
+		"request_token", "article 003, translated", "select * from request_token(:key)", "select request_token(:key)",
+	},
+}
+
+var mariadbCalls = []sqlCall{
+	{"check_velocity", "article 001", "CALL check_velocity(1, :key)", "CALL check_velocity(1, :key)"},
+	{"request_token", "article 003", "CALL request_token(:key)", "CALL request_token(:key)"},
+	{"headgate_take", "article 003", "CALL headgate_take('api', :key, 1)", "CALL request_token(:key)"},
+}
+
+// What the functions of both sides need, with the rows of all keys.
+var (
+	postgresOurs = []string{
+		"insert into headgate.limits (name, rule) values ('api', 'token-bucket 1000000000/h')",
+		"insert into headgate.zones (id, description, rate, window_seconds) values (1, 'login', 5, 60)",
+		"insert into headgate.buckets (id, capacity, refill_seconds) " +
+			"select 'user:' || i, 1000000000, 3600 from generate_series(0, 19999) i",
+		"select count(headgate.take('api', 'user:' || i)) from generate_series(0, 19999) i",
+		"select count(rate_limiting_request('user:' || i, 1000, 3600)) from generate_series(0, 19999) i",
+		"select count(r) from generate_series(0, 19999) i, request_token('user:' || i) r",
+		"select count(r) from generate_series(0, 19999) i, check_velocity(1, 'user:' || i) r",
+		"vacuum analyze",
+	}
+	postgresTheirs = []string{
+		"insert into rate_limiting_token_bucket select 'user:' || i, 3600000, now() from generate_series(0, 19999) i",
+		"insert into zone_bucket_lock select 'user:' || i from generate_series(0, 19999) i",
+		"insert into token_buckets select 'user:' || i, 1000000000, 1000000000, 3600, now() " +
+			"from generate_series(0, 19999) i",
+		"vacuum analyze",
+	}
+	mariadbOurs = []string{ // most cells are copies of those that the first calls make
+		"INSERT INTO headgate_zones (id, description, rate, window_seconds) VALUES (1, 'login', 5, 60)",
+		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) " +
+			"SELECT CONCAT('user:', seq), 1000000000, 3600 FROM seq_0_to_19999",
+		"INSERT INTO headgate_limits (name, rule) VALUES ('api', 'token-bucket 1000000000/h')",
+		"CALL headgate_take('api', 'user:0', 1)", "CALL check_velocity(1, 'user:0')", "CALL request_token('user:0')",
+		"INSERT INTO headgate_cells (limit_name, cell_key, law, level, prev, at, unit, step, empty_at) " +
+			"SELECT limit_name, CONCAT('user:', seq), law, level, prev, at, unit, step, empty_at " +
+			"FROM headgate_cells, seq_1_to_19999 WHERE cell_key = 'user:0'",
+	}
+	mariadbTheirs = []string{
+		"INSERT INTO token_buckets " +
+			"SELECT CONCAT('user:', seq), 1000000000, 1000000000, 3600, NOW(3) FROM seq_0_to_19999",
+		"INSERT INTO zone_bucket_lock SELECT CONCAT('user:', seq) FROM seq_0_to_19999",
+	}
+)
+
+// sqlStand is a database for Headgate and one for the articles, which a program calls.
+type sqlStand struct {
+	group
+	name, title, program string
+	calls                []sqlCall
+	database             func(ctx context.Context) (dsn string, drop func(), err error)
+	mineHas, theirsHas   []string // statements that make what is called
+	exec                 func(ctx context.Context, dsn string, texts []string) error
+	run                  func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
+
+	opened       bool
+	err          error
+	mine, theirs string // databases
+}
+
+// sqlGroup returns the comparisons of callers from SQL: one session, and eight.
+func (st *sqlStand) sqlGroup() *group {
+	for _, call := range st.calls {
+		for _, sessions := range []int{1, 8} {
+			st.rows = append(st.rows, comparison{
+				name:  fmt.Sprintf("sql-%s-%s-%d", st.name, strings.ReplaceAll(call.name, "_", "-"), sessions),
+				title: fmt.Sprintf("From SQL on %s, %s, %s", st.title, call.name, count(sessions, "session")),
+				cells: func(ctx context.Context) ([]cell, error) { return st.cells(ctx, call, sessions) },
+			})
+		}
+	}
+	return &st.group
+}
+
+func (st *sqlStand) cells(ctx context.Context, call sqlCall, sessions int) ([]cell, error) {
+	if !st.opened {
+		st.opened, st.err = true, st.open(ctx)
+	}
+	if st.err != nil {
+		return nil, st.err
+	}
+	of := func(side side, name, dsn, text string) cell {
+		return cell{
+			side: side, name: name, at: count(sessions, "session"),
+			measure: func(ctx context.Context, d time.Duration) (sample, error) {
+				return st.run(ctx, st.program, dsn, text, sessions, d)
+			},
+		}
+	}
+	return []cell{
+		of(ours, "Headgate "+call.name, st.mine, call.ours), of(rival, call.article, st.theirs, call.theirs),
+	}, nil
+}
+
+func (st *sqlStand) open(ctx context.Context) error {
+	if path, err := exec.LookPath(st.program); err == nil {
+		st.program = path
+	} else if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + st.program); len(found) > 0 {
+		st.program = found[len(found)-1]
+	} else {
+		return fmt.Errorf("not run: %s is missing", st.program)
+	}
+	for _, dsn := range []*string{&st.mine, &st.theirs} {
+		var drop func()
+		var err error
+		if *dsn, drop, err = st.database(ctx); err != nil {
+			return err
+		}
+		st.ends = append(st.ends, drop)
+	}
+	s, err := openDriver(ctx, st.mine)
+	if err != nil {
+		return err
+	}
+	s.Close()
+	return errors.Join(st.exec(ctx, st.mine, st.mineHas), st.exec(ctx, st.theirs, st.theirsHas))
+}
+
+// fromPostgres compares what callers from SQL get, by pgbench.
+func (b *bench) fromPostgres() *group {
+	return (&sqlStand{
+		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, database: b.postgres,
+		run: runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
+		exec: func(ctx context.Context, dsn string, texts []string) error {
+			pool, err := postgresPool(ctx, dsn, serverLevel)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			return execPostgres(ctx, pool, texts)
+		},
+	}).sqlGroup()
+}
+
+// fromMariaDB compares what callers from SQL get, by mariadb-slap.
+func (b *bench) fromMariaDB() *group {
+	return (&sqlStand{
+		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, database: b.mariadb,
+		run: runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
+		exec: func(ctx context.Context, dsn string, texts []string) error {
+			db, err := mariaPool(dsn)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			return execMariaDB(ctx, db, texts)
+		},
+	}).sqlGroup()
+}
+
+var (
+	pgbenchRate   = regexp.MustCompile(`(?m)^tps = ([0-9.]+)`)
+	pgbenchDone   = regexp.MustCompile(`(?m)^number of transactions actually processed: (\d+)`)
+	pgbenchFailed = regexp.MustCompile(`(?m)^number of failed transactions: (\d+)`)
+)
+
+// runPgbench calls a prepared statement for whole seconds, of which pgbench knows no parts.
+func runPgbench(ctx context.Context, pgbench, dsn, text string, sessions int, d time.Duration) (s sample, err error) {
+	file, err := os.CreateTemp("", "headgate-bench-")
+	if err != nil {
+		return s, err
+	}
+	defer os.Remove(file.Name())
+	script := "\\set k random(0, 19999)\n" + strings.ReplaceAll(text, ":key", "'user:' || :k::int") + ";\n"
+	_, err = file.WriteString(script)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return s, err
+	}
+	seconds := max(1, int(d.Round(time.Second)/time.Second))
+	out, err := exec.CommandContext(ctx, pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(sessions), "-j", "1",
+		"-T", strconv.Itoa(seconds), "-f", file.Name(), dsn).CombinedOutput()
+	if err != nil {
+		return s, fmt.Errorf("pgbench: %w: %s", err, lastOf(out))
+	}
+	number := func(r *regexp.Regexp) (f float64) {
+		if m := r.FindSubmatch(out); m != nil {
+			f, _ = strconv.ParseFloat(string(m[1]), 64)
+		}
+		return f
+	}
+	done, failed := number(pgbenchDone), number(pgbenchFailed)
+	return sample{value: number(pgbenchRate), decisions: done, asked: int64(done + failed), failed: int64(failed)}, nil
+}
+
+// runSlap calls a procedure by mariadb-slap, which takes a number of calls, and tells seconds to a thousandth.
+func runSlap(ctx context.Context, slap, dsn, text string, sessions int, d time.Duration) (s sample, err error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return s, err
+	}
+	text = strings.ReplaceAll(text, ":key", "CONCAT('user:', FLOOR(RAND() * 20000))")
+	run := func(calls int) (time.Duration, error) {
+		out, err := exec.CommandContext(ctx, slap, "--no-defaults", "--host="+u.Hostname(), "--port="+u.Port(),
+			"--user="+u.User.Username(), "--protocol=tcp", "--create-schema="+strings.TrimPrefix(u.Path, "/"),
+			"--no-drop", "--csv", "--delimiter=;", "--concurrency="+strconv.Itoa(sessions),
+			"--number-of-queries="+strconv.Itoa(calls), "--query="+text).CombinedOutput()
+		if err != nil {
+			return 0, fmt.Errorf("mariadb-slap: %w: %s", err, lastOf(out))
+		}
+		fields, err := csv.NewReader(strings.NewReader(lastOf(out))).Read()
+		if err != nil || len(fields) < 3 {
+			return 0, fmt.Errorf("mariadb-slap: its answer is not understood: %s", lastOf(out))
+		}
+		seconds, err := strconv.ParseFloat(fields[2], 64)
+		return max(time.Millisecond, time.Duration(seconds*float64(time.Second))), err
+	}
+	trial := 100 * sessions
+	took, err := run(trial)
+	if err != nil {
+		return s, err
+	}
+	calls := max(trial, int(float64(trial)*float64(d)/float64(took))/sessions*sessions)
+	if took, err = run(calls); err != nil {
+		return s, err
+	}
+	return sample{
+		value: float64(calls) / took.Seconds(), asked: int64(calls), decisions: float64(calls + trial),
+	}, nil
+}
+
+func lastOf(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
+}
