@@ -37,16 +37,6 @@ func (b *bench) inMemory() []compare.Comparison {
 	}
 	return append(list,
 		compare.Comparison{
-			Name: "memory-handle-allow", Title: "In memory, a limiter at hand, allowed",
-			Unit:  compare.Nanosecond,
-			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(false),
-		},
-		compare.Comparison{
-			Name: "memory-handle-refuse", Title: "In memory, a limiter at hand, refused",
-			Unit:  compare.Nanosecond,
-			Goals: []compare.Goal{compare.Times(1), compare.Within(1.5)}, Cells: atHand(true),
-		},
-		compare.Comparison{
 			Name: "memory-bytes-1m", Title: "In memory, 1,000,000 keys: bytes a key", Unit: compare.Bytes,
 			Goals: []compare.Goal{compare.Below(56, compare.Bytes)},
 			Cells: b.held(func(h held) float64 { return h.bytes }), Rounds: 1,
@@ -56,31 +46,6 @@ func (b *bench) inMemory() []compare.Comparison {
 			Goals: []compare.Goal{compare.Below(15, compare.Millis)},
 			Cells: b.held(func(h held) float64 { return float64(h.gc) / 1e6 }), Rounds: 3,
 		})
-}
-
-// atHand compares limiters of one key that are at hand: no table is looked into.
-func atHand(refuse bool) func(context.Context) ([]compare.Cell, error) {
-	return func(ctx context.Context) ([]compare.Cell, error) {
-		quota, limit := rivals.Always, always
-		if refuse {
-			quota, limit = rivals.Once, once
-		}
-		s, err := gate.Open(ctx, "memory:")
-		if err != nil {
-			return nil, err
-		}
-		handle := headgate.New(s, nil).Key(limit, "user:0")
-		ours := rivals.Func(func(ctx context.Context, _ string) (bool, error) {
-			d, err := handle.Allow(ctx)
-			return d.Allowed, err
-		})
-		return []compare.Cell{
-			repeated(compare.Ours, gate.Name+", a handle", ours, "", !refuse, func() { s.Close() }),
-			repeated(compare.Rival, rivals.Named("golang.org/x/time", "x/time/rate"), rivals.BareXTime(quota), "",
-				!refuse, nil),
-			repeated(compare.Ceiling, "bare GCRA", rivals.BareGCRA(quota), "", !refuse, nil),
-		}, nil
-	}
 }
 
 // local returns a limiter over Headgate's memory, as one of the others.

@@ -36,12 +36,6 @@ func (g *gcra) allow(tat *atomic.Int64) bool {
 	}
 }
 
-// BareGCRA returns the decision about one key, whatever it is asked about.
-func BareGCRA(q Quota) Limiter {
-	g, tat := newGCRA(q), new(atomic.Int64)
-	return Func(func(context.Context, string) (bool, error) { return g.allow(tat), nil })
-}
-
 // flat is an open-addressed table of a fixed size, that trusts a 64-bit hash.
 type flat struct {
 	gcra

@@ -24,12 +24,6 @@ func xTime(q Quota, keys int) (Limiter, func(), error) {
 	}), nothing, nil
 }
 
-// BareXTime returns the limiter of one key, whatever it is asked about.
-func BareXTime(q Quota) Limiter {
-	l := rate.NewLimiter(rate.Limit(float64(q.Tokens)/q.Period.Seconds()), q.Tokens)
-	return Func(func(context.Context, string) (bool, error) { return l.Allow(), nil })
-}
-
 func goLimiter(q Quota, keys int) (Limiter, func(), error) {
 	s, err := memorystore.New(&memorystore.Config{Tokens: uint64(q.Tokens), Interval: q.Period, InitialAlloc: keys})
 	if err != nil {

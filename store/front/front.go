@@ -42,7 +42,6 @@ import (
 
 var (
 	_ store.Store     = (*Store)(nil)
-	_ store.Pinner    = (*Store)(nil)
 	_ store.OneTaker  = (*Store)(nil)
 	_ store.Deadliner = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
@@ -143,9 +142,8 @@ func (c *Config) guard() *guard.Config {
 // interfaces of the store below (store.Migrator, store.Inspector and others) are found
 // with store.As, as behind every wrapper.
 type Store struct {
-	top    store.Store // the first of the wrappers, or the store itself
-	one    store.OneTaker
-	binder store.Pinner
+	top store.Store // the first of the wrappers, or the store itself
+	one store.OneTaker
 
 	guard    *guard.Store // nil: left out
 	deny     *deny.Store  // nil: left out
@@ -193,7 +191,6 @@ func (s *Store) wrap(inner store.Store, c *Config) {
 // start finds what the store can do, and starts the sweeper.
 func (s *Store) start(inner store.Store, c *Config) {
 	s.one, _ = s.top.(store.OneTaker)
-	s.binder, _ = s.top.(store.Pinner)
 	s.retrier, _ = store.As[store.Retrier](inner)
 	s.sweeper.part, _ = store.As[store.PartialSweeper](inner)
 	if s.coalesce != nil {
@@ -224,26 +221,6 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 		return store.Brief{}, false
 	}
 	return s.one.TakeOne(ctx, cell, p, cost)
-}
-
-// Pin implements store.Pinner.
-func (s *Store) Pin(cell law.Cell, p *law.Params) store.Pin {
-	if s.binder != nil {
-		return s.binder.Pin(cell, p)
-	}
-	return &bound{store: s, cell: cell, params: *p}
-}
-
-// bound is the handle on a cell of a store that has no handles of its own.
-type bound struct {
-	store  *Store
-	cell   law.Cell
-	params law.Params
-}
-
-// TakeOne implements store.Pin.
-func (b *bound) TakeOne(cost int64) (store.Brief, bool) {
-	return b.store.TakeOne(context.Background(), b.cell, &b.params, cost)
 }
 
 // Sweep implements store.Store. Stats counts these sweeps too.
