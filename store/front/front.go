@@ -49,12 +49,6 @@ var (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// NoDeny leaves package deny out. Then every refusal comes from the store, and a
-	// reset or a lifted block of another process takes effect at once instead of
-	// within a second.
-	NoDeny bool
-	// Deny adjusts package deny.
-	Deny *deny.Config
 	// Coalesce adjusts package coalesce.
 	Coalesce *CoalesceConfig
 	// Guard adjusts package guard. Its Observer and Logger are those of this Config where they are nil.
@@ -62,14 +56,10 @@ type Config struct {
 	// SweepEvery is the mean time between two sweeps. Each pause is between half of
 	// it and one and a half times it, so that processes that were started together
 	// sweep at different times. A longer pause ends within a second after the store was
-	// asked SweepMax ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
+	// asked 5000 ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
 	// use that where another process sweeps the same database. A value below
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
-	// SweepMax is the number of rows that one sweep removes at most. The next sweep
-	// follows soon if it has left something: the sooner, the more of what it looked at was
-	// dead. Zero or below: DefaultSweepMax.
-	SweepMax int
 	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
 	// repeat. Nil: none.
 	Observer store.Observer
@@ -84,11 +74,12 @@ type GuardConfig = guard.Config
 // CoalesceConfig adjusts package coalesce.
 type CoalesceConfig = coalesce.Config
 
-// The defaults of a Config.
-const (
-	DefaultSweepEvery = 10 * time.Second
-	DefaultSweepMax   = 5000
-)
+// DefaultSweepEvery is the mean time between two sweeps.
+const DefaultSweepEvery = 10 * time.Second
+
+// sweepMax is the number of rows that one sweep removes at most. The next sweep follows soon if it has left something:
+// the sooner, the more of what it looked at was dead.
+const sweepMax = 5000
 
 // withDefaults returns the settings that apply.
 func (c *Config) withDefaults() Config {
@@ -101,9 +92,6 @@ func (c *Config) withDefaults() Config {
 		d.SweepEvery = DefaultSweepEvery
 	case d.SweepEvery > 0:
 		d.SweepEvery = min(max(d.SweepEvery, time.Millisecond), 1<<62)
-	}
-	if d.SweepMax <= 0 {
-		d.SweepMax = DefaultSweepMax
 	}
 	return d
 }
@@ -180,12 +168,9 @@ func New(s store.Store, cfg *Config) *Store {
 // wrap puts the wrappers around a store that package guard stands in front of.
 func (s *Store) wrap(inner store.Store, c *Config) {
 	s.coalesce = coalesce.New(inner, c.coalesce())
-	s.prefetch = prefetch.New(s.coalesce, nil)
-	s.top = s.prefetch
-	if !c.NoDeny {
-		s.deny = deny.New(s.prefetch, c.Deny)
-		s.top = s.deny
-	}
+	s.prefetch = prefetch.New(s.coalesce)
+	s.deny = deny.New(s.prefetch)
+	s.top = s.deny
 }
 
 // start finds what the store can do, and starts the sweeper.

@@ -41,13 +41,6 @@ func TestConformanceWithoutWrappers(t *testing.T) {
 		&storetest.Options{Histories: 500})
 }
 
-func TestConformanceWithoutDeny(t *testing.T) {
-	tier.Engines(t)
-	cfg := &front.Config{SweepEvery: -1, NoDeny: true, Guard: noSweeper.Guard}
-	storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, cfg) },
-		&storetest.Options{Histories: 500})
-}
-
 // TestNobodyIsAdmittedWhenTheStoreFails has a store in memory fail behind each wrapper, and behind all.
 func TestNobodyIsAdmittedWhenTheStoreFails(t *testing.T) {
 	storetest.RunFailing(t, func(testing.TB) store.Store { return inMemory() })
