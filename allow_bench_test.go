@@ -32,17 +32,6 @@ func BenchmarkAllow(b *testing.B) {
 					}
 				})
 			})
-			if keys == 1 {
-				b.Run("handle/"+name, func(b *testing.B) {
-					h := headgate.New(memory.New(nil), nil).Key(limit, "k")
-					b.RunParallel(func(pb *testing.PB) {
-						ctx := context.Background()
-						for pb.Next() {
-							_, _ = h.Allow(ctx)
-						}
-					})
-				})
-			}
 		}
 	}
 }

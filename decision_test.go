@@ -98,7 +98,7 @@ func TestARepeatedRefusalHasTheFiguresOfWhatItLookedAt(t *testing.T) {
 }
 
 func repeatedRefusals(t *testing.T) {
-	s := deny.New(memory.New(nil), nil)
+	s := deny.New(memory.New(nil))
 	defer s.Close()
 	l := headgate.New(s, nil)
 	free := headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "k"}

@@ -167,19 +167,6 @@ func ExampleLimit_Bound() {
 	// 36010
 }
 
-func ExampleLimiter_Key() {
-	limiter, _ := at()
-	alice := limiter.Key(headgate.MustParse("token-bucket 1/s burst 2"), "alice")
-	for range 3 {
-		d, err := alice.Allow(context.Background())
-		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter, err)
-	}
-	// Output:
-	// true 1 0s <nil>
-	// true 0 0s <nil>
-	// false 0 1s <nil>
-}
-
 func ExampleLimiter_Reserve() {
 	limiter, _ := at()
 	limit := headgate.MustParse("token-bucket 2/s burst 1")

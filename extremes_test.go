@@ -20,9 +20,6 @@ func TestNothingPassesAClosedLimitAndEverythingAnUnlimitedOne(t *testing.T) {
 		if err != nil || d.Allowed || d.RetryAfter != headgate.Never || d.Remaining != 0 {
 			t.Errorf("closed, cost %s: %+v, %v; want a refusal for ever", cost, d, err)
 		}
-		if d, err := l.Key(closed, "k").Take(t.Context(), amount); err != nil || d.Allowed || d.RetryAfter != headgate.Never {
-			t.Errorf("closed, cost %s by a handle: %+v, %v; want a refusal for ever", cost, d, err)
-		}
 		f, err := l.FillUp(t.Context(), headgate.Charge{Limit: closed, Key: "k", Cost: amount})
 		if err != nil || f.Accepted.String() != "0" {
 			t.Errorf("closed, filled up with %s: %+v, %v; want nothing accepted", cost, f, err)

@@ -62,7 +62,7 @@ func TestHeadroomIsLeftToOthers(t *testing.T) {
 }
 
 func headroomIsLeft(t *testing.T, limit headgate.Limit, keep headgate.Headroom) {
-	s := deny.New(memory.New(nil), nil)
+	s := deny.New(memory.New(nil))
 	defer s.Close()
 	l := headgate.New(s, nil)
 	batch := headgate.Charge{Limit: limit, Key: "k", Keep: keep}
@@ -147,7 +147,7 @@ func TestHeadroomThatLeavesNothing(t *testing.T) {
 }
 
 func TestARefusalForHeadroomBlocksNobody(t *testing.T) {
-	l := headgate.New(deny.New(memory.New(nil), nil), nil)
+	l := headgate.New(deny.New(memory.New(nil)), nil)
 	limit := headgate.MustParse("fixed-window 10/1h from-first block 1h")
 	for i := range 11 {
 		d, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Keep: headgate.Percent(10)})
@@ -218,7 +218,7 @@ func TestBatchLoadBesideAnInteractiveCaller(t *testing.T) {
 		t.Run(notation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := &counting{Store: memory.New(nil)}
-				s := deny.New(inner, nil)
+				s := deny.New(inner)
 				defer s.Close()
 				l, limit := headgate.New(s, nil), headgate.MustParse(notation)
 				seconds := tier.Pick(30, 600, 6000)

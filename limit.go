@@ -160,16 +160,6 @@ func (l Limit) Params() law.Params {
 	return l.r.params
 }
 
-// Boundaries returns four ascending boundaries of the calendar windows around a time of the store, in microseconds,
-// as law.Op.Window has them: the time lies between the second and the third. They are 0 for a limit without
-// calendar windows, and for the zero Limit. It is for tools that ask a store themselves.
-func (l Limit) Boundaries(at int64) (b [4]int64) {
-	if l.r == nil || l.r.calendar == nil {
-		return b
-	}
-	return l.r.calendar.bounds(at)
-}
-
 // Charged returns what a cost is charged as by a limit: rounded up to the step in which the limit counts, 0.001 for
 // 0.0001 of a fixed window. A cost that the limit cannot count, such as one that is too large, is returned as it is.
 func (l Limit) Charged(c Cost) Cost {

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/tier"
@@ -138,24 +137,6 @@ func ExampleLimit_Set() {
 	}
 	fmt.Println(limit.Name(), limit, cost)
 	// Output: login sliding-log 5/15m 0.5
-}
-
-func TestBoundariesAreThoseOfTheCalendarWindowAroundATime(t *testing.T) {
-	at := time.Date(2026, 5, 1, 12, 30, 0, 0, time.UTC)
-	day := func(d int) int64 { return time.Date(2026, 5, d, 0, 0, 0, 0, time.UTC).UnixMicro() }
-	for _, test := range []struct {
-		limit headgate.Limit
-		want  [4]int64
-	}{
-		{headgate.MustParse("fixed-window 5/day"), [4]int64{day(0), day(1), day(2), day(3)}},
-		{headgate.MustParse("fixed-window 5/1d"), [4]int64{}},
-		{headgate.MustNamed("login"), [4]int64{}},
-		{headgate.Limit{}, [4]int64{}},
-	} {
-		if got := test.limit.Boundaries(at.UnixMicro()); got != test.want {
-			t.Errorf("%s: %v, want %v", test.limit, got, test.want)
-		}
-	}
 }
 
 func TestMustParseNamed(t *testing.T) {

@@ -64,10 +64,6 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 			_, err := l.FillUp(ctx, api)
 			return err
 		},
-		"Key": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
-			_, err := l.Key(api.Limit, api.Key).Allow(ctx)
-			return err
-		},
 		"Batch": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
 			answers, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{api}}})
 			if err != nil {

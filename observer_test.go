@@ -57,7 +57,7 @@ func TestAnObserverHearsOfEveryDecision(t *testing.T) {
 	two := headgate.Charge{Limit: headgate.MustParse("fixed-window 2/1h from-first"), Key: "k"}
 	job := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 1m"), Key: "k"}
 	_, _ = l.Allow(ctx, two.Limit, "k")
-	_, _ = l.Key(two.Limit, "k").Allow(ctx)
+	_, _ = l.Allow(ctx, two.Limit, "k")
 	_, _ = l.Take(ctx, two)
 	_, _ = l.Take(ctx, headgate.Charge{})
 	_, _ = l.Check(ctx, two)

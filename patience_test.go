@@ -199,7 +199,7 @@ func TestAStoreThatTimesOutIsNoDeadline(t *testing.T) {
 // TestWhoWaitsTakesNothingUpFront of a limit with a block.
 func TestWhoWaitsTakesNothingUpFront(t *testing.T) {
 	shared := memory.New(nil)
-	a, b := headgate.New(prefetch.New(shared, nil), nil), headgate.New(prefetch.New(shared, nil), nil)
+	a, b := headgate.New(prefetch.New(shared), nil), headgate.New(prefetch.New(shared), nil)
 	charge := charges("k", "1 of fixed-window 10/1h prefetch 5 block 15m")[0]
 	for i := range 10 {
 		if err := []*headgate.Limiter{a, b}[i%2].Wait(context.Background(), charge); err != nil {

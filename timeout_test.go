@@ -54,7 +54,6 @@ func verbsOf(l *headgate.Limiter, bucket, other, ten headgate.Charge) map[string
 	return map[string]func(context.Context) error{
 		"Allow":  func(ctx context.Context) error { _, err := l.Allow(ctx, bucket.Limit, "k"); return err },
 		"Take":   func(ctx context.Context) error { _, err := l.Take(ctx, two...); return err },
-		"Handle": func(ctx context.Context) error { _, err := l.Key(bucket.Limit, "k").Allow(ctx); return err },
 		"Check":  func(ctx context.Context) error { _, err := l.Check(ctx, bucket); return err },
 		"FillUp": func(ctx context.Context) error { _, err := l.FillUp(ctx, bucket); return err },
 		"Batch": func(ctx context.Context) error {

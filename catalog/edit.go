@@ -18,9 +18,6 @@ type By struct {
 	// Seen is the version that the author has seen and agreed to change. If the catalogue has another
 	// one by then the change is store.ErrVersion, and nothing is changed. Nil: whichever is the newest.
 	Seen *int64
-	// Used says what becomes of what keys have used, see Used. The zero Used keeps it. Another mode is noted in the
-	// history: it is appended to the reason.
-	Used Used
 }
 
 // tries is how many times an edit is made again on a newer version.
@@ -48,12 +45,8 @@ func (c *Catalog) write(ctx context.Context, by By, items func(now *snapshot) ([
 		if err := c.fitting(ctx, now, list); err != nil {
 			return 0, err
 		}
-		work, err := c.readUsed(ctx, now, by.Used, list)
-		if err != nil {
-			return 0, err
-		}
 		version, err := k.WriteCatalog(ctx, store.Edit{
-			Base: now.version, Author: by.Author, Reason: by.reason(), Items: list,
+			Base: now.version, Author: by.Author, Reason: by.Reason, Items: list,
 		})
 		if errors.Is(err, store.ErrVersion) && try < tries {
 			continue
@@ -62,7 +55,7 @@ func (c *Catalog) write(ctx context.Context, by By, items func(now *snapshot) ([
 			return 0, err
 		}
 		_ = c.Refresh(ctx) // the change is made; if this fails the next look shows it
-		return version, work.finish(ctx, version)
+		return version, nil
 	}
 }
 

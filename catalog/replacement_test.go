@@ -37,7 +37,7 @@ func TestReplacementsTellOfWhatDecisionsSay(t *testing.T) {
 			catalog.Override{Limit: named(t, "login", "0"), Key: "mal", Until: end, Reason: "guesses"},
 			catalog.Override{Limit: named(t, "login", "0"), Key: "bad/", Prefix: true},
 			catalog.Override{Limit: named(t, "api", "0"), Key: "own"}))
-		l := within(s, c)
+		l := headgate.New(s, &headgate.Config{Names: c, Timeout: time.Minute})
 		for key, want := range map[string]catalog.Replacement{
 			"own":    {Applied: "plan pro", Reason: "paid", Author: "ben"},
 			"acme/x": {Applied: "plan pro of acme/*", Until: end, Author: "ben"},

@@ -48,23 +48,23 @@ type Config struct {
 	// smaller batches, and so fewer decisions for the same work. Over gRPC they share
 	// one connection. Zero: 2.
 	Connections int
-	// MaxBatch is how many charges a batch has at most, but for those of the
-	// last caller to join. A caller who brings half as many or more goes
-	// alone. At most 5,000. Zero: 512.
-	MaxBatch int
-	// MaxWaiting is how many callers may wait for a batch. Who comes then gets
-	// store.ErrBusy at once. Zero: 100,000.
-	MaxWaiting int
 	// Timeout bounds a call to the server, which a caller's context does not
 	// where it is shared. Over gRPC the server is told when a call ends. Zero: 10 s.
 	Timeout time.Duration
 	// Token is shown to the server, in Authorization: Bearer. Ids are the token's own: what was charged
 	// under an id by a client with another token cannot be settled. Empty: none.
 	Token string
+
+	maxWaiting int
 }
 
-// mostBatch leaves room for the last caller below what a server takes.
-const mostBatch = 5000
+const (
+	// maxBatch is how many charges a batch has at most, but for those of the last caller to join. A caller who brings
+	// half as many or more goes alone.
+	maxBatch = 512
+	// maxWaiting is how many callers may wait for a batch. Who comes then gets store.ErrBusy at once.
+	maxWaiting = 100_000
+)
 
 func (c *Config) orDefault() Config {
 	var d Config
@@ -74,12 +74,8 @@ func (c *Config) orDefault() Config {
 	if d.Connections <= 0 {
 		d.Connections = 2
 	}
-	if d.MaxBatch <= 0 {
-		d.MaxBatch = 512
-	}
-	d.MaxBatch = min(d.MaxBatch, mostBatch)
-	if d.MaxWaiting <= 0 {
-		d.MaxWaiting = 100_000
+	if d.maxWaiting == 0 {
+		d.maxWaiting = maxWaiting
 	}
 	if d.Timeout <= 0 {
 		d.Timeout = 10 * time.Second
@@ -116,8 +112,8 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 		return nil, err
 	}
 	c.queue = flight.New(flight.Config[struct{}, *part]{
-		Flights: c.cfg.Connections, Least: least, Most: c.cfg.MaxBatch, Waiting: c.cfg.MaxWaiting,
-		New: func() *part { return &part{most: c.cfg.MaxBatch} },
+		Flights: c.cfg.Connections, Least: least, Most: maxBatch, Waiting: c.cfg.maxWaiting,
+		New: func() *part { return &part{most: maxBatch} },
 		Fly: c.fly, Land: func([]*flight.Party[struct{}, *part], error) {},
 	})
 	return c, nil
@@ -167,7 +163,7 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	if err != nil {
 		return headgate.Decision{}, err
 	}
-	if 2*len(charges) >= c.cfg.MaxBatch || size > maxShare {
+	if 2*len(charges) >= maxBatch || size > maxShare {
 		return c.alone(ctx, check, charges)
 	}
 	p := c.queue.Party()
@@ -176,7 +172,7 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	case errors.Is(err, flight.ErrClosed):
 		return headgate.Decision{}, errClosed
 	case err != nil:
-		return headgate.Decision{}, fmt.Errorf("server: %w: as many as may, %d", store.ErrBusy, c.cfg.MaxWaiting)
+		return headgate.Decision{}, fmt.Errorf("server: %w: as many as may, %d", store.ErrBusy, c.cfg.maxWaiting)
 	}
 	departed := false
 	landed := p.Wait(ctx, c.queue.Add(p), func(flying bool) { departed = flying })

@@ -238,7 +238,7 @@ func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
 
 func whoLeavesBeforeTakeOffIsNotCharged(t *testing.T, over protocol) {
 	g := newGate()
-	c := over.serve(t, serving{before: g.hold}).client(t, &client.Config{Connections: 1, MaxWaiting: 2})
+	c := over.serve(t, serving{before: g.hold}).client(t, client.Waiting(1, 2))
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	allow := func(ctx context.Context, key string) {

@@ -30,8 +30,6 @@ type ClientConfig struct {
 	// deadline of its context, is not sent, and ends at once with RESOURCE_EXHAUSTED. Zero: as long as its context
 	// lets it. Below 0: no call waits.
 	MaxWait time.Duration
-	// MaxRetryDelay is for how long one status can hold back a key at most. Zero: httplimit.DefaultMaxRetryAfter.
-	MaxRetryDelay time.Duration
 	// OnBackoff is told of every status that asks to hold back, after the store was, by the goroutine that received
 	// it. Nil: nobody is told.
 	OnBackoff func(Backoff)
@@ -42,7 +40,7 @@ type Backoff struct {
 	Method string        // of the call
 	Key    string        // which is blocked
 	Code   codes.Code    // of the status
-	For    time.Duration // from the arrival of the status, at most MaxRetryDelay
+	For    time.Duration // from the arrival of the status, at most httplimit.DefaultMaxRetryAfter
 	// Err: the store could not be told, or had not answered when the call's context ended. Other replicas may not
 	// know.
 	Err error
@@ -81,12 +79,6 @@ func NewClient(l httplimit.Limiter, limit headgate.Limit, cfg *ClientConfig) (*C
 		c.cfg.MaxWait = headgate.Never
 	case c.cfg.MaxWait < 0:
 		c.cfg.MaxWait = 0
-	}
-	if c.cfg.MaxRetryDelay == 0 {
-		c.cfg.MaxRetryDelay = httplimit.DefaultMaxRetryAfter
-	}
-	if c.cfg.MaxRetryDelay < 0 || c.cfg.MaxRetryDelay > outgoing.Longest {
-		return nil, invalid("MaxRetryDelay", "%s is not within 0 and %s", c.cfg.MaxRetryDelay, outgoing.Longest)
 	}
 	if err := checkLimit(limit); err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func TestWrongParameters(t *testing.T) {
 		t.Errorf("no limiter: %v", err)
 	}
 	for field, cfg := range map[string]*grpclimit.ClientConfig{
-		"MaxRetryDelay:": {MaxRetryDelay: -1}, "Methods:": {Methods: []string{""}},
+		"Methods:": {Methods: []string{""}},
 	} {
 		if c, err := grpclimit.NewClient(l, limit, cfg); !errors.Is(err, headgate.ErrInvalid) || c != nil ||
 			!strings.Contains(err.Error(), field) {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/grpcstatus"
 )
 
@@ -22,7 +23,7 @@ func (c *Client) heed(call *Call, key string, err error) {
 	if delay <= 0 {
 		return
 	}
-	b := Backoff{Method: call.Method, Key: key, Code: code, For: min(delay, c.cfg.MaxRetryDelay)}
+	b := Backoff{Method: call.Method, Key: key, Code: code, For: min(delay, httplimit.DefaultMaxRetryAfter)}
 	reason := fmt.Sprintf("the server answered %s: RetryInfo", code)
 	b.Err = c.holder.Hold(call.Context, c.limit, key, arrived.Add(b.For), reason)
 	if c.cfg.OnBackoff != nil {

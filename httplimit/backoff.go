@@ -15,7 +15,7 @@ type Backoff struct {
 	Key    string
 	Status int           // of the answer
 	Field  string        // that asks for it, as "Retry-After"; empty if none does
-	For    time.Duration // from the arrival of the answer, at most MaxRetryAfter; 0 if no field asks for it
+	For    time.Duration // from the arrival of the answer, at most DefaultMaxRetryAfter; 0 if no field asks for it
 	// Err: the store could not be told, or had not answered when the request's
 	// context ended. Other replicas may not know.
 	Err error

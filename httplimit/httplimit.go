@@ -38,9 +38,6 @@ type Config struct {
 	// that are idempotent, by their method or by an Idempotency-Key, and whose
 	// body can be had again (GetBody) are. Zero: none.
 	Retries int
-	// MaxRetryAfter is for how long one answer can hold back a key at most.
-	// Zero: DefaultMaxRetryAfter.
-	MaxRetryAfter time.Duration
 	// OnBackoff is told of every answer that asks to hold back, after the store was,
 	// by the goroutine of the request. Nil: nobody is told.
 	OnBackoff func(Backoff)
@@ -83,9 +80,6 @@ func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
 	if c.Cost == nil {
 		c.Cost = func(*http.Request) headgate.Cost { return headgate.Cost{} }
 	}
-	if c.MaxRetryAfter == 0 {
-		c.MaxRetryAfter = DefaultMaxRetryAfter
-	}
 	switch {
 	case l == nil:
 		return nil, errors.New("httplimit: the limiter is missing")
@@ -99,10 +93,8 @@ func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
 		return nil, invalid("Retries", "%d is negative", c.Retries)
 	case c.Retries > 0 && c.MaxWait == 0:
 		return nil, invalid("Retries", "needs MaxWait: to send again is to wait")
-	case c.MaxRetryAfter < 0 || c.MaxRetryAfter > outgoing.Longest:
-		return nil, invalid("MaxRetryAfter", "%s is not within 0 and %s", c.MaxRetryAfter, outgoing.Longest)
 	}
-	t.observer = NewObserver(l, c.MaxRetryAfter)
+	t.observer = NewObserver(l, 0)
 	return t, nil
 }
 

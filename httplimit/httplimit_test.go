@@ -258,8 +258,6 @@ func TestConfigIsChecked(t *testing.T) {
 		{plenty, httplimit.Config{Retries: 1}},
 		{plenty, httplimit.Config{Retries: -1, MaxWait: 1}},
 		{plenty, httplimit.Config{MaxWait: -1}},
-		{plenty, httplimit.Config{MaxRetryAfter: -1}},
-		{plenty, httplimit.Config{MaxRetryAfter: headgate.Never}},
 	} {
 		if _, err := httplimit.New(l, tt.limit, &tt.cfg); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%v, %+v: got %v", tt.limit, tt.cfg, err)

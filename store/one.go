@@ -31,17 +31,3 @@ type OneTaker interface {
 	// TakeOne decides about one charge of a cell, if it can at once.
 	TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b Brief, decided bool)
 }
-
-// Pinner is a OneTaker whose cells can be held, to spare callers who ask for
-// the same one again and again the way to it.
-type Pinner interface {
-	// Pin returns a handle on a cell. The parameters are those of the limit,
-	// valid, and kept.
-	Pin(cell law.Cell, p *law.Params) Pin
-}
-
-// Pin is a handle on one cell, safe for concurrent use.
-type Pin interface {
-	// TakeOne is that of OneTaker.
-	TakeOne(cost int64) (b Brief, decided bool)
-}

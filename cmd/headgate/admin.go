@@ -32,11 +32,7 @@ func newMigrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := placeOf(cmd, file)
-			if err != nil {
-				return err
-			}
-			s, err := p.open(cmd, o)
+			p, s, err := openBy(cmd, file, o)
 			if err != nil {
 				return err
 			}

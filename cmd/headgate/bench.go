@@ -150,11 +150,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	p, err := placeOf(cmd, c)
-	if err != nil {
-		return err
-	}
-	s, err := p.open(cmd, storeOptions{})
+	p, s, err := openBy(cmd, c, storeOptions{})
 	if err != nil {
 		return err
 	}

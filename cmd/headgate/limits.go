@@ -26,7 +26,7 @@ func newLimitsCommand() *cobra.Command {
 	}
 	cmd.AddCommand(newLimitsListCommand(), newLimitsShowCommand(), newLimitsSetCommand(), newLimitsApplyCommand(),
 		newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(),
-		newLimitsUsedCommand())
+		newLimitsResetCommand())
 	return cmd
 }
 

@@ -23,7 +23,6 @@ type changing struct {
 	reason string
 	yes    bool
 	dry    bool
-	using
 }
 
 func (c *changing) flags(cmd *cobra.Command) {
@@ -66,26 +65,30 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 }
 
 // by is the author of a change of a version that was shown.
-func (c *changing) by(cmd *cobra.Command, seen int64) (catalog.By, error) {
-	a, err := c.using.by(cmd, c.reason)
+func (c *changing) by(seen int64) catalog.By {
+	a := by(c.reason)
 	a.Seen = &seen
-	return a, err
+	return a
 }
 
 // changed opens the store of a command, makes a change of its catalogue, and tells which version
 // that made.
-func (u *using) changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
+func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
 	return catalogued(cmd, func(c *catalog.Catalog) error {
 		before, _ := c.Version()
 		version, err := change(c)
-		if err == nil && version != before {
+		if err != nil {
+			return err
+		}
+		if version != before {
 			if list, err := c.Between(cmd.Context(), version-1, version); err == nil {
 				for _, change := range list {
 					fmt.Fprintln(cmd.OutOrStdout(), catalog.Describe(change))
 				}
 			}
 		}
-		return u.made(cmd, before, version, err, "")
+		made(cmd, before, version)
+		return nil
 	})
 }
 
@@ -128,9 +131,6 @@ func newLimitsSetCommand() *cobra.Command {
 				return err
 			}
 			if asked, err := askServer(cmd, func(r *remote) error {
-				if err := needsStore(cmd, "used"); err != nil {
-					return err
-				}
 				in := api.SetLimit{Name: args[0], Limit: args[1], Reason: c.reason, DryRun: c.dry}
 				if cmd.Flags().Changed("description") {
 					in.Description = &description
@@ -161,7 +161,6 @@ func newLimitsSetCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&c.reason, "reason", "", "why, for the history")
 	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
-	c.using.flags(cmd)
 	f.StringVar(&description, "description", "", "what it is for")
 	return cmd
 }
@@ -170,24 +169,20 @@ func newLimitsSetCommand() *cobra.Command {
 func (c *changing) set(cmd *cobra.Command, limits *catalog.Catalog, d catalog.Definition) error {
 	before, _ := limits.Version()
 	change, some := limits.Difference(&d)
-	by, err := c.by(cmd, before)
-	if err != nil {
-		return err
-	}
 	var version int64
 	if !c.dry {
-		version, err = limits.Set(cmd.Context(), by, d)
-		if _, unfinished := errors.AsType[*catalog.UnfinishedError](err); err != nil && !unfinished {
-			return c.left(err, "")
+		var err error
+		if version, err = limits.Set(cmd.Context(), c.by(before), d); err != nil {
+			return err
 		}
 	}
 	if some {
 		fmt.Fprintln(cmd.OutOrStdout(), change)
 	}
-	if c.dry {
-		return nil
+	if !c.dry {
+		made(cmd, before, version)
 	}
-	return c.made(cmd, before, version, err, d.Name())
+	return nil
 }
 
 func newLimitsApplyCommand() *cobra.Command {
@@ -213,7 +208,6 @@ func newLimitsApplyCommand() *cobra.Command {
 		},
 	}
 	c.flags(cmd)
-	c.using.flags(cmd)
 	addSettings(cmd, config.Store)
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` with limits; may be repeated")
 	_ = cmd.MarkFlagRequired("file")
@@ -244,15 +238,11 @@ func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.
 		}
 	}
 	// What was shown and agreed to is applied: also of the newest file, after changes by hand.
-	by, err := c.by(cmd, before)
-	if err != nil {
-		return err
+	_, version, err := limits.Apply(cmd.Context(), c.by(before), f, catalog.Anyway)
+	if err == nil && !d.Empty() {
+		made(cmd, before, version)
 	}
-	_, version, err := limits.Apply(cmd.Context(), by, f, catalog.Anyway)
-	if err == nil && d.Empty() {
-		return nil
-	}
-	return c.made(cmd, before, version, err, "NAME")
+	return err
 }
 
 func newLimitsRollbackCommand() *cobra.Command {
@@ -268,9 +258,6 @@ func newLimitsRollbackCommand() *cobra.Command {
 				return headgate.Invalid("VERSION", "%q is not the number of a version", args[0])
 			}
 			if asked, err := askServer(cmd, func(r *remote) error {
-				if err := needsStore(cmd, "used"); err != nil {
-					return err
-				}
 				return c.rollback(cmd, r, version, args[1:])
 			}); asked {
 				return err
@@ -292,17 +279,15 @@ func newLimitsRollbackCommand() *cobra.Command {
 						return err
 					}
 				}
-				by, err := c.by(cmd, before)
-				if err != nil {
-					return err
+				now, err := limits.Rollback(cmd.Context(), c.by(before), version, args[1:]...)
+				if err == nil {
+					made(cmd, before, now)
 				}
-				now, err := limits.Rollback(cmd.Context(), by, version, args[1:]...)
-				return c.made(cmd, before, now, err, "NAME")
+				return err
 			})
 		},
 	}
 	c.flags(cmd)
-	c.using.flags(cmd)
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	return cmd
@@ -333,11 +318,7 @@ func newLimitsRemoveCommand() *cobra.Command {
 				if err := c.agreed(cmd, changeIt); err != nil {
 					return err
 				}
-				by, err := c.by(cmd, before)
-				if err != nil {
-					return err
-				}
-				version, err := limits.Remove(cmd.Context(), by, args...)
+				version, err := limits.Remove(cmd.Context(), c.by(before), args...)
 				if err == nil {
 					made(cmd, before, version)
 				}
@@ -347,5 +328,35 @@ func newLimitsRemoveCommand() *cobra.Command {
 	}
 	c.flags(cmd)
 	addSettings(cmd, config.Store, config.File)
+	return cmd
+}
+
+func newLimitsResetCommand() *cobra.Command {
+	var c changing
+	cmd := &cobra.Command{
+		Use:   "reset NAME",
+		Short: "Forget what all keys have used of a limit",
+		Long: "Forget what all keys have used of a limit, their blocks and the ids of requests. headgate reset does\n" +
+			"it for one key. If it ends early the other keys keep what they have used, and it may be repeated.",
+		Example: "  headgate limits reset login --yes",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return catalogued(cmd, func(limits *catalog.Catalog) error {
+				if _, err := limits.Get(args[0]); err != nil {
+					return err
+				}
+				if err := c.agreed(cmd, "Reset what all keys have used of "+args[0]+"?"); err != nil {
+					return err
+				}
+				n, err := limits.Reset(cmd.Context(), args[0])
+				if err == nil || n > 0 {
+					fmt.Fprintf(cmd.OutOrStdout(), "%d keys are reset\n", n)
+				}
+				return err
+			})
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	return cmd
 }

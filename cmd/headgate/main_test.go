@@ -33,7 +33,6 @@ func TestMain(m *testing.M) {
 func quick() {
 	reloadEvery, lookEvery, watchEvery = 20*time.Millisecond, 20*time.Millisecond, 500*time.Millisecond
 	firstTry, closeWithin = 200*time.Millisecond, 500*time.Millisecond
-	usedFelt = 100 * time.Millisecond
 }
 
 // tested runs the tests, which find the command by its name, and then looks for leaks.

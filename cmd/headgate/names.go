@@ -123,11 +123,7 @@ func catalogued(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
 
 // cataloguedBy is catalogued with the settings of a file.
 func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
-	p, err := placeOf(cmd, cfg)
-	if err != nil {
-		return err
-	}
-	s, err := p.open(cmd, storeOptions{})
+	_, s, err := openBy(cmd, cfg, storeOptions{})
 	if err != nil {
 		return err
 	}

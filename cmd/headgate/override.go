@@ -52,11 +52,11 @@ func newOverrideCommand() *cobra.Command {
 		Short: "Give one key another limit, for a time or for good; or list what was given",
 		Long: "Give one key, or all keys that begin with a text, another limit in the place of a named one.\n" +
 			"Without a new limit the overrides are listed: all, those of a limit, or that of a key.\n\n" +
-			"What the key has used stays, unless --used says otherwise. Every server and program feels the\n" +
+			"What the key has used stays; headgate reset forgets it. Every server and program feels the\n" +
 			"change within two seconds; its end is the same instant for all of them, by the store's clock.\n" +
 			"Of several the first that there is holds: the override of the key, that of the longest prefix,\n" +
 			"the plan of the key, that of the longest prefix, the limit itself.\n\n" +
-			"A server is asked for single keys; --prefix, --until and --used need a store.",
+			"A server is asked for single keys; --prefix and --until need a store.",
 		Example: "  headgate override login bob 'sliding-log 50/1m' --for 1h --reason 'migrates his mail'\n" +
 			"  headgate override api acme/ unlimited --prefix\n" +
 			"  headgate override login bob --remove",
@@ -67,9 +67,9 @@ func newOverrideCommand() *cobra.Command {
 			}
 			switch {
 			case o.remove:
-				return o.changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.removeOne(cmd, c, args) })
+				return changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.removeOne(cmd, c, args) })
 			case len(args) == 3:
-				return o.changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.set(cmd, c, args) })
+				return changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.set(cmd, c, args) })
 			}
 			return catalogued(cmd, func(c *catalog.Catalog) error { return o.list(cmd, c, args) })
 		},
@@ -77,7 +77,6 @@ func newOverrideCommand() *cobra.Command {
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	o.ending.flags(cmd)
-	o.using.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.prefix, "prefix", false, "for all keys that begin with KEY")
 	f.BoolVar(&o.remove, "remove", false, "remove the override")
@@ -90,7 +89,6 @@ func newOverrideCommand() *cobra.Command {
 // overriding are the flags of headgate override.
 type overriding struct {
 	ending
-	using
 	prefix, remove, json bool
 	reason               string
 	most                 int
@@ -105,11 +103,7 @@ func (o *overriding) set(cmd *cobra.Command, c *catalog.Catalog, args []string) 
 	if err != nil {
 		return 0, err
 	}
-	by, err := o.by(cmd, o.reason)
-	if err != nil {
-		return 0, err
-	}
-	return c.Override(cmd.Context(), by, catalog.Override{
+	return c.Override(cmd.Context(), by(o.reason), catalog.Override{
 		Limit: l, Key: args[1], Prefix: o.prefix, Until: until, Reason: o.reason,
 	})
 }
@@ -120,11 +114,7 @@ func (o *overriding) removeOne(cmd *cobra.Command, c *catalog.Catalog, args []st
 	if len(args) != 2 {
 		return 0, errRemoveWhat
 	}
-	by, err := o.by(cmd, o.reason)
-	if err != nil {
-		return 0, err
-	}
-	return c.RemoveOverride(cmd.Context(), by, args[0], args[1], o.prefix)
+	return c.RemoveOverride(cmd.Context(), by(o.reason), args[0], args[1], o.prefix)
 }
 
 // overrideLine is an override as JSON.

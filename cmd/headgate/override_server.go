@@ -11,7 +11,7 @@ import (
 
 // atServer does at a server what the command asks for.
 func (o *overriding) atServer(cmd *cobra.Command, r *remote, args []string) error {
-	if err := needsStore(cmd, "prefix", "until", "used"); err != nil {
+	if err := needsStore(cmd, "prefix", "until"); err != nil {
 		return err
 	}
 	in := api.Override{Remove: o.remove, Reason: o.reason, For: o.after}

@@ -163,7 +163,6 @@ func newPlanSetCommand() *cobra.Command {
 	var e ending
 	var prefix bool
 	var reason string
-	var u using
 	cmd := &cobra.Command{
 		Use:     "set KEY PLAN",
 		Short:   "Give a key, or all keys that begin with a text, a plan",
@@ -171,7 +170,7 @@ func newPlanSetCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asked, err := askServer(cmd, func(r *remote) error {
-				if err := needsStore(cmd, "prefix", "until", "used"); err != nil {
+				if err := needsStore(cmd, "prefix", "until"); err != nil {
 					return err
 				}
 				in := api.SetPlan{Key: args[0], Plan: args[1], For: e.after, Reason: reason}
@@ -179,16 +178,12 @@ func newPlanSetCommand() *cobra.Command {
 			}); asked {
 				return err
 			}
-			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
+			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
 				until, err := e.end(c)
 				if err != nil {
 					return 0, err
 				}
-				by, err := u.by(cmd, reason)
-				if err != nil {
-					return 0, err
-				}
-				return c.Assign(cmd.Context(), by, catalog.Assignment{
+				return c.Assign(cmd.Context(), by(reason), catalog.Assignment{
 					Plan: args[1], Key: args[0], Prefix: prefix, Until: until, Reason: reason,
 				})
 			})
@@ -196,7 +191,6 @@ func newPlanSetCommand() *cobra.Command {
 	}
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	u.flags(cmd)
 	e.flags(cmd)
 	cmd.Flags().BoolVar(&prefix, "prefix", false, "for all keys that begin with KEY")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
@@ -206,32 +200,26 @@ func newPlanSetCommand() *cobra.Command {
 func newPlanUnsetCommand() *cobra.Command {
 	var prefix bool
 	var reason string
-	var u using
 	cmd := &cobra.Command{
 		Use:   "unset KEY",
 		Short: "Take the plan of a key away",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asked, err := askServer(cmd, func(r *remote) error {
-				if err := needsStore(cmd, "prefix", "used"); err != nil {
+				if err := needsStore(cmd, "prefix"); err != nil {
 					return err
 				}
 				return r.change(cmd, "/v1/plan", &api.SetPlan{Key: args[0], Remove: true, Reason: reason}, false)
 			}); asked {
 				return err
 			}
-			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
-				by, err := u.by(cmd, reason)
-				if err != nil {
-					return 0, err
-				}
-				return c.Unassign(cmd.Context(), by, args[0], prefix)
+			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
+				return c.Unassign(cmd.Context(), by(reason), args[0], prefix)
 			})
 		},
 	}
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	u.flags(cmd)
 	cmd.Flags().BoolVar(&prefix, "prefix", false, "of all keys that begin with KEY")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	return cmd
@@ -239,7 +227,6 @@ func newPlanUnsetCommand() *cobra.Command {
 
 func newPlanDefineCommand() *cobra.Command {
 	var reason string
-	var u using
 	cmd := &cobra.Command{
 		Use:     "define PLAN NAME=LIMIT ...",
 		Short:   "Define a plan, or change it: all its limits",
@@ -258,40 +245,29 @@ func newPlanDefineCommand() *cobra.Command {
 				}
 				plan.Limits = append(plan.Limits, l)
 			}
-			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
-				by, err := u.by(cmd, reason)
-				if err != nil {
-					return 0, err
-				}
-				return c.SetPlans(cmd.Context(), by, plan)
+			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
+				return c.SetPlans(cmd.Context(), by(reason), plan)
 			})
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
-	u.flags(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	return cmd
 }
 
 func newPlanRemoveCommand() *cobra.Command {
 	var reason string
-	var u using
 	cmd := &cobra.Command{
 		Use:   "remove PLAN",
 		Short: "Remove a plan; keys that have it have none then",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return u.changed(cmd, func(c *catalog.Catalog) (int64, error) {
-				by, err := u.by(cmd, reason)
-				if err != nil {
-					return 0, err
-				}
-				return c.RemovePlan(cmd.Context(), by, args[0])
+			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
+				return c.RemovePlan(cmd.Context(), by(reason), args[0])
 			})
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
-	u.flags(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
 	return cmd
 }

@@ -136,14 +136,18 @@ func (p place) here() bool { return p.url == config.DefaultStore }
 
 // openPlace reads the config and opens the store of a command.
 func openPlace(cmd *cobra.Command) (c *config.Config, p place, s store.Store, err error) {
-	if c, err = loadConfig(cmd); err != nil {
-		return c, p, nil, err
+	if c, err = loadConfig(cmd); err == nil {
+		p, s, err = openBy(cmd, c, storeOptions{})
 	}
-	if p, err = placeOf(cmd, c); err != nil {
-		return c, p, nil, err
-	}
-	s, err = p.open(cmd, storeOptions{})
 	return c, p, s, err
+}
+
+// openBy opens the store that a command, or else its config, names.
+func openBy(cmd *cobra.Command, c *config.Config, o storeOptions) (p place, s store.Store, err error) {
+	if p, err = placeOf(cmd, c); err == nil {
+		s, err = p.open(cmd, o)
+	}
+	return p, s, err
 }
 
 // file is the file of a store of SQLite, empty for other stores.

@@ -34,11 +34,7 @@ func chargeOf(cmd *cobra.Command, limit, key, cost, keep string) (w waiter, clos
 	if err := w.charge.Keep.UnmarshalText([]byte(keep)); err != nil {
 		return w, nil, err
 	}
-	p, err := placeOf(cmd, c)
-	if err != nil {
-		return w, nil, err
-	}
-	s, err := p.open(cmd, storeOptions{})
+	p, s, err := openBy(cmd, c, storeOptions{})
 	if err != nil {
 		return w, nil, err
 	}

@@ -15,7 +15,7 @@ import (
 func TestNoLargeCycles(t *testing.T) {
 	t.Parallel()
 	for dir, allowed := range map[string]int{
-		".":              4, // handle, limiter, reserve and request: they share the Limiter
+		".":              4, // quick, limiter, reserve and request: they share the Limiter
 		"law":            4,
 		"store":          1,
 		"store/coalesce": 1,

@@ -34,16 +34,6 @@ type Config struct {
 	// Flights is how many batches may be under way at once, each with cells of
 	// its own. Zero: what the store below asks for (store.Parallel), else 4.
 	Flights int
-	// Least is how many ops must wait for a batch to be sent while another one is
-	// under way. Zero: 32.
-	Least int
-	// MaxOps is how many ops a batch has at most, but for those of the last
-	// caller to join. A caller who brings half as many or more goes alone.
-	// Zero: 512.
-	MaxOps int
-	// MaxWaiting is how many callers may wait for a flight. Who comes then
-	// gets store.ErrBusy at once. Zero: 100,000.
-	MaxWaiting int
 	// Timeout bounds a batch, which no caller's context does: it goes on when
 	// the caller who came first leaves. Zero: 10 s.
 	Timeout time.Duration
@@ -52,7 +42,19 @@ type Config struct {
 	// Context returns the context of a batch by those of its callers, of which it has the values that it wants, such
 	// as a trace; it must not end with them. Nil: context.Background.
 	Context func(callers []context.Context) context.Context
+
+	maxWaiting int
 }
+
+const (
+	// least is how many ops must wait for a batch to be sent while another one is under way.
+	least = 32
+	// maxOps is how many ops a batch has at most, but for those of the last caller to join. A caller who brings half as
+	// many or more goes alone.
+	maxOps = 512
+	// maxWaiting is how many callers may wait for a flight. Who comes then gets store.ErrBusy at once.
+	maxWaiting = 100_000
+)
 
 func (c *Config) orDefault(inner store.Store) Config {
 	var d Config
@@ -65,14 +67,8 @@ func (c *Config) orDefault(inner store.Store) Config {
 			d.Flights = p.Parallel()
 		}
 	}
-	if d.Least <= 0 {
-		d.Least = 32
-	}
-	if d.MaxOps <= 0 {
-		d.MaxOps = 512
-	}
-	if d.MaxWaiting <= 0 {
-		d.MaxWaiting = 100_000
+	if d.maxWaiting == 0 {
+		d.maxWaiting = maxWaiting
 	}
 	if d.Timeout <= 0 {
 		d.Timeout = 10 * time.Second
@@ -122,7 +118,7 @@ func (s *Store) sent(ops, callers int) {
 func New(inner store.Store, cfg *Config) *Store {
 	s := &Store{inner: inner, cfg: cfg.orDefault(inner)}
 	s.queue = flight.New(flight.Config[law.Cell, *party]{
-		Flights: s.cfg.Flights, Least: s.cfg.Least, Most: s.cfg.MaxOps, Waiting: s.cfg.MaxWaiting,
+		Flights: s.cfg.Flights, Least: least, Most: maxOps, Waiting: s.cfg.maxWaiting,
 		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land,
 		Held: func(p *flight.Party[law.Cell, *party]) bool { return p.Load.held() },
 	})
@@ -144,7 +140,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(ops) == 0 {
 		return nil
 	}
-	if 2*len(ops) >= s.cfg.MaxOps {
+	if 2*len(ops) >= maxOps {
 		s.sent(len(ops), 1)
 		if err := s.inner.Apply(ctx, ops, outs); err != nil {
 			store.Void(outs)
@@ -194,7 +190,7 @@ func (s *Store) join(ctx context.Context, ops []law.Op) (
 	case errors.Is(err, flight.ErrClosed):
 		return nil, 0, 0, store.ErrClosed
 	case err != nil:
-		return nil, 0, 0, fmt.Errorf("coalesce: %w: as many as may, %d", store.ErrBusy, s.cfg.MaxWaiting)
+		return nil, 0, 0, fmt.Errorf("coalesce: %w: as many as may, %d", store.ErrBusy, s.cfg.maxWaiting)
 	}
 	if shareable(ops) {
 		if p := s.queue.Last(ops[0].Cell); p != nil {

@@ -190,7 +190,7 @@ func TestWhoLeavesIsNotCharged(t *testing.T) {
 func TestNoMoreWaitThanMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
-		s := coalesce.New(g, &coalesce.Config{Flights: 1, MaxWaiting: 3})
+		s := coalesce.New(g, coalesce.Waiting(1, 3))
 		ctx := context.Background()
 		for range 4 { // one is under way
 			ask(ctx, s, take("a", 1))

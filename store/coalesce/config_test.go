@@ -18,20 +18,20 @@ type wide struct{ *gated }
 
 func (wide) Parallel() int { return 7 }
 
-// TestHowManyFlights counts the batches that are under way while 64 callers ask about a key each.
+// TestHowManyFlights counts the batches that are under way while callers ask about a key each.
 func TestHowManyFlights(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		wide bool
-		cfg  *coalesce.Config
-		want int
+		name    string
+		wide    bool
+		callers int
+		cfg     *coalesce.Config
+		want    int
 	}{
-		{"by default", false, &coalesce.Config{Least: 1}, 4},
-		{"as the store wants", true, &coalesce.Config{Least: 1}, 7},
-		{"as the config says", true, &coalesce.Config{Least: 1, Flights: 2}, 2},
-		{"by default, each but the first of 32", false, nil, 2},
-		{"each but the first of 21", false, &coalesce.Config{Least: 21}, 4},
-		{"each but the first of 22", false, &coalesce.Config{Least: 22}, 3},
+		{"by default", false, 300, nil, 4},
+		{"as the store wants", true, 300, nil, 7},
+		{"as the config says", true, 300, &coalesce.Config{Flights: 2}, 2},
+		{"each but the first of 32, 96 wait", false, 97, nil, 4},
+		{"each but the first of 32, 95 wait", false, 96, nil, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGated()
@@ -40,7 +40,7 @@ func TestHowManyFlights(t *testing.T) {
 				inner = wide{g}
 			}
 			s := coalesce.New(inner, c.cfg)
-			for i := range 64 {
+			for i := range c.callers {
 				ask(t.Context(), s, take(fmt.Sprint(i), 1))
 			}
 			if got := len(g.batches); got != c.want {
@@ -56,20 +56,20 @@ func TestHowManyFlights(t *testing.T) {
 // TestHowManyOpsABatchHas lets callers wait for one batch, and looks at the next.
 func TestHowManyOpsABatchHas(t *testing.T) {
 	for _, c := range []struct {
-		max, callers, each int
-		want               int // ops of the second batch
-		alone              bool
+		callers, each int
+		want          int // ops of the second batch
+		alone         bool
 	}{
-		{0, 600, 1, 512, false},
-		{10, 30, 1, 10, false},
-		{10, 30, 3, 12, false},
-		{10, 30, 4, 12, false},
-		{10, 1, 5, 5, true},
-		{10, 1, 6, 6, true},
+		{600, 1, 512, false},
+		{300, 3, 513, false},
+		{300, 5, 515, false},
+		{1, 255, 255, false},
+		{1, 256, 256, true},
+		{1, 600, 600, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGated()
-			s := coalesce.New(g, &coalesce.Config{Flights: 1, MaxOps: c.max})
+			s := coalesce.New(g, &coalesce.Config{Flights: 1})
 			ask(t.Context(), s, take("first", 1))
 			for i := range c.callers {
 				var ops []law.Op
@@ -141,19 +141,22 @@ func TestABatchTakesTenSecondsAtMost(t *testing.T) {
 // TestALargeRequestThatFailsHasNoOutcomes goes alone, and past the queue.
 func TestALargeRequestThatFailsHasNoOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := coalesce.New(silent{}, &coalesce.Config{MaxOps: 2})
+		s := coalesce.New(silent{}, nil)
 		defer s.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		outs := make([]law.Outcome, 1)
-		err := s.Apply(ctx, []law.Op{take("a", 1)}, outs)
+		ops, outs := make([]law.Op, 256), make([]law.Outcome, 256)
+		for i := range ops {
+			ops[i] = take(fmt.Sprint(i), 1)
+		}
+		err := s.Apply(ctx, ops, outs)
 		if !errors.Is(err, context.DeadlineExceeded) || outs[0] != (law.Outcome{}) {
 			t.Errorf("%v, %+v", err, outs[0])
 		}
-		if got, want := s.Stats(), (coalesce.Stats{Batches: 1, Ops: 1, Callers: 1}); got != want {
+		if got, want := s.Stats(), (coalesce.Stats{Batches: 1, Ops: 256, Callers: 1}); got != want {
 			t.Errorf("Stats: %+v, want %+v", got, want)
 		}
-		if err := s.Apply(ctx, []law.Op{take("a", 1)}, outs); !errors.Is(err, context.DeadlineExceeded) {
+		if err := s.Apply(ctx, ops, outs); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after the end of the context: %v", err)
 		}
 		if err := s.Apply(t.Context(), nil, nil); err != nil || s.Stats().Batches != 1 {

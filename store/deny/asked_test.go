@@ -115,7 +115,7 @@ func (a *asked) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 func TestTheRestOfABatchIsLearnt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &asked{Store: memory.New(nil)}
-		s := New(inner, nil)
+		s := New(inner)
 		defer s.Close()
 		ask := func(ops ...law.Op) []law.Outcome {
 			outs := make([]law.Outcome, len(ops))
@@ -145,7 +145,7 @@ func TestTheRestOfABatchIsLearnt(t *testing.T) {
 func TestWhatIsAskedAndWhatIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &asked{Store: memory.New(nil)}
-		s := New(store.Store(inner), nil)
+		s := New(store.Store(inner))
 		defer s.Close()
 		check, blocks := charge(4000), other("b")
 		check.Verb, blocks.Params.Block, blocks.Cost = law.Check, 60_000_000, 2000

@@ -32,15 +32,12 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// DefaultMaxKeys is how many refusals are remembered unless told otherwise,
-// some 300 bytes each.
-const DefaultMaxKeys = 100_000
-
-// Config adjusts a Store. A nil Config, and every zero field, is fine.
-type Config struct {
-	MaxKeys int           // refusals remembered at most; zero: DefaultMaxKeys
-	AtMost  time.Duration // for how long at a time; zero, or more than that: 1 s
-}
+const (
+	// maxKeys is how many refusals are remembered, some 300 bytes each.
+	maxKeys = 100_000
+	// atMost is for how many microseconds one is repeated, since another process may reset the key.
+	atMost = 1_000_000
+)
 
 // Store is a store in front of another. It is safe for concurrent use and
 // starts no goroutine but that of a coarse.Clock.
@@ -48,7 +45,6 @@ type Store struct {
 	inner  store.Store
 	one    store.OneTaker // inner, if it is one
 	cache  *otter.Cache[law.Cell, *refusal]
-	atMost int64 // microseconds
 	clock  coarse.Clock
 	born   time.Time
 	closed atomic.Bool
@@ -79,17 +75,10 @@ type refusal struct {
 }
 
 // New returns a store in front of inner, which Close closes too.
-func New(inner store.Store, cfg *Config) *Store {
-	s := &Store{inner: inner, atMost: time.Second.Microseconds(), seed: maphash.MakeSeed(), born: sched.Now()}
+func New(inner store.Store) *Store {
+	s := &Store{inner: inner, seed: maphash.MakeSeed(), born: sched.Now()}
 	s.clock.Source = s.now
-	keys := DefaultMaxKeys
-	if cfg != nil && cfg.MaxKeys > 0 {
-		keys = cfg.MaxKeys
-	}
-	if cfg != nil && cfg.AtMost > 0 {
-		s.atMost = max(1, min(s.atMost, cfg.AtMost.Microseconds()))
-	}
-	s.cache = otter.Must(&otter.Options[law.Cell, *refusal]{MaximumSize: keys})
+	s.cache = otter.Must(&otter.Options[law.Cell, *refusal]{MaximumSize: maxKeys})
 	s.one, _ = inner.(store.OneTaker)
 	return s
 }

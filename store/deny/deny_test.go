@@ -48,7 +48,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *deny.Store, inner *counte
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counted{Store: memory.New(nil)}
-		s := deny.New(inner, nil)
+		s := deny.New(inner)
 		test(t, s, inner)
 		s.Close()
 	})
@@ -277,7 +277,7 @@ func TestWhatLeavesATraceIsAlwaysAsked(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
-	s := deny.New(memory.New(nil), nil)
+	s := deny.New(memory.New(nil))
 	op := take("k", perSecond, 4)
 	ask(t, s, op)
 	s.Close()
@@ -290,7 +290,7 @@ func TestClosed(t *testing.T) {
 }
 
 func BenchmarkRepeat(b *testing.B) {
-	s := deny.New(memory.New(nil), nil)
+	s := deny.New(memory.New(nil))
 	op := take("user:1", perSecond, 4)
 	_ = s.Apply(context.Background(), []law.Op{op}, make([]law.Outcome, 1))
 	b.ReportAllocs()

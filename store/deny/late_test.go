@@ -36,7 +36,7 @@ func TestARefusalThatArrivesAfterALaterGrantIsNotRepeated(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			inner := &late{memory.New(nil), make(chan struct{}), make(chan struct{})}
 			grants, arrives := make(chan struct{}), make(chan struct{})
-			s := deny.New(&gated{inner, grants, arrives}, nil)
+			s := deny.New(&gated{inner, grants, arrives})
 			defer s.Close()
 			op := take("k", perSecond, 1)
 			for range 3 {
@@ -101,7 +101,7 @@ func (e *early) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 // beyond its time.
 func TestAStoreThatWaitedForALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := deny.New(&early{memory.New(nil), 400_000}, nil)
+		s := deny.New(&early{memory.New(nil), 400_000})
 		defer s.Close()
 		twice := perSecond
 		twice.Drain = 2

@@ -101,7 +101,7 @@ func (s *Store) over(op *law.Op) *refusal {
 	if !ok || !repeatable(op) || room(op) > r.room || r.params != op.Params {
 		return nil
 	}
-	if gone, holds := s.holds(r); holds || gone > 2*s.atMost {
+	if gone, holds := s.holds(r); holds || gone > 2*atMost {
 		return nil
 	}
 	return r
@@ -172,7 +172,7 @@ func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, heard int64)
 	r := &refusal{params: op.Params, room: room(op), out: *out, heard: heard, answered: make(chan struct{})}
 	// A store reads its clock before it locks the cell, and may have waited for the lock: the time of the cell
 	// says how late it was at least. So a refusal is not repeated for as long as the wait beyond its time.
-	r.until = heard + min(out.RetryAt-max(out.Clock, out.State.At), s.atMost)
+	r.until = heard + min(out.RetryAt-max(out.Clock, out.State.At), atMost)
 	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.room > r.room && old.params == r.params {
 		if _, holds := s.holds(old); holds {
 			return // it says more

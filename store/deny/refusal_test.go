@@ -29,7 +29,7 @@ func charge(cost int64) law.Op {
 func inBubble(t *testing.T, test func(t *testing.T, s *Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(memory.New(nil), nil)
+		s := New(memory.New(nil))
 		defer s.Close()
 		if s.now() != 1 {
 			t.Errorf("it begins at %d, where 0 is no time", s.now())
@@ -55,29 +55,6 @@ func (s *Store) put(op law.Op, until time.Duration) *refusal {
 func (s *Store) has(op law.Op) *refusal {
 	r, _ := s.cache.GetIfPresent(op.Cell)
 	return r
-}
-
-func TestSettings(t *testing.T) {
-	for _, c := range []struct {
-		cfg    *Config
-		keys   uint64
-		atMost time.Duration
-	}{
-		{nil, 100_000, time.Second},
-		{&Config{}, 100_000, time.Second},
-		{&Config{MaxKeys: -1, AtMost: -1}, 100_000, time.Second},
-		{&Config{MaxKeys: 1, AtMost: 1}, 1, time.Microsecond},
-		{&Config{MaxKeys: 7}, 7, time.Second},
-		{&Config{AtMost: 700 * time.Millisecond}, 100_000, 700 * time.Millisecond},
-		{&Config{AtMost: time.Second}, 100_000, time.Second},
-		{&Config{AtMost: 1500 * time.Millisecond}, 100_000, time.Second},
-	} {
-		s := New(memory.New(nil), c.cfg)
-		if s.cache.GetMaximum() != c.keys || s.atMost != c.atMost.Microseconds() {
-			t.Errorf("%+v: %d keys, %d µs", c.cfg, s.cache.GetMaximum(), s.atMost)
-		}
-		s.Close()
-	}
 }
 
 // TestWhichRefusalsAreRepeatable tells one by one what a charge must be, and what its answer.

@@ -180,7 +180,7 @@ func TestWhatPassesIsWhatTheStoreLetsPass(t *testing.T) {
 				bare: memory.New(&memory.Config{Clock: clock}),
 			}
 			inner := memory.New(&memory.Config{Clock: clock})
-			p.deny = deny.New(inner, nil)
+			p.deny = deny.New(inner)
 			defer p.bare.Close()
 			defer p.deny.Close()
 			for range 400 {
@@ -202,75 +202,46 @@ func TestWhatPassesIsWhatTheStoreLetsPass(t *testing.T) {
 	t.Logf("%d refusals were repeated", local)
 }
 
-// TestForHowLongARefusalIsRepeated by the settings.
 func TestForHowLongARefusalIsRepeated(t *testing.T) {
-	for _, c := range []struct {
-		cfg  *deny.Config
-		want time.Duration
-	}{
-		{nil, time.Second},
-		{&deny.Config{}, time.Second},
-		{&deny.Config{AtMost: 100 * time.Millisecond}, 100 * time.Millisecond},
-		{&deny.Config{AtMost: time.Second}, time.Second},
-		{&deny.Config{AtMost: time.Hour}, time.Second},
-		{&deny.Config{AtMost: -1}, time.Second},
-		{&deny.Config{AtMost: 1}, time.Microsecond},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			inner := &counted{Store: memory.New(nil)}
-			s := deny.New(inner, c.cfg)
-			defer s.Close()
-			hourly := law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 3_600_000_000, Drain: 1}
-			ask(t, s, take("k", hourly, 1), take("k", hourly, 1)) // one request: nothing is learnt from it
-			ask(t, s, take("k", hourly, 1))
-			ask(t, s, take("k", hourly, 1))
-			before := inner.asked.Load()
-			if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "other"}, &hourly, 1); ok {
-				t.Errorf("TakeOne of a store that cannot: %+v", b)
-			}
-			time.Sleep(c.want - time.Microsecond)
-			ask(t, s, take("k", hourly, 1))
-			if got := inner.asked.Load() - before; got != 0 {
-				t.Errorf("%+v: the store was asked %d times within %s", c.cfg, got, c.want)
-			}
-			time.Sleep(time.Microsecond)
-			ask(t, s, take("k", hourly, 1))
-			if got := inner.asked.Load() - before; got != 1 {
-				t.Errorf("%+v: the store was asked %d times after %s, want 1", c.cfg, got, c.want)
-			}
-		})
-	}
+	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+		hourly := law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 3_600_000_000, Drain: 1}
+		ask(t, s, take("k", hourly, 1), take("k", hourly, 1)) // one request: nothing is learnt from it
+		ask(t, s, take("k", hourly, 1))
+		ask(t, s, take("k", hourly, 1))
+		before := inner.asked.Load()
+		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "other"}, &hourly, 1); ok {
+			t.Errorf("TakeOne of a store that cannot: %+v", b)
+		}
+		time.Sleep(time.Second - time.Microsecond)
+		ask(t, s, take("k", hourly, 1))
+		if got := inner.asked.Load() - before; got != 0 {
+			t.Errorf("the store was asked %d times within a second", got)
+		}
+		time.Sleep(time.Microsecond)
+		ask(t, s, take("k", hourly, 1))
+		if got := inner.asked.Load() - before; got != 1 {
+			t.Errorf("the store was asked %d times after a second, want 1", got)
+		}
+		time.Sleep(time.Second) // the goroutines of coarse clocks end
+	})
 }
 
-// TestHowManyRefusalsAreRemembered by the settings.
-func TestHowManyRefusalsAreRemembered(t *testing.T) {
+func TestRefusalsOfManyKeysAreRemembered(t *testing.T) {
 	const keys = 1000
-	for _, c := range []struct {
-		cfg         *deny.Config
-		least, most int64 // how many of so many keys the store is asked about again
-	}{
-		{nil, 0, 0},
-		{&deny.Config{MaxKeys: -1}, 0, 0},
-		{&deny.Config{MaxKeys: 1}, keys - 50, keys},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			inner := &counted{Store: memory.New(nil)}
-			s := deny.New(inner, c.cfg)
-			defer s.Close()
-			for i := range keys {
-				ask(t, s, take(fmt.Sprint(i), perSecond, 3))
-			}
-			synctest.Wait()
-			before := inner.asked.Load()
-			for i := range keys {
-				ask(t, s, take(fmt.Sprint(i), perSecond, 3))
-			}
-			if got := inner.asked.Load() - before; got < c.least || got > c.most {
-				t.Errorf("%+v: the store was asked about %d, want %d to %d", c.cfg, got, c.least, c.most)
-			}
-			time.Sleep(time.Second) // the goroutines of coarse clocks end
-		})
-	}
+	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+		for i := range keys {
+			ask(t, s, take(fmt.Sprint(i), perSecond, 3))
+		}
+		synctest.Wait()
+		before := inner.asked.Load()
+		for i := range keys {
+			ask(t, s, take(fmt.Sprint(i), perSecond, 3))
+		}
+		if got := inner.asked.Load() - before; got != 0 {
+			t.Errorf("the store was asked about %d of %d keys again", got, keys)
+		}
+		time.Sleep(time.Second) // the goroutines of coarse clocks end
+	})
 }
 
 // TestRefusalsOfLargeRequestsAreNotRemembered asks for charges that cannot pass, and for one of them again.
@@ -297,7 +268,7 @@ func TestRefusalsOfLargeRequestsAreNotRemembered(t *testing.T) {
 func TestNothingIsAskedAfterClose(t *testing.T) {
 	inner := &open{counted{Store: memory.New(nil)}}
 	defer inner.Store.Close()
-	s := deny.New(inner, nil)
+	s := deny.New(inner)
 	s.Close()
 	err := s.Apply(t.Context(), []law.Op{take("k", perSecond, 1)}, make([]law.Outcome, 1))
 	if !errors.Is(err, store.ErrClosed) || inner.asked.Load() != 0 {

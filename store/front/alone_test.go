@@ -16,8 +16,8 @@ import (
 
 // alone holds each wrapper by itself over a store in memory. TestConformance has them all at once.
 var alone = map[string]func(store.Store) store.Store{
-	"deny":     func(s store.Store) store.Store { return deny.New(s, nil) },
-	"prefetch": func(s store.Store) store.Store { return prefetch.New(s, nil) },
+	"deny":     func(s store.Store) store.Store { return deny.New(s) },
+	"prefetch": func(s store.Store) store.Store { return prefetch.New(s) },
 	"guard": func(s store.Store) store.Store {
 		return guard.New(s, &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)})
 	},

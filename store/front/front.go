@@ -42,7 +42,6 @@ import (
 
 var (
 	_ store.Store     = (*Store)(nil)
-	_ store.Pinner    = (*Store)(nil)
 	_ store.OneTaker  = (*Store)(nil)
 	_ store.Deadliner = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
@@ -50,12 +49,6 @@ var (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// NoDeny leaves package deny out. Then every refusal comes from the store, and a
-	// reset or a lifted block of another process takes effect at once instead of
-	// within a second.
-	NoDeny bool
-	// Deny adjusts package deny.
-	Deny *deny.Config
 	// Coalesce adjusts package coalesce.
 	Coalesce *CoalesceConfig
 	// Guard adjusts package guard. Its Observer and Logger are those of this Config where they are nil.
@@ -63,14 +56,10 @@ type Config struct {
 	// SweepEvery is the mean time between two sweeps. Each pause is between half of
 	// it and one and a half times it, so that processes that were started together
 	// sweep at different times. A longer pause ends within a second after the store was
-	// asked SweepMax ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
+	// asked 5000 ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
 	// use that where another process sweeps the same database. A value below
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
-	// SweepMax is the number of rows that one sweep removes at most. The next sweep
-	// follows soon if it has left something: the sooner, the more of what it looked at was
-	// dead. Zero or below: DefaultSweepMax.
-	SweepMax int
 	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
 	// repeat. Nil: none.
 	Observer store.Observer
@@ -85,11 +74,12 @@ type GuardConfig = guard.Config
 // CoalesceConfig adjusts package coalesce.
 type CoalesceConfig = coalesce.Config
 
-// The defaults of a Config.
-const (
-	DefaultSweepEvery = 10 * time.Second
-	DefaultSweepMax   = 5000
-)
+// DefaultSweepEvery is the mean time between two sweeps.
+const DefaultSweepEvery = 10 * time.Second
+
+// sweepMax is the number of rows that one sweep removes at most. The next sweep follows soon if it has left something:
+// the sooner, the more of what it looked at was dead.
+const sweepMax = 5000
 
 // withDefaults returns the settings that apply.
 func (c *Config) withDefaults() Config {
@@ -102,9 +92,6 @@ func (c *Config) withDefaults() Config {
 		d.SweepEvery = DefaultSweepEvery
 	case d.SweepEvery > 0:
 		d.SweepEvery = min(max(d.SweepEvery, time.Millisecond), 1<<62)
-	}
-	if d.SweepMax <= 0 {
-		d.SweepMax = DefaultSweepMax
 	}
 	return d
 }
@@ -143,9 +130,8 @@ func (c *Config) guard() *guard.Config {
 // interfaces of the store below (store.Migrator, store.Inspector and others) are found
 // with store.As, as behind every wrapper.
 type Store struct {
-	top    store.Store // the first of the wrappers, or the store itself
-	one    store.OneTaker
-	binder store.Pinner
+	top store.Store // the first of the wrappers, or the store itself
+	one store.OneTaker
 
 	guard    *guard.Store // nil: left out
 	deny     *deny.Store  // nil: left out
@@ -182,18 +168,14 @@ func New(s store.Store, cfg *Config) *Store {
 // wrap puts the wrappers around a store that package guard stands in front of.
 func (s *Store) wrap(inner store.Store, c *Config) {
 	s.coalesce = coalesce.New(inner, c.coalesce())
-	s.prefetch = prefetch.New(s.coalesce, nil)
-	s.top = s.prefetch
-	if !c.NoDeny {
-		s.deny = deny.New(s.prefetch, c.Deny)
-		s.top = s.deny
-	}
+	s.prefetch = prefetch.New(s.coalesce)
+	s.deny = deny.New(s.prefetch)
+	s.top = s.deny
 }
 
 // start finds what the store can do, and starts the sweeper.
 func (s *Store) start(inner store.Store, c *Config) {
 	s.one, _ = s.top.(store.OneTaker)
-	s.binder, _ = s.top.(store.Pinner)
 	s.retrier, _ = store.As[store.Retrier](inner)
 	s.sweeper.part, _ = store.As[store.PartialSweeper](inner)
 	if s.coalesce != nil {
@@ -224,26 +206,6 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 		return store.Brief{}, false
 	}
 	return s.one.TakeOne(ctx, cell, p, cost)
-}
-
-// Pin implements store.Pinner.
-func (s *Store) Pin(cell law.Cell, p *law.Params) store.Pin {
-	if s.binder != nil {
-		return s.binder.Pin(cell, p)
-	}
-	return &bound{store: s, cell: cell, params: *p}
-}
-
-// bound is the handle on a cell of a store that has no handles of its own.
-type bound struct {
-	store  *Store
-	cell   law.Cell
-	params law.Params
-}
-
-// TakeOne implements store.Pin.
-func (b *bound) TakeOne(cost int64) (store.Brief, bool) {
-	return b.store.TakeOne(context.Background(), b.cell, &b.params, cost)
 }
 
 // Sweep implements store.Store. Stats counts these sweeps too.

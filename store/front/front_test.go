@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
@@ -39,13 +38,6 @@ func TestConformance(t *testing.T) {
 func TestConformanceWithoutWrappers(t *testing.T) {
 	tier.Engines(t)
 	storetest.Run(t, func(testing.TB) store.Store { return front.New(inMemory(), noSweeper) },
-		&storetest.Options{Histories: 500})
-}
-
-func TestConformanceWithoutDeny(t *testing.T) {
-	tier.Engines(t)
-	cfg := &front.Config{SweepEvery: -1, NoDeny: true, Guard: noSweeper.Guard}
-	storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, cfg) },
 		&storetest.Options{Histories: 500})
 }
 
@@ -132,21 +124,6 @@ func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
 	}
 	if _, ok := store.As[*deny.Store](s); !ok {
 		t.Error("the wrappers are not found")
-	}
-}
-
-// TestAHandleWorksOverEveryStore has a limiter use handles on a store that has some of
-// its own and on one that has none.
-func TestAHandleWorksOverEveryStore(t *testing.T) {
-	for name, inner := range map[string]store.Store{"handles of its own": memory.New(nil), "none": newRemote()} {
-		s := front.New(inner, noSweeper)
-		h := headgate.New(s, nil).Key(headgate.MustParse("token-bucket 1/1h burst 2"), "k")
-		for i, want := range []bool{true, true, false, false} {
-			if d, err := h.Allow(t.Context()); err != nil || d.Allowed != want {
-				t.Errorf("%s: question %d: %+v, %v", name, i, d, err)
-			}
-		}
-		s.Close()
 	}
 }
 

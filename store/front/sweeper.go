@@ -34,7 +34,6 @@ const (
 // sweeper sweeps a store in the background.
 type sweeper struct {
 	every  time.Duration
-	most   int
 	log    *slog.Logger
 	tell   store.Observer // nil: nobody
 	sweep  func(ctx context.Context, max int) (removed int, err error)
@@ -58,7 +57,7 @@ type sweeps struct {
 
 // start starts the goroutine, unless there shall be none.
 func (w *sweeper) start(sweep func(context.Context, int) (int, error), c *Config) {
-	w.every, w.most, w.log, w.tell, w.sweep, w.cancel = c.SweepEvery, c.SweepMax, c.Logger, c.Observer, sweep, func() {}
+	w.every, w.log, w.tell, w.sweep, w.cancel = c.SweepEvery, c.Logger, c.Observer, sweep, func() {}
 	if w.every < 0 {
 		return
 	}
@@ -87,7 +86,7 @@ func (w *sweeper) run(ctx context.Context) {
 		}
 		begin, passes := sched.Now(), w.passes()
 		removed, err := w.once(ctx)
-		took, more := sched.Since(begin), removed >= w.most || w.part != nil && w.passes() == passes
+		took, more := sched.Since(begin), removed >= sweepMax || w.part != nil && w.passes() == passes
 		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 			return
 		}
@@ -109,7 +108,7 @@ func (w *sweeper) wait(ctx context.Context, pause time.Duration, shorter bool) b
 		if sched.Wait(lookEvery, ctx.Done(), nil, nil) != sched.TimeOut {
 			return false
 		}
-		if pause -= lookEvery; w.asked()-w.since >= int64(w.most) {
+		if pause -= lookEvery; w.asked()-w.since >= sweepMax {
 			pause = 0
 		}
 	}
@@ -127,9 +126,9 @@ func (w *sweeper) once(ctx context.Context) (removed int, err error) {
 	ctx, cancel := sched.WithTimeout(ctx, sweepWithin)
 	defer cancel()
 	begin := sched.Now()
-	removed, err = w.sweep(ctx, w.most)
+	removed, err = w.sweep(ctx, sweepMax)
 	if w.tell != nil && !errors.Is(err, context.Canceled) {
-		w.tell.Swept(store.Sweep{Removed: removed, Full: removed >= w.most, Took: sched.Since(begin), Err: err})
+		w.tell.Swept(store.Sweep{Removed: removed, Full: removed >= sweepMax, Took: sched.Since(begin), Err: err})
 	}
 	return removed, err
 }
@@ -150,9 +149,9 @@ func (w *sweeper) pause(removed, failures int, took time.Duration, more bool) ti
 	case failures == 0 && more:
 		share, least := float64(mostShare), shortPause
 		if removed > 0 {
-			share = min(max(float64(w.most)/float64(removed)-1, leastShare), mostShare)
+			share = min(max(sweepMax/float64(removed)-1, leastShare), mostShare)
 		}
-		if removed >= w.most {
+		if removed >= sweepMax {
 			least = leastPause
 		}
 		mean = min(mean, max(time.Duration(share*float64(took)), least))

@@ -50,7 +50,7 @@ func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 	const keys = 5000
 	begin, pg := time.Now(), openPostgres(t, migrated.Postgres(t))
 	s := front.New(pg, &front.Config{
-		SweepEvery: 50 * time.Millisecond, SweepMax: 1000, Guard: &front.GuardConfig{Deadline: time.Minute},
+		SweepEvery: 50 * time.Millisecond, Guard: &front.GuardConfig{Deadline: time.Minute},
 	})
 	defer s.Close()
 	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 10/s burst 1")
@@ -150,15 +150,15 @@ func TestTheSweeperComesBackSoonWhileThereIsMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New(nil)
 		l, limit := headgate.New(inner, nil), headgate.MustParse("token-bucket 10/s burst 1")
-		for i := range 1000 {
+		for i := range 100_000 {
 			if _, err := l.Allow(t.Context(), limit, fmt.Sprint(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Second)
-		s := front.New(inner, &front.Config{SweepMax: 50})
+		s := front.New(inner, nil)
 		time.Sleep(14 * time.Second) // the first within 10 s, then 20 of them
-		if st := s.Stats(); st.Swept != 1000 {
+		if st := s.Stats(); st.Swept != 100_000 {
 			t.Errorf("%+v", st)
 		}
 		s.Close()
@@ -171,17 +171,17 @@ func TestAFloodEndsALongPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
 		// The first sweep comes at a random time within SweepEvery: within an hour it came in here once in 300 runs.
-		s := front.New(r, &front.Config{SweepEvery: 1_000_000 * time.Hour, SweepMax: 100})
+		s := front.New(r, &front.Config{SweepEvery: 1_000_000 * time.Hour})
 		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 1/30d")
-		for i, want := range []int64{0, 1, 1, 2, 2} { // 50 keys each
-			for n := range 50 {
+		for i, want := range []int64{0, 1, 1, 2, 2} { // 2500 keys each
+			for n := range 2500 {
 				if _, err := l.Allow(t.Context(), limit, fmt.Sprint(i, n)); err != nil {
 					t.Fatal(err)
 				}
 			}
 			time.Sleep(3 * time.Second)
 			if n := r.swept.Load(); n != want {
-				t.Errorf("%d sweeps after %d keys, want %d", n, 50*(i+1), want)
+				t.Errorf("%d sweeps after %d keys, want %d", n, 2500*(i+1), want)
 			}
 		}
 		s.Close()

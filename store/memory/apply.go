@@ -41,7 +41,7 @@ func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 	h := s.hash(&op.Cell)
 	level, at, res := s.take(&b, h, &op.Params, op.Cost, true)
 	if res == absent {
-		level, at, _, res = s.takeLocked(&b, h, &op.Cell, &op.Params, op.Cost, false)
+		level, at, res = s.takeLocked(&b, h, &op.Cell, &op.Params, op.Cost)
 	}
 	if res != decided {
 		return false
@@ -175,7 +175,7 @@ func (s *Store) settle(w *work, op *law.Op) (added bool) {
 	}
 	st, p := &r.State, &op.Params
 	simple := p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
-	if simple && (w.rich == nil || !w.rich.pinned) {
+	if simple {
 		if id := s.params.id(w.limit, p); id != 0 {
 			return s.keepPlain(w, op, id)
 		}
@@ -255,9 +255,6 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 	// a time that never runs backwards.
 	if r == nil || simple && (*r.params != op.Params || st.At < r.at.Load()) {
 		r = s.newRich(w.limit, &op.Params)
-		if w.rich != nil {
-			r.pinned = w.rich.pinned
-		}
 	}
 	r.state, r.reason, r.log, r.known = *st, w.rec.Reason, w.log, w.known
 	word, at := wordOf(0, idOther), r.at.Load()

@@ -71,42 +71,6 @@ func take(tb testing.TB, s *memory.Store, key string, p *law.Params) store.Brief
 	return out
 }
 
-// BenchmarkBound asks by handles: all by one, or each processor by its own.
-func BenchmarkBound(b *testing.B) {
-	for _, tt := range []struct {
-		name string
-		p    law.Params
-	}{{"allow", generous}, {"refuse", stingy}} {
-		want := tt.name == "allow"
-		for _, shared := range []bool{true, false} {
-			b.Run(fmt.Sprintf("shared=%v/%s", shared, tt.name), func(b *testing.B) {
-				s := memory.New(nil)
-				bind := func(n uint64) store.Pin {
-					h := s.Pin(law.Cell{Limit: "api", Key: fmt.Sprint(n)}, &tt.p)
-					h.TakeOne(tt.p.Unit)
-					return h
-				}
-				one := bind(0)
-				var who atomic.Uint64
-				b.ReportAllocs()
-				b.ResetTimer()
-				b.RunParallel(func(pb *testing.PB) {
-					h := one
-					if !shared {
-						h = bind(who.Add(1))
-					}
-					for pb.Next() {
-						if out, ok := h.TakeOne(tt.p.Unit); !ok || out.Granted != want {
-							b.Error(out, ok)
-							return
-						}
-					}
-				})
-			})
-		}
-	}
-}
-
 // BenchmarkApply is what a batch of one costs.
 func BenchmarkApply(b *testing.B) {
 	s := memory.New(nil)

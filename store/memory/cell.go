@@ -91,22 +91,18 @@ func pause(n int) {
 // first attempts are apart.
 var away = [...]int{100, 200, 400, 800, 800, 800, 800}
 
-// rich is a cell that is an object of its own: one that is not plain, or that
-// somebody holds a handle on. What handles read lies on one cache line, which
-// it shares with no other cell.
+// rich is a cell that is an object of its own: one that is not plain, or one of a
+// limit that has no number. It has 128 bytes, so that it shares no cache line with another cell.
 type rich struct {
 	pair
 	params *law.Params // of the plain cell; never changed: the cell is replaced
-	_      [40]byte
 
 	// The rest is guarded by the lock bit.
-	pinned bool // somebody holds a handle on it
 	state  law.State
 	reason string
 	log    *entries  // nil until the log law is used
 	known  *register // nil until a request has an ID
 	limit  *limit    // whose cell it is; never changed
-	_      [16]byte  // to 192 bytes: the allocator puts those at multiples of 64
 }
 
 // load returns the state of a cell whose lock bit is held; word is what lock

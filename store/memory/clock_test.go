@@ -18,15 +18,11 @@ func TestNoTimeOfTheClockMints(t *testing.T) {
 	for _, begin := range []int64{time.Time{}.UnixMicro(), -1, 1<<53 - 3000, 1 << 53, t0 * 1000, 1<<62 + 1} {
 		clock := begin
 		s := memory.New(&memory.Config{Clock: func() int64 { return clock }, Names: true})
-		pin := s.Pin(cell, &p)
 		granted := 0
 		for i := range 20 {
 			out, ok := store.Brief{}, false
-			switch i % 3 {
-			case 1:
+			if i%2 == 1 {
 				out, ok = s.TakeOne(t.Context(), cell, &p, p.Unit)
-			case 2:
-				out, ok = pin.TakeOne(p.Unit)
 			}
 			if !ok {
 				out.Granted = apply(t, s, takeOp(cell.Limit, cell.Key, p)).Granted == 1

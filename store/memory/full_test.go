@@ -231,28 +231,3 @@ func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 		}
 	}
 }
-
-// TestAHandleOfAFullLimit binds a key without a cell before its limit is full, and one after.
-func TestAHandleOfAFullLimit(t *testing.T) {
-	t.Parallel()
-	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }, MaxKeys: 2})
-	before := s.Pin(law.Cell{Limit: "l", Key: "before"}, &slow)
-	apply(t, s, takeOp("l", "a", slow))
-	apply(t, s, takeOp("l", "b", slow))
-	after := s.Pin(law.Cell{Limit: "l", Key: "after"}, &slow)
-	for name, h := range map[string]store.Pin{"before": before, "after": after} {
-		if b, ok := h.TakeOne(1000); ok {
-			t.Errorf("%s: decided %+v", name, b)
-		}
-	}
-	reset := takeOp("l", "a", slow)
-	if reset.Verb = law.Reset; apply(t, s, reset).Granted != 1 {
-		t.Fatal("nothing was reset")
-	}
-	if b, ok := before.TakeOne(1000); !ok || !b.Granted {
-		t.Errorf("there is room, and a handle has not found it: %+v, %v", b, ok)
-	}
-	if b, ok := after.TakeOne(1000); ok {
-		t.Errorf("there is none any more: decided %+v", b)
-	}
-}

@@ -15,7 +15,6 @@ import (
 var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Inspector  = (*Store)(nil)
-	_ store.Pinner     = (*Store)(nil)
 	_ store.Local      = (*Store)(nil)
 	_ store.KeyCounter = (*Store)(nil)
 	_ store.Catalog    = (*Store)(nil)

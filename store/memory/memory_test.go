@@ -80,7 +80,7 @@ func TestRoomIsFoundWhereverItIs(t *testing.T) {
 		p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: life, Drain: 1000}
 		cell := law.Cell{Limit: fmt.Sprint(life), Key: key}
 		if bound {
-			b, ok := s.Pin(cell, &p).TakeOne(1000)
+			b, ok := s.TakeOne(t.Context(), cell, &p, 1000)
 			if ok {
 				return b.Granted
 			}

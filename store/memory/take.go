@@ -28,7 +28,7 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 	h := s.hash(&cell)
 	_, _, res := s.take(&b, h, p, cost, s.coarse == nil)
 	if res == absent {
-		_, _, _, res = s.takeLocked(&b, h, &cell, p, cost, false)
+		_, _, res = s.takeLocked(&b, h, &cell, p, cost)
 	}
 	return b, res == decided
 }
@@ -171,73 +171,62 @@ func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 	return at, false
 }
 
-// takeLocked is take with the table locked, for cells that are not there yet,
-// and to pin one: then the cell is r afterwards.
-func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64, pin bool) (
-	level, at int64, r *rich, res result,
+// takeLocked is take with the table locked, for cells that are not there yet.
+func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64) (
+	level, at int64, res result,
 ) {
 	if !p.Plain() {
-		return 0, 0, nil, unusual
+		return 0, 0, unusual
 	}
 	op := law.Op{Verb: law.Take, Cell: *cell, Params: *p, Cost: cost, Count: 1}
 	if op.Valid() != nil {
-		return 0, 0, nil, unusual
+		return 0, 0, unusual
 	}
 	ti := s.tableOf(h)
 	t := s.lock(ti)
 	defer s.unlockAt(ti)
 	i := t.find(h)
 	if i < 0 {
-		return s.takeFirst(b, h, &op, pin)
+		return s.takeFirst(b, h, &op)
 	}
 	f, id := &t.slots[i].pair, idOf(t.slots[i].settled())
 	var q *law.Params
 	if id == idRich {
-		r = t.richAt(i)
+		r := t.richAt(i)
 		f, id, q = &r.pair, idPlain, r.params
 	} else {
 		q = &s.params.of(id).params
 	}
 	if *q != *p {
-		return 0, 0, nil, unusual
-	}
-	if pin {
-		if r == nil {
-			r = s.enrich(ti, h, s.params.of(id))
-			f, id = &r.pair, idPlain
-		}
-		word := r.lock()
-		r.pinned = true
-		r.word.Store(word)
+		return 0, 0, unusual
 	}
 	if level, at, res = s.charge(b, f, id, q, cost, true, nil, 0); res != decided {
-		return 0, 0, nil, unusual
+		return 0, 0, unusual
 	}
-	return level, at, r, decided
+	return level, at, decided
 }
 
 // takeFirst charges a cell that is not there, under the lock. Where there is no room, it
 // charges nothing and leaves the charge to Apply.
-func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, at int64, r *rich, res result) {
+func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op) (level, at int64, res result) {
 	ti := s.tableOf(h)
 	l, p := s.limitOf(op.Cell.Limit), &op.Params
 	clock := s.clock()
 	if clock > timeMask {
-		return 0, 0, nil, unusual
+		return 0, 0, unusual
 	}
 	granted, level, at, retryAt, emptyAt := law.TakePlain(p, 0, 0, op.Cost, clock)
 	if !granted { // it can never pass: no block, nothing to keep
 		setBrief(b, false, level, clock, clock, retryAt, 0)
-		return 0, 0, nil, decided
+		return 0, 0, decided
 	}
 	s.tidy(ti, clock)
 	if !s.roomIn(s.tables[ti].Load(), l, clock) {
-		return 0, 0, nil, unusual
+		return 0, 0, unusual
 	}
 	id := s.params.id(l, p)
-	if pin || id == 0 {
-		r = s.newRich(l, p)
-		r.pinned = pin
+	if id == 0 {
+		r := s.newRich(l, p)
 		r.set(wordOf(level, idPlain), at)
 		s.room(ti, 1, true).insert(h, op.Cell.Key, wordOf(0, idRich), 0, r)
 	} else {
@@ -245,7 +234,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op, pin bool) (level, 
 	}
 	s.diesAt(ti, emptyAt)
 	setBrief(b, true, level, clock, clock, 0, emptyAt)
-	return level, at, r, decided
+	return level, at, decided
 }
 
 // newRich returns a rich cell for a limit.
@@ -257,18 +246,6 @@ func (s *Store) newRich(l *limit, p *law.Params) *rich {
 	}
 	own := *p
 	return &rich{params: &own, limit: l}
-}
-
-// enrich makes an object of a compact cell in the locked table ti.
-func (s *Store) enrich(ti int, h hash, d *definition) *rich {
-	t := s.room(ti, 0, true)
-	i := t.find(h)
-	sl := &t.slots[i]
-	r := &rich{params: &d.params, limit: d.limit}
-	r.set(wordOf(levelOf(sl.lock()), idPlain), sl.time())
-	t.rich[i].Store(r)
-	sl.write(wordOf(0, idRich), 0)
-	return r
 }
 
 // richAt returns the object of a slot, if it is rich. Without the lock, while

@@ -44,11 +44,6 @@ type Config struct {
 	// SkipArticles makes Migrate leave schema public alone: the functions
 	// named after the articles, such as rate_limiting_request, are not made.
 	SkipArticles bool
-	// Pooler says that a pooler such as pgbouncer in transaction mode stands
-	// between: nothing is prepared, since the next statement may go to another
-	// session. In a URL: ?pooler=transaction. A pool given to New must have been
-	// made so, with pgx.QueryExecModeCacheDescribe.
-	Pooler bool
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer
 	// Logger gets a warning where functions are older than the binary. Nil: slog.Default().
@@ -90,7 +85,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, badURL(err)
 	}
-	if pooler || cfg != nil && cfg.Pooler {
+	if pooler { // nothing is prepared, since the next statement may go to another session
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	pc.ConnConfig.OnNotice = OnNotice

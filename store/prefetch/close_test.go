@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/memory"
 )
 
 // TestAClosedStore asks nothing any more.
@@ -30,28 +29,6 @@ func TestAClosedStore(t *testing.T) {
 			t.Errorf("the store was asked %d times more", again-n)
 		}
 	})
-}
-
-// TestSettings reads what New makes of them.
-func TestSettings(t *testing.T) {
-	for _, c := range []struct {
-		cfg     *Config
-		keys    uint64
-		timeout time.Duration
-	}{
-		{nil, 100_000, 5 * time.Second},
-		{&Config{}, 100_000, 5 * time.Second},
-		{&Config{MaxKeys: -1, Timeout: -1}, 100_000, 5 * time.Second},
-		{&Config{MaxKeys: 1, Timeout: 1}, 1, 1},
-		{&Config{MaxKeys: 7}, 7, 5 * time.Second},
-		{&Config{Timeout: time.Minute}, 100_000, time.Minute},
-	} {
-		s := New(memory.New(nil), c.cfg)
-		if s.locals.GetMaximum() != c.keys || s.timeout != c.timeout {
-			t.Errorf("%+v: %d keys, %s", c.cfg, s.locals.GetMaximum(), s.timeout)
-		}
-		s.Close()
-	}
 }
 
 // TestCloseReturnsInParts what is held of many keys, each in a group of its own.

@@ -32,7 +32,7 @@ func child() bool {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	l, limit := headgate.New(prefetch.New(pg, nil), nil), headgate.MustParse(killedLimit)
+	l, limit := headgate.New(prefetch.New(pg), nil), headgate.MustParse(killedLimit)
 	out := bufio.NewWriterSize(os.Stdout, 64)
 	for {
 		asked := time.Now().UnixMicro()

@@ -37,7 +37,7 @@ func nodes(t *testing.T, rng *rand.Rand) {
 	var total int64
 	var wg sync.WaitGroup
 	for range 4 {
-		s := prefetch.New(c, nil)
+		s := prefetch.New(c)
 		l := headgate.New(s, nil)
 		node := rand.New(rand.NewPCG(rng.Uint64(), 0))
 		for range 3 {

@@ -29,41 +29,28 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// DefaultMaxKeys is how many keys have fetches at a time unless told otherwise.
-const DefaultMaxKeys = 100_000
-
-// Config adjusts a Store. A nil Config, and every zero field, is fine.
-type Config struct {
-	// MaxKeys is how many keys have fetches at a time. What is held of a key
-	// that gives way to another is lost. Zero: DefaultMaxKeys.
-	MaxKeys int
-	// Timeout bounds what Close gives back. Zero: 5 s.
-	Timeout time.Duration
-}
+const (
+	// maxKeys is how many keys have fetches at a time. What is held of a key that gives way to another is lost.
+	maxKeys = 100_000
+	// returnWithin bounds what Close gives back.
+	returnWithin = 5 * time.Second
+)
 
 // Store is a store in front of another. It is safe for concurrent use.
 type Store struct {
-	inner   store.Store
-	direct  store.OneTaker // inner, if it is one
-	locals  *otter.Cache[law.Cell, *localTokens]
-	timeout time.Duration
-	born    time.Time
-	closed  atomic.Bool
-	handed  atomic.Int64
+	inner  store.Store
+	direct store.OneTaker // inner, if it is one
+	locals *otter.Cache[law.Cell, *localTokens]
+	born   time.Time
+	closed atomic.Bool
+	handed atomic.Int64
 }
 
 // New returns a store in front of inner, which Close closes too.
-func New(inner store.Store, cfg *Config) *Store {
-	s := &Store{inner: inner, timeout: 5 * time.Second, born: sched.Now()}
-	keys := DefaultMaxKeys
-	if cfg != nil && cfg.MaxKeys > 0 {
-		keys = cfg.MaxKeys
-	}
-	if cfg != nil && cfg.Timeout > 0 {
-		s.timeout = cfg.Timeout
-	}
+func New(inner store.Store) *Store {
+	s := &Store{inner: inner, born: sched.Now()}
 	s.direct, _ = inner.(store.OneTaker)
-	s.locals = otter.Must(&otter.Options[law.Cell, *localTokens]{MaximumSize: keys})
+	s.locals = otter.Must(&otter.Options[law.Cell, *localTokens]{MaximumSize: maxKeys})
 	return s
 }
 
@@ -243,7 +230,7 @@ func (s *Store) Close() error {
 		back = h.giveBack(s.now(), back)
 	}
 	s.locals.InvalidateAll()
-	ctx, cancel := sched.WithTimeout(context.Background(), s.timeout)
+	ctx, cancel := sched.WithTimeout(context.Background(), returnWithin)
 	defer cancel()
 	var failed error
 	for len(back) > 0 && failed == nil {

@@ -68,7 +68,7 @@ func take(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string, c
 func TestAFastKeyIsServedFromItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(nil)}
-		s := prefetch.New(c, nil)
+		s := prefetch.New(c)
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 prefetch 100")
 		remaining := int64(1000)
 		vias := map[headgate.Via]int{}
@@ -100,7 +100,7 @@ func TestUnusedTokens(t *testing.T) {
 	for _, name := range []string{"end with their life", "end with a reset", "end with a block"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := prefetch.New(&till{Store: memory.New(nil)}, nil)
+				s := prefetch.New(&till{Store: memory.New(nil)})
 				l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 10/s burst 1000 prefetch 100/250ms")
 				for range 20 {
 					take(t, l, limit, "k", "1")
@@ -131,7 +131,7 @@ func TestUnusedTokens(t *testing.T) {
 
 func TestTokensOfAWindowEndWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := prefetch.New(&till{Store: memory.New(nil)}, nil)
+		s := prefetch.New(&till{Store: memory.New(nil)})
 		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 100/10s prefetch 50/1m")
 		now := time.Now()
 		time.Sleep(now.Truncate(10 * time.Second).Add(19 * time.Second).Sub(now)) // a second before the next
@@ -149,7 +149,7 @@ func TestTokensOfAWindowEndWithIt(t *testing.T) {
 func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(nil)}
-		s := prefetch.New(c, nil)
+		s := prefetch.New(c)
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 prefetch 100")
 		for range 37 {
 			take(t, l, limit, "k", "1")
@@ -169,7 +169,7 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 func TestWhoWaitsSharesAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(nil), pause: func() { time.Sleep(10 * time.Millisecond) }}
-		s := prefetch.New(c, nil)
+		s := prefetch.New(c)
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 150 prefetch 50")
 		var mu sync.Mutex
 		allowed := 0
@@ -210,7 +210,7 @@ func (d *down) Apply(context.Context, []law.Op, []law.Outcome) error {
 func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &down{Store: memory.New(nil), pause: func() { time.Sleep(time.Second) }}
-		l, limit := headgate.New(prefetch.New(d, nil), nil), headgate.MustParse("token-bucket 100/s prefetch 50")
+		l, limit := headgate.New(prefetch.New(d), nil), headgate.MustParse("token-bucket 100/s prefetch 50")
 		begin := time.Now()
 		var wg sync.WaitGroup
 		for range 40 {
@@ -229,7 +229,7 @@ func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
 
 func TestALimitThatBlocksHasNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, limit := headgate.New(prefetch.New(memory.New(nil), nil), nil),
+		l, limit := headgate.New(prefetch.New(memory.New(nil)), nil),
 			headgate.MustParse("token-bucket 10/s burst 10 block 1m prefetch 5")
 		for i := range 40 {
 			if d := take(t, l, limit, "k", "1"); !d.Allowed || d.Via != headgate.ViaStore {
@@ -244,7 +244,7 @@ func TestALimitThatBlocksHasNoLease(t *testing.T) {
 
 func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := prefetch.New(memory.New(nil), nil)
+		s := prefetch.New(memory.New(nil))
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 prefetch 100")
 		for range 9 {
 			take(t, l, limit, "k", "1")
@@ -280,7 +280,7 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 		}
 		limits = append(limits, limit)
 	}
-	s := prefetch.New(memory.New(nil), nil)
+	s := prefetch.New(memory.New(nil))
 	var wg sync.WaitGroup
 	for i := range 8 {
 		p := limits[i%2].Params()
@@ -304,7 +304,7 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 }
 
 func BenchmarkLease(b *testing.B) {
-	s := prefetch.New(memory.New(nil), nil)
+	s := prefetch.New(memory.New(nil))
 	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000000000/s burst 1000000000 prefetch 1%")
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

@@ -71,7 +71,7 @@ func TestHowMuchIsTakenAhead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				clock := func() int64 { return time.Now().UnixMicro() }
 				c := &till{Store: memory.New(&memory.Config{Clock: clock})}
-				s := prefetch.New(c, nil)
+				s := prefetch.New(c)
 				p := law.Params{
 					Kind: law.Bucket, Unit: 10, Capacity: 10_000, Step: 1_000_000, Drain: 10,
 					Prefetch: 1000, PrefetchLife: 1_000_000,

@@ -50,7 +50,7 @@ func inQueue(t *testing.T, test func(t *testing.T, q *queue)) {
 				return ctx.Err()
 			}
 		}
-		q.Store = New(q.inner, nil)
+		q.Store = New(q.inner)
 		test(t, q)
 		synctest.Wait()
 		if len(q.sent) > 0 {
@@ -215,7 +215,7 @@ func TestWhoWaitsAsksWhenTheAnswerMeansNothing(t *testing.T) {
 				inner := &odd{
 					recorder: recorder{Store: memory.New(nil)}, pause: func() { time.Sleep(time.Second) }, first: bad,
 				}
-				q := &queue{t: t, Store: New(inner, nil)}
+				q := &queue{t: t, Store: New(inner)}
 				defer q.Close()
 				op := charge(perSecond, 10)
 				first, second := q.ask(t.Context(), op), q.ask(t.Context(), op)

@@ -57,7 +57,7 @@ func inBubble(t *testing.T, test func(t *testing.T, s *Store, inner *recorder)) 
 	synctest.Test(t, func(t *testing.T) {
 		clock := func() int64 { return time.Now().UnixMicro() }
 		inner := &recorder{Store: memory.New(&memory.Config{Clock: clock})}
-		s := New(inner, nil)
+		s := New(inner)
 		defer s.Close()
 		for range 40 {
 			ask(t, s, charge(perSecond, 10))
@@ -295,7 +295,7 @@ func TestTakeOneFromWhatIsHeld(t *testing.T) {
 // TestTakeOneWithoutAPrefetch is decided by the store behind, if it can.
 func TestTakeOneWithoutAPrefetch(t *testing.T) {
 	inner := memory.New(nil)
-	s := New(inner, nil)
+	s := New(inner)
 	defer s.Close()
 	cell := law.Cell{Limit: "l", Key: "k"}
 	none, least := perSecond, perSecond
@@ -303,10 +303,10 @@ func TestTakeOneWithoutAPrefetch(t *testing.T) {
 	if b, ok := s.TakeOne(t.Context(), cell, &none, 10); !ok || !b.Granted || b.Used != 10 || b.Via != law.ViaStore {
 		t.Errorf("%+v, %v", b, ok)
 	}
-	if b, ok := New(generous{inner}, nil).TakeOne(t.Context(), cell, &least, 10); ok {
+	if b, ok := New(generous{inner}).TakeOne(t.Context(), cell, &least, 10); ok {
 		t.Errorf("of a limit with a prefetch of one credit: %+v", b)
 	}
-	one := New(struct{ store.Store }{inner}, nil) // which hides its TakeOne
+	one := New(struct{ store.Store }{inner}) // which hides its TakeOne
 	if b, ok := one.TakeOne(t.Context(), cell, &none, 10); ok || b != (store.Brief{}) {
 		t.Errorf("in front of a store that cannot: %+v", b)
 	}

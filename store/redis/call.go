@@ -88,7 +88,7 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	}
 	runs.run(open)
 	head := what.doubles[:0]
-	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(how), int64(len(what.doubles)+1))
+	head.add(s.slack.Milliseconds(), s.history, int64(how), int64(len(what.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }
@@ -135,7 +135,7 @@ func (s *Store) severalCall(script script, ops []law.Op, index []int) *call {
 	}
 	runs.flush()
 	head := what.doubles[:0]
-	head.add(s.slack.Milliseconds(), int64(s.cfg.MaxHistory), int64(forGood), int64(len(what.doubles)+1))
+	head.add(s.slack.Milliseconds(), s.history, int64(forGood), int64(len(what.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs.doubles...))
 	c.args[1] = rueidis.BinaryString(numbers)
 	return c

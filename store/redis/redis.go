@@ -44,10 +44,6 @@ type Config struct {
 	// RetryFor bounds the retries of a batch that a server cannot decide for
 	// the moment, when the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
-	// MaxHistory is how many attempts the log of a key holds at most: above
-	// it, the oldest that count no more go before their time, those that were
-	// refused first. Zero: 10,000.
-	MaxHistory int
 	// Slot returns the hash tag of a key: keys with the same tag lie in one slot of a
 	// Cluster, together with the key that is spelled as the tag. A request of several
 	// charges is decided in one slot by one script; over several slots it takes two
@@ -68,8 +64,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// defaultHistory is Config.MaxHistory where that is zero.
-const defaultHistory = 10_000
+// maxHistory is how many attempts the log of a key holds at most: above it, the oldest that count no more go before
+// their time, those that were refused first.
+const maxHistory = 10_000
 
 // Store keeps cells in Redis. It is safe for concurrent use.
 type Store struct {
@@ -81,6 +78,7 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool
 	wrong   error // with what New was given
+	history int64 // entries of a log at most
 	check   sync.Mutex
 	repeats atomic.Int64
 	watch   watch
@@ -129,7 +127,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // marked as repeatable, and those that charge are not. Without a client, and with a Config
 // that cannot be, each call is ErrInvalid.
 func New(client rueidis.Client, cfg *Config) *Store {
-	s := &Store{client: client, slack: slack}
+	s := &Store{client: client, slack: slack, history: maxHistory}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -141,9 +139,6 @@ func New(client rueidis.Client, cfg *Config) *Store {
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
-	}
-	if s.cfg.MaxHistory <= 0 {
-		s.cfg.MaxHistory = defaultHistory
 	}
 	if s.log = s.cfg.Logger; s.log == nil {
 		s.log = slog.Default()

@@ -154,7 +154,8 @@ func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
 }
 
 func TestAHistoryIsBounded(t *testing.T) {
-	s := openTest(t, dbtest.Redis(t), &Config{MaxHistory: 50})
+	s := openTest(t, dbtest.Redis(t), nil)
+	s.history = 50
 	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 20_000, Step: 1_000_000, History: 3_600_000_000}
 	var ops []law.Op
 	for i := range 400 {

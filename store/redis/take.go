@@ -20,7 +20,7 @@ var takeText string
 func TakeScript() string {
 	text := names.Expand(strings.NewReplacer(
 		"{slack}", strconv.FormatInt(slack.Milliseconds(), 10),
-		"{history}", strconv.Itoa(defaultHistory),
+		"{history}", strconv.Itoa(maxHistory),
 	).Replace(takeText))
 	return strings.Replace(text, "{script}", strings.TrimRight(scripts[0]().text, "\n"), 1)
 }

@@ -116,8 +116,8 @@ func RunFailing(t *testing.T, open Open) {
 func failing(t *testing.T, with func(t *testing.T, test func(t *testing.T, s store.Store))) {
 	for name, wrap := range map[string]func(store.Store) store.Store{
 		"coalesce": func(s store.Store) store.Store { return coalesce.New(s, nil) },
-		"prefetch": func(s store.Store) store.Store { return prefetch.New(s, nil) },
-		"deny":     func(s store.Store) store.Store { return deny.New(s, nil) },
+		"prefetch": func(s store.Store) store.Store { return prefetch.New(s) },
+		"deny":     func(s store.Store) store.Store { return deny.New(s) },
 		"guard":    func(s store.Store) store.Store { return guard.New(s, patient()) },
 		"all four": stack,
 	} {

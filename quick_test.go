@@ -17,8 +17,8 @@ import (
 // plainStore hides what a store can do beyond Apply.
 type plainStore struct{ store.Store }
 
-// TestTheQuickWayDecidesAlike asks the same of three limiters: by Take where
-// the store decides at once, by a handle, and by batches only.
+// TestTheQuickWayDecidesAlike asks the same of two limiters: by Take where
+// the store decides at once, and by batches only.
 func TestTheQuickWayDecidesAlike(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
@@ -33,7 +33,6 @@ func TestTheQuickWayDecidesAlike(t *testing.T) {
 		clock := &headgate.Config{Clock: c.read}
 		limit := headgate.MustParse(notation)
 		quick, batch := headgate.New(memory.New(config), clock), headgate.New(plainStore{memory.New(config)}, clock)
-		handle := headgate.New(memory.New(config), clock).Key(limit, "k")
 		for range 300 {
 			c.advance(time.Duration(rng.IntN(400)) * time.Millisecond)
 			charge := headgate.Charge{
@@ -42,12 +41,8 @@ func TestTheQuickWayDecidesAlike(t *testing.T) {
 			}
 			want, err1 := batch.Take(context.Background(), charge)
 			got, err2 := quick.Take(context.Background(), charge)
-			held, err3 := handle.Take(context.Background(), charge.Cost)
 			if got.EntryNumber = want.EntryNumber; !reflect.DeepEqual(got, want) || err1 != nil || err2 != nil {
 				t.Fatalf("seed %d: %s: Take %+v (%v), in a batch %+v (%v)", seed, notation, got, err2, want, err1)
-			}
-			if held.EntryNumber = want.EntryNumber; !reflect.DeepEqual(held, want) || err3 != nil {
-				t.Fatalf("seed %d: %s: by handle %+v (%v), in a batch %+v", seed, notation, held, err3, want)
 			}
 		}
 	}
@@ -59,14 +54,13 @@ func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
 	limit := headgate.MustParse("token-bucket 10/s burst 5")
 	for name, ask := range map[string]func() error{
 		"a NUL in the key": func() error { _, err := l.Allow(context.Background(), limit, "a\x00b"); return err },
-		"a NUL, by handle": func() error { _, err := l.Key(limit, "a\x00b").Allow(context.Background()); return err },
 		"a cost of nothing": func() error {
-			_, err := l.Key(limit, "k").Take(context.Background(), headgate.Units(0))
+			_, err := l.Take(context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(0)})
 			return err
 		},
-		"no limit": func() error { _, err := l.Key(headgate.Limit{}, "k").Allow(context.Background()); return err },
+		"no limit": func() error { _, err := l.Allow(context.Background(), headgate.Limit{}, "k"); return err },
 		"what is acquired only": func() error {
-			_, err := l.Key(headgate.MustParse("concurrency 5 ttl 1m"), "k").Allow(context.Background())
+			_, err := l.Allow(context.Background(), headgate.MustParse("concurrency 5 ttl 1m"), "k")
 			return err
 		},
 	} {
@@ -76,10 +70,9 @@ func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
 	}
 	ended, end := context.WithCancel(context.Background())
 	end()
-	h := l.Key(limit, "k")
 	for range 3 {
-		if d, err := h.Allow(ended); !errors.Is(err, context.Canceled) || d.Allowed {
-			t.Errorf("by handle, the context has ended: %+v, %v", d, err)
+		if d, err := l.Allow(ended, limit, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
+			t.Errorf("the context has ended: %+v, %v", d, err)
 		}
 	}
 }
@@ -87,12 +80,10 @@ func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
 func TestTheQuickWayAllocatesNothing(t *testing.T) {
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("token-bucket 10/h burst 500")
-	handle := l.Key(limit, "handle")
 	cost := headgate.MustCost("1.5")
 	if n := testing.AllocsPerRun(1000, func() {
 		_, _ = l.Allow(context.Background(), limit, "k")
 		_, _ = l.Take(context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: cost})
-		_, _ = handle.Take(context.Background(), cost)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

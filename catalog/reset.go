@@ -1,0 +1,59 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// resetAtOnce is how many keys are reset in one batch, which locks them all.
+const resetAtOnce = 100
+
+// Reset forgets what all keys have used of a limit, their blocks and the ids of requests, as [headgate.Limiter.Reset]
+// does for one key. It returns how many keys it has reset. An error leaves the others as they are, and Reset may be
+// repeated. A key that is charged while Reset is at work may be reset or not.
+//
+// A limit of concurrency is headgate.ErrInvalid, because others still hold what its leases stand for. A store that
+// cannot list its keys is headgate.ErrUnsupported, and store.ErrSetup if it is a memory store without Names.
+func (c *Catalog) Reset(ctx context.Context, name string) (keys int, err error) {
+	if err := c.Refresh(ctx); err != nil {
+		return 0, err
+	}
+	limit, err := c.now.Load().find(name)
+	if err != nil {
+		return 0, err
+	}
+	if limit.Concurrency() {
+		return 0, headgate.Invalid("limit", "%s is a limit of concurrency: what is held cannot be reset", name)
+	}
+	inspector, ok := store.As[store.Inspector](c.store)
+	if !ok {
+		return 0, fmt.Errorf("%w: the store cannot list the keys of a limit", headgate.ErrUnsupported)
+	}
+	ops, outs := make([]law.Op, resetAtOnce), make([]law.Outcome, resetAtOnce)
+	for q := (store.Query{Limit: name, Max: resetAtOnce}); ; {
+		cells, _, err := inspector.Cells(ctx, q)
+		if err != nil || len(cells) == 0 {
+			return keys, err
+		}
+		for i := range cells {
+			q.After = cells[i].Cell
+			ops[i] = law.Op{
+				Verb: law.Reset, Group: uint32(i + 1), Cell: q.After,
+				Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, // any do
+			}
+		}
+		if err := c.store.Apply(ctx, ops[:len(cells)], outs[:len(cells)]); err != nil {
+			return keys, err
+		}
+		for i := range cells {
+			if err := outs[i].Err; err != nil {
+				return keys, err
+			}
+			keys += int(outs[i].Granted)
+		}
+	}
+}
