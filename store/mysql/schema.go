@@ -35,12 +35,12 @@ const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
 	state    = 1
-	revision = 6 // of the texts of the procedures
+	revision = 7 // of the texts of the procedures
 )
 
 // procedureFiles are the files of sql/procedures.
 var procedureFiles = []string{
-	"compile", "calendar", "decide", "direct", "take", "holds", "verbs", "several", "extend", "levels", "sweep",
+	"compile", "calendar", "law", "decide", "take", "holds", "verbs", "several", "extend", "levels", "sweep",
 	"catalog", "manage", "kept",
 }
 
