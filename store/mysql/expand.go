@@ -84,7 +84,9 @@ const (
                 resignal;
             end;
             if not inside then
-                set transaction isolation level read committed; -- also at the second attempt
+                if tries > 1 then
+                    set transaction isolation level read committed; -- as headgate_inside_N has for the first attempt
+                end if;
                 start transaction;
             end if;`
 

@@ -53,7 +53,7 @@ begin
     declare inside, again int default 1;
     declare tries, p_part, cleared, moved, clears, stale, admitted, was_kind int default 0;
     declare times, entry bigint default 1;
-    declare clock, moment, carry, granted, used, retry_at, was_blocked bigint default 0;
+    declare clock, moment, carry, granted, used, retry_at bigint default 0;
     declare base_level, base_prev, base_at, base_step, base_empty_at bigint;
     {{cell}}
     if p_verb = 9 then -- what fits, credit by credit
@@ -62,7 +62,7 @@ begin
 
     {{open}}
             {{lock}}
-            set entry = 0, stale = 0, used = 0, moment = clock, retry_at = 0, was_kind = s_kind, was_blocked = s_blocked_until;
+            set entry = 0, stale = 0, used = 0, moment = clock, retry_at = 0, was_kind = s_kind;
             if p_verb = 5 then -- block
                 if s_kind = 0 then
                     set s_kind = p_kind, s_unit = p_unit, s_step = p_step;
@@ -152,12 +152,12 @@ modifies sql data sql security invoker
 begin
     declare inside, again int default 1;
     declare tries int default 0;
-    declare clock, granted, used, ends_at, was_blocked bigint default 0;
+    declare clock, granted, used, ends_at bigint default 0;
     {{cell}}
 
     {{open}}
             {{lock}}
-            set granted = 0, used = 0, was_blocked = s_blocked_until;
+            set granted = 0, used = 0;
             if p_verb = 3 then -- all that is left of it
                 call headgate_correct_N(p_limit, p_key, 3, 0, p_unit, 0, p_step, 0, 0, 0, 0, 0, 9007199254740991, 0, 0, 0, p_entry, clock,
                     s_kind, s_level, s_prev, s_at, s_unit, s_step, s_empty_at, granted, used);

@@ -133,8 +133,8 @@ create procedure headgate_decide_N(p_limit varbinary(255), p_key varbinary(512),
     out stale int)
     reads sql data sql security invoker
 deciding: begin
-    declare healed, other, fold, converted, keeps, blocked, whole int default 0;
-    declare excess, per_step, scaled, most, empty_at, x, t, need, room, late_level, late_prev, later, total bigint default 0;
+    declare healed, converted, blocked, whole int default 0;
+    declare excess, empty_at, x, t, need, total bigint default 0;
     declare prev, level, beginning, carried, q, f bigint default 0; -- of a sliding window
 
     -- rebase
@@ -162,13 +162,13 @@ deciding: begin
     end if;
 
     -- convert
-    if s_kind <> kind or s_unit <> unit or kind < 3 and s_step <> step then
-        set other = kind = 1 and s_step <> step;
-        set fold = s_kind <> kind or kind = 3 and s_unit <> unit or kind = 2 and s_step <> step;
-        set per_step = if(kind = 1, least(drain, capacity), capacity);
-        set scaled = s_level + if(fold and s_kind = 2, s_prev, 0);
+    if s_kind <> kind or s_unit <> unit or kind < 3 and s_step <> step then begin
+        declare other int default kind = 1 and s_step <> step;
+        declare fold int default s_kind <> kind or kind = 3 and s_unit <> unit or kind = 2 and s_step <> step;
+        declare most bigint default if(kind = 2, 4294967295, 9007199254740991);
+        declare scaled bigint default s_level + if(fold and s_kind = 2, s_prev, 0);
         set scaled = if(cast(scaled as decimal(38)) * unit > cast(9007199254740991 as decimal(38)) * s_unit, 9007199254740991, (cast(scaled as decimal(38)) * unit + s_unit - 1) div s_unit);
-        if not healed and (scaled >= 9007199254740991 or scaled > capacity and per_step = capacity) then
+        if not healed and (scaled >= 9007199254740991 or scaled > capacity and (kind <> 1 or drain >= capacity)) then
             set excess = scaled;
         else
             if fold then
@@ -176,7 +176,6 @@ deciding: begin
             elseif other then
                 set s_at = least(moment, if(s_step > 9007199254740991 - s_at, 9007199254740991, s_at + s_step));
             end if;
-            set most = if(kind = 2, 4294967295, 9007199254740991);
             set s_level = least(scaled, most);
             set s_prev = if(cast(s_prev as decimal(38)) * unit > cast(most as decimal(38)) * s_unit, most, (cast(s_prev as decimal(38)) * unit + s_unit - 1) div s_unit);
             if kind = 1 then
@@ -184,16 +183,16 @@ deciding: begin
             end if;
             set s_kind = kind, s_unit = unit, s_step = step, converted = 1;
         end if;
-    end if;
+    end; end if;
     if excess > 0 then
-        set total = excess div per_step + (excess mod per_step > 0);
+        set total = if(kind = 1, least(drain, capacity), capacity); -- what is forgotten in a step
+        set total = excess div total + (excess mod total > 0);
         set empty_at = if(total > (9007199254740991 - moment) div step, 9007199254740991, moment + total * step);
         if excess < 9007199254740991 and s_kind <> 3 and empty_at < s_empty_at then
             set s_empty_at = empty_at, moved = 1;
         end if;
     elseif healed or converted then
         set moved = 1;
-        set keeps = s_prev > 0 and (s_level = 0 or kind = 1 and anchor <> 2 and drain < capacity);
         case
             when s_level = 0 and (s_prev = 0 or kind = 1) then
                 set empty_at = 0;
@@ -204,7 +203,7 @@ deciding: begin
             else
                 call headgate_after_N(anchor, step, drain, b0, b1, b2, b3, if(anchor = 2, moment, s_at), s_level, empty_at);
         end case;
-        if healed or empty_at < s_empty_at and not keeps then
+        if healed or empty_at < s_empty_at and not (s_prev > 0 and (s_level = 0 or kind = 1 and anchor <> 2 and drain < capacity)) then
             set s_empty_at = empty_at;
         end if;
         if kind = 3 then
@@ -268,20 +267,23 @@ deciding: begin
                 when 1 then
                     call headgate_after_N(anchor, step, drain, b0, b1, b2, b3, t, x - (ceiling - need), retry_at);
                 when 2 then
-                    set retry_at = beginning, late_prev = prev, late_level = level;
-                    if need > ceiling - level then -- not within this window
-                        set retry_at = beginning + step, late_prev = level, late_level = 0;
-                    end if;
-                    set room = ceiling - late_level - need;
-                    if late_prev > 0 and room < late_prev then
-                        set retry_at = retry_at + step - q * (room * f div late_prev);
-                    end if;
+                    begin
+                        declare counted bigint default prev; -- credits that count by their share
+                        declare room bigint default ceiling - level - need;
+                        set retry_at = beginning;
+                        if need > ceiling - level then -- not within this window
+                            set retry_at = beginning + step, counted = level, room = ceiling - need;
+                        end if;
+                        if counted > 0 and room < counted then
+                            set retry_at = retry_at + step - q * (room * f div counted);
+                        end if;
+                    end;
                 else
-                    set later = 9007199254740991;
+                    set retry_at = 9007199254740991;
                     if not cleared then
-                        call headgate_freed_N(verb, p_limit, p_key, moment, x - (ceiling - need), later);
+                        call headgate_freed_N(verb, p_limit, p_key, moment, x - (ceiling - need), retry_at);
                     end if;
-                    set retry_at = least(later, greatest(moment + step, s_empty_at));
+                    set retry_at = least(retry_at, greatest(moment + step, s_empty_at));
             end case;
             if granted = 0 then
                 set retry_at = if(whole, s_empty_at, least(retry_at, s_empty_at));

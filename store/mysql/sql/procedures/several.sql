@@ -8,21 +8,23 @@
 -- the last one the same numbers in variables; and in @hg_moments the times of the decisions, 17 digits each. @hg_stale says
 -- that nothing was done, since what is asked does not hold at these times.
 --
--- It goes through the charges several times, in the order of their cells: once to see what is known of the id, once to
--- decide, once to see whether all can start together, and in the end to decide again and write. All cells are locked, so
--- they decide the same each time.
+-- It goes through the charges several times, in the order of their cells: pass 0 sees what is known of the id, 1 decides,
+-- 2 sees whether all can start together, and 3 decides again and writes. All cells are locked, so it decides the same
+-- each time. A single charge needs the last pass only.
 drop procedure if exists headgate_group_N
 //
 create procedure headgate_group_N(p_verb int, p_size int, asked longtext character set utf8mb4, p_id varbinary(255), p_ttl bigint, p_late int, p_print bigint)
 modifies sql data sql security invoker
 begin
     declare inside, again int default 1;
-    declare tries, ended, n, is_first, is_last, p_kind, p_anchor, cleared, moved, clears, stale, outdated, admitted, raised, counts int default 0;
+    declare tries, ended, n, is_first, p_kind, p_anchor, cleared, moved, clears, stale, outdated, admitted, counts int default 0;
     declare pass, fault, fault_of, fresh, starts, known, same, how, decided, fits, was_kind int default 0;
     declare p_unit, p_capacity, p_step, p_drain, p_block, p_history, p_cost, p_ceiling, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse bigint;
     declare p_limit varbinary(255);
     declare p_key varbinary(512);
-    declare clock, moment, pending, carry, granted, used, retry_at, entry, start_at, common_at, own, steps, charge, answered bigint default 0;
+    declare last_limit varbinary(255);
+    declare last_key varbinary(512);
+    declare clock, moment, pending, carry, granted, used, retry_at, entry, start_at, own, steps, charge, answered bigint default 0;
     declare base_level, base_prev, base_at, base_step, base_empty_at, left_level, left_prev, left_at, left_empty_at bigint;
     declare row_at, row_empty_at, row_blocked_until, unused, had_prev, given, credits bigint default 0;
     declare was_level, was_prev, was_at, was_unit, was_step, was_empty_at, was_blocked_until bigint default 0;
@@ -34,18 +36,16 @@ begin
 
     {{open}}
             begin -- it ends with its cursor when the transaction is repeated
-                declare ops cursor for select o.n, row_number() over (partition by o.l, o.k order by o.n) = 1,
-                    count(*) over (partition by o.l, o.k) = row_number() over (partition by o.l, o.k order by o.n), unhex(o.l), unhex(o.k), {{op columns}}
-                from {{ops}} order by o.l, o.k, o.n;
+                declare ops cursor for select o.n, unhex(o.l), unhex(o.k), {{op columns}} from {{ops}} order by o.l, o.k, o.n;
                 declare continue handler for not found set ended = 1;
                 insert into headgate_cells (limit_name, cell_key) select unhex(o.l), unhex(o.k) from {{ops}} order by o.l, o.k
                 on duplicate key update law = headgate_cells.law;
-                set clock = {{clock}}, pass = if(p_id <> '', 0, 1), fault = 0, fault_of = 0, fresh = 0, starts = p_late, start_at = 0, common_at = 0,
-                    admitted = 1, outdated = 0, raised = 1, @hg_all = '', @hg_moments = repeat('0', 17 * p_size);
+                set clock = {{clock}}, pass = if(p_size = 1, 3, if(p_id <> '', 0, 1)), fault = 0, fault_of = 0, fresh = 0, starts = p_late, start_at = 0,
+                    admitted = 1, outdated = 0, @hg_all = '', @hg_moments = repeat('0', 17 * p_size);
                 while pass < 4 do
                     open ops;
-                    set ended = 0;
-                    fetch ops into n, is_first, is_last, p_limit, p_key, {{op variables}};
+                    set ended = 0, is_first = 1;
+                    fetch ops into n, p_limit, p_key, {{op variables}};
                     while not ended do
                         if is_first then
                             {{read}} for update;
@@ -65,7 +65,7 @@ begin
                                 set same = a_rule = concat_ws(' ', p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain);
                             end if;
                         end if;
-                        if pass = 0 then
+                        if p_id <> '' and (pass = 0 or p_size = 1) then
                             case
                                 when p_verb = 1 then
                                     set how = if(known and a_print <> p_print, 3, 0), fresh = fresh or not known, starts = starts or known and r_start_at > 0;
@@ -80,8 +80,9 @@ begin
                             if how > 0 and (fault = 0 or n < fault_of) then -- that of the first charge
                                 set fault = how, fault_of = n;
                             end if;
-                        else
-                            set granted = 0, used = 0, retry_at = 0, entry = 0, answered = 0, decided = 0, stale = 0;
+                        end if;
+                        if pass > 0 then
+                            set how = 0, granted = 0, used = 0, retry_at = 0, entry = 0, answered = 0, decided = 0, stale = 0;
                             case
                                 when fault > 0 then
                                     set how = fault;
@@ -100,19 +101,23 @@ begin
                                     base_at, base_step, base_empty_at, moved, moment, clears, carry, granted, used, retry_at, stale);
                                 set fits = granted, left_level = s_level, left_prev = s_prev, left_at = s_at, left_empty_at = s_empty_at,
                                     pending = pending + granted * charge;
-                                if p_late and (pass = 1 or start_at > 0) and not stale then -- late
+                                if pass = 1 or p_size = 1 then
+                                    set admitted = admitted and granted, outdated = outdated or stale;
+                                end if;
+                                if p_late and not stale and (pass = 1 or p_size = 1 and admitted or start_at > 0) then -- late
                                     set own = moment;
                                     if used > p_capacity then
                                         set steps = (used - p_capacity) div p_drain + ((used - p_capacity) mod p_drain > 0);
                                         set own = greatest(own, if(steps > (9007199254740991 - s_at) div p_step, 9007199254740991, s_at + steps * p_step));
                                     end if;
-                                    if pass = 1 then
-                                        set common_at = greatest(common_at, own);
-                                    elseif start_at > moment then -- raise
+                                    if pass = 1 or p_size = 1 then
+                                        set start_at = greatest(start_at, own);
+                                    end if;
+                                    if pass > 1 and start_at > moment then -- raise
                                         set steps = greatest(0, start_at - s_at);
                                         set steps = steps div p_step + (steps mod p_step > 0);
                                         if steps > (9007199254740991 - pending) div p_drain then
-                                            set granted = 0, retry_at = start_at, raised = 0;
+                                            set granted = 0, retry_at = start_at, admitted = 0;
                                         else
                                             set left_prev = if(start_at > own, least(9007199254740991, base_prev + used), base_prev),
                                                 used = greatest(used, steps * p_drain + pending), left_level = used, left_at = s_at;
@@ -120,9 +125,6 @@ begin
                                             set left_empty_at = if(left_prev > 0, greatest(left_empty_at, base_empty_at), left_empty_at);
                                         end if;
                                     end if;
-                                end if;
-                                if pass = 1 then
-                                    set admitted = admitted and granted, outdated = outdated or stale;
                                 end if;
                             end if;
                             if pass = 3 then
@@ -217,26 +219,27 @@ begin
                                 set @hg_moments = insert(@hg_moments, 17 * n - 16, 17, lpad(@hg_now, 17, '0')),
                                     @hg_all = concat(@hg_all, ',[', concat_ws(',', n, @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_at, @hg_empty, @hg_block,
                                         @hg_now, @hg_how, @hg_when, @hg_charged), ']');
-                                if is_last and not counts then -- it was made to be locked
-                                    delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
-                                end if;
                             end if;
                         end if;
                         if decided and not fits then -- what follows on the cell is decided as if it had not been asked
                             set s_kind = was_kind, s_level = was_level, s_prev = was_prev, s_at = was_at, s_unit = was_unit, s_step = was_step,
                                 s_empty_at = was_empty_at, s_blocked_until = was_blocked_until;
                         end if;
-                        set ended = 0, decided = 0;
-                        fetch ops into n, is_first, is_last, p_limit, p_key, {{op variables}};
+                        set ended = 0, decided = 0, last_limit = p_limit, last_key = p_key;
+                        fetch ops into n, p_limit, p_key, {{op variables}};
+                        set is_first = ended or p_limit <> last_limit or p_key <> last_key;
+                        if pass = 3 and is_first and not counts then -- it was made to be locked
+                            delete from headgate_cells where limit_name = last_limit and cell_key = last_key and law = 0;
+                        end if;
                     end while;
                     close ops;
                     case pass
                         when 0 then
                             set pass = if(fault > 0 or outdated or p_verb = 4, 3, 1);
                         when 1 then
-                            set start_at = if(p_late and admitted and not outdated, common_at, 0), pass = if(start_at > 0, 2, 3);
+                            set start_at = if(admitted and not outdated, start_at, 0), pass = if(start_at > 0, 2, 3);
                         when 2 then
-                            set admitted = raised, pass = 3;
+                            set pass = 3;
                         else
                             set pass = 4;
                     end case;
