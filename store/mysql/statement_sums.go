@@ -22,7 +22,7 @@ import (
 // unless one of the last batches has made a cell: new keys come together.
 //
 // The statement returns 9223372036854775807 + 1, and so fails, for a cell that no charge has
-// touched, for new cells in the form that makes none, or while a limit shares, and where a
+// touched, for new cells in the form that makes none, and where a
 // request has charges on several cells also for one that has no room for its sum.
 
 //go:embed sums.tmpl

@@ -28,8 +28,8 @@ var triggerNames = []string{
 func TestUpgradeToTheCatalogue(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	const columns = "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_not_below_0, " +
-		"DROP COLUMN max_keys, DROP COLUMN origin, DROP COLUMN retired; "
+	const columns = "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_retired_or_not, " +
+		"DROP COLUMN origin, DROP COLUMN retired; "
 	const tables = "DROP TABLE headgate_versions, headgate_catalog_version, headgate_changes; "
 	url := dbtest.MariaDB(t)
 	openAt(t, url)
@@ -56,7 +56,7 @@ func TestUpgradeToTheCatalogue(t *testing.T) {
 			}
 			want := []string{
 				"applied tables/002_catalog.sql", "applied tables/003_extensions.sql", "applied tables/004_actions.sql",
-				"applied tables/005_one_cell_for_each_key.sql", "installed the triggers",
+				"applied tables/005_one_cell_for_each_key.sql", "applied tables/006_no_maximum_of_keys.sql", "installed the triggers",
 			}
 			if report, err := s.Migrate(t.Context()); err != nil || !slices.Equal(report, want) {
 				t.Errorf("%q, %v; want %q", report, err, want)
