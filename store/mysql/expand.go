@@ -137,7 +137,8 @@ func jsonRows(array, before string, names []string, from int) string {
 
 // chargesOf is a table of the charges in an array for headgate_group_N.
 func chargesOf(array string) string {
-	return jsonRows(array, "n for ordinality, l varchar(510) path '$[0]', k varchar(1024) path '$[1]', ", opColumns, 2) + " o"
+	const cell = "n for ordinality, l varchar(510) path '$[0]', k varchar(1024) path '$[1]', "
+	return jsonRows(array, cell, opColumns, 2) + " o"
 }
 
 // eachCharge selects a row for each charge of a request, with the figures that headgate_take has of one, and more
@@ -153,8 +154,8 @@ func eachCharge(used, more string) string {
         r.name as limit_name,
         cast('1970-01-01' + interval r.now microsecond as datetime(6)) as at` + more + `
     from (select o.n, o.k, convert(unhex(o.l) using utf8mb4) as name, o.capacity, o.unit as c, u.g, u.clk, u.retry, u.at, u.empty,
-            u.block, u.now, u.how, u.` + "`when`" + `, u.charged, min(u.g) over () as whole, min(u.how = 2) over () as replayed,
-            ` + used + ` as x
+            u.block, u.now, u.how, u.` + "`when`" + `, u.charged, min(u.g) over () as whole,
+            min(u.how = 2) over () as replayed, ` + used + ` as x
         from {{asked}} join {{outcomes}} on u.n = o.n) r order by r.n`
 }
 
@@ -208,8 +209,8 @@ func expand(text string) string {
 		"{{op variables}}", prefixed("p_", opColumns, ""),
 		"{{receipt}}", prefixed("r_", receiptColumns, ""),
 		"{{answer of receipt}}", prefixed("r_", receiptColumns[:law.Width], ""),
-		"{{numbers of a_outcome}}", jsonRows("concat('[[', replace(convert(a_outcome using utf8mb4), ' ', ','), ',0,0,0,0]]')", "",
-			receiptColumns, 0),
+		"{{numbers of a_outcome}}", jsonRows("concat('[[', replace(convert(a_outcome using utf8mb4), ' ', ','), "+
+			"',0,0,0,0]]')", "", receiptColumns, 0),
 		"{{asked}}", chargesOf("@hg_asked"),
 		"{{outcomes}}", jsonRows("@hg_all", "", outcomeColumns, 0)+" u",
 	)
