@@ -53,9 +53,9 @@ const (
             set clock = ` + readClock + `;`
 
 	// saveCell writes the cell. The reason of a block goes with it.
-	saveCell = `update headgate_cells c set c.law = s_kind, c.level = s_level, c.prev = s_prev, c.at = s_at, c.unit = s_unit,
-                c.step = s_step, c.empty_at = s_empty_at, c.reason = if(c.blocked_until <> s_blocked_until, '', c.reason),
-                c.blocked_until = s_blocked_until
+	saveCell = `update headgate_cells c set c.law = s_kind, c.level = s_level, c.prev = s_prev, c.at = s_at,
+                c.unit = s_unit, c.step = s_step, c.empty_at = s_empty_at,
+                c.reason = if(c.blocked_until <> s_blocked_until, '', c.reason), c.blocked_until = s_blocked_until
             where c.limit_name = p_limit and c.cell_key = p_key;`
 )
 
@@ -113,7 +113,8 @@ var leftAlone = [...]string{
 
 // What headgate_group_N reads of each charge after its limit and key, and what it leaves of each in @hg_all.
 var (
-	opColumns = strings.Fields("kind anchor unit capacity step drain block history cost ceiling b0 b1 b2 b3 since lapse")
+	opColumns = strings.Fields("kind anchor unit capacity step drain block history cost ceiling b0 b1 b2 b3 since " +
+		"lapse")
 
 	outcomeColumns = strings.Fields("n g x clk retry at empty block now how when charged")
 )
