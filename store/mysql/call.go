@@ -73,7 +73,7 @@ func (s *Store) callText(op *law.Op) string {
 	b.WriteString("CALL " + s.def.numbered("headgate_direct_N") + "(")
 	literals(&b, op.Cell)
 	p := &op.Params
-	for _, n := range [...]int64{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), 0, op.Cost, 0} {
+	for _, n := range [...]int64{int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), op.Cost} {
 		b.WriteByte(',')
 		b.WriteString(strconv.FormatInt(n, 10))
 	}

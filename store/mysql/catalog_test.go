@@ -129,7 +129,6 @@ func refusedByHand(t *testing.T, s *mysql.Store, conn *sql.Conn) {
 		{`INSERT INTO headgate_limits (name, rule) VALUES ('A', 'gcra 1/s')`, "name: "},
 		{`INSERT INTO headgate_limits (name, rule) VALUES ('a ', 'gcra 1/s')`, "name: "},
 		{`INSERT INTO headgate_limits (name, rule) VALUES ('log-in', 'gcra 1/s')`, "Duplicate"},
-		{`INSERT INTO headgate_limits (name, rule, max_keys) VALUES ('b', 'gcra 1/s', -1)`, "limit_is_not_below_0"},
 		{`INSERT INTO headgate_limits (name, rule) VALUES ('c', 'fixed-window 1/day Nowhere/Else')`, "time zone"},
 		{`UPDATE headgate_limits SET rule = 'gcra 1/fortnight'`, "period: "},
 		{`UPDATE headgate_limits SET name = 'log-in '`, "name: "},

@@ -19,7 +19,7 @@ func TestObjectsSayWhatTheyAre(t *testing.T) {
 			"WHERE table_schema = DATABASE() AND table_name = 'headgate_cells' AND column_comment = ''",
 		"columns of headgate_limits": "SELECT COALESCE(GROUP_CONCAT(column_name), '') FROM information_schema.columns " +
 			"WHERE table_schema = DATABASE() AND table_name = 'headgate_limits' AND column_comment = '' " +
-			"AND column_name IN ('rule', 'rule_compiled', 'max_keys', 'origin', 'retired')",
+			"AND column_name IN ('rule', 'rule_compiled', 'origin', 'retired')",
 	} {
 		var without string
 		if err := db.QueryRowContext(t.Context(), query).Scan(&without); err != nil {

@@ -1,43 +1,68 @@
 package mysql
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/law"
 )
 
-// What procedures have in common: after how long a cell heals, the columns of request_token, and the entries that
-// a charge leaves.
+// The texts of migrations share a few pieces with each other and with the Go driver: {{clock}} is one.
+
+// The columns of headgate_take, from what a decision leaves in variables, and when the next attempt could pass.
 const (
-	healAfter = `greatest(2000000, case p_kind when 2 then 2 * p_step when 3 then p_step
-        else least(9007199254740991, 
-            (p_capacity div p_drain + (p_capacity mod p_drain > 0)) * cast(p_step as decimal(38))) end)`
+	retryAfter = `cast(case when @hg_g then 0 when @hg_retry < 9007199254740991
+        then cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
 
-	token = `@hg_g as granted, greatest(0, p_capacity - @hg_x) div 1000 as remaining,
+	figures = `select @hg_g as allowed,
+        if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
+        ` + retryAfter + ` as retry_after,
+        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000
+            as decimal(20, 6)) as reset_after,
+        @hg_name as limit_name,
+        cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
+)
+
+// token is the row of request_token.
+const token = `granted as granted, greatest(0, p_capacity - used) div 1000 as remaining,
                     ` + retryAfter + ` as retry_after,
-                    cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
+                    cast('1970-01-01' + interval moment microsecond as datetime(6)) as at`
 
-	ownLog = `if p_verb = 1 and p_kind = 3 and @hg_done <> 2 then
-                if @hg_carry > 0 then
-                    insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limit, p_key, 'carried over', @hg_now, @hg_ends,
-                        @hg_now + greatest(p_step, p_history), @hg_carry, 1);
-                end if;
-                if @hg_done or p_history > 0 then
-                    insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
-                    values (p_limit, p_key, p_note, @hg_now, if(@hg_done, @hg_now + p_step, 0),
-                        @hg_now + greatest(p_history, if(@hg_done, p_step, 0)),
-                        if(@hg_done, @hg_g, p_count) * p_cost, @hg_done);
-                    set @hg_entry = last_insert_id();
-                end if;
-            end if;`
+// Procedures that decide have the cell in variables.
+const (
+	declareCell = `declare s_kind int default 0;
+    declare s_level, s_prev, s_at, s_unit, s_step, s_empty_at, s_blocked_until bigint default 0;`
+
+	stateOfCell = "s_kind, s_level, s_prev, s_at, s_unit, s_step, s_empty_at, s_blocked_until"
+
+	readCell = `select c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, c.blocked_until
+            into ` + stateOfCell + `
+            from headgate_cells c where c.limit_name = p_limit and c.cell_key = p_key`
+
+	// lockCell locks a cell, and then reads the clock. In a transaction of the caller's a row that is missing is
+	// inserted at once, since to look for it might lock the gap where it is not.
+	lockCell = `set s_kind = null;
+            if not inside then
+                ` + readCell + ` for update;
+            end if;
+            if s_kind is null then
+                insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
+                on duplicate key update law = headgate_cells.law;
+                ` + readCell + ` for update;
+            end if;
+            set clock = ` + readClock + `;`
+
+	// saveCell writes the cell. The reason of a block goes with it.
+	saveCell = `update headgate_cells c set c.law = s_kind, c.level = s_level, c.prev = s_prev, c.at = s_at,
+                c.unit = s_unit, c.step = s_step, c.empty_at = s_empty_at,
+                c.reason = if(c.blocked_until <> s_blocked_until, '', c.reason), c.blocked_until = s_blocked_until
+            where c.limit_name = p_limit and c.cell_key = p_key;`
 )
 
 // openOwn begins a transaction, unless there is one of the caller's, which is
-// repeated until it does not conflict; commitOwn ends it. beginOwn also locks
-// the cell. The errors are known's that mean a conflict, but for a wait that was too
-// long: the caller has waited for most of a minute then.
-var (
+// repeated until it does not conflict; commitOwn ends it. The errors are known's that mean a conflict, but for a wait
+// that was too long: the caller has waited for most of a minute then.
+const (
 	openOwn = `call headgate_inside_N(inside);
     while again do
         set again = 0, tries = tries + 1;
@@ -58,30 +83,19 @@ var (
                 if not inside then rollback; end if;
                 resignal;
             end;
-            ` + variables() + roomVariables + `
             if not inside then
-                set transaction isolation level read committed; -- also at the second attempt
+                if tries > 1 then
+                    set transaction isolation level read committed; -- as headgate_inside_N has for the first attempt
+                end if;
                 start transaction;
             end if;`
 
-	beginOwn = openOwn + `
-            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
-                on duplicate key update law = headgate_cells.law;
-            set @hg_clock = ` + readClock + `;`
-)
-
-// redirect sends an op whose cell is missing, since its limit is full, to the cell that
-// the limit's keys share, or one whose shared cell is gone back to its own; in a
-// transaction of its own, so that nobody waits for this one.
-const redirect = `delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
-                set again = 1, p_generation = greatest(0, @hg_full),
-                    p_key = if(@hg_full > 0, concat('headgate:shared:', @hg_full), own_key);`
-
-const commitOwn = `if not inside then
+	commitOwn = `if not inside then
                 commit;
             end if;
         end;
     end while;`
+)
 
 // ours begins the comment of the procedures that are named after the articles and
 // were made here. foreignArticles selects those of other people, and leftAlone is
@@ -97,111 +111,114 @@ var leftAlone = [...]string{
 	" exists and is not ours; rename or drop it and migrate again, or say --skip-articles",
 }
 
-// expand puts into the text of a migration what the procedures share with the
-// Go driver, and with each other: the laws over one cell, the variables, the clock.
+// What headgate_group_N reads of each charge after its limit and key, and what it leaves of each in @hg_all.
+var (
+	opColumns = strings.Fields("kind anchor unit capacity step drain block history cost ceiling b0 b1 b2 b3 since " +
+		"lapse")
+
+	outcomeColumns = strings.Fields("n g x clk retry at empty block now how when charged")
+)
+
+// A request with an id is remembered by the numbers of what was answered, and those of its last extension.
+var receiptColumns = append(append([]string{}, law.NumberNames[:]...), "more", "more_level", "more_at", "more_prev")
+
+// jsonRows is a table of the numbers of an array of arrays, from an index on.
+func jsonRows(array, before string, names []string, from int) string {
+	var b strings.Builder
+	b.WriteString("json_table(" + array + ", '$[*]' columns (" + before)
+	for i, name := range names {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString("`" + name + "` bigint path '$[" + strconv.Itoa(from+i) + "]'")
+	}
+	b.WriteString("))")
+	return b.String()
+}
+
+// chargesOf is a table of the charges in an array for headgate_group_N.
+func chargesOf(array string) string {
+	const cell = "n for ordinality, l varchar(510) path '$[0]', k varchar(1024) path '$[1]', "
+	return jsonRows(array, cell, opColumns, 2) + " o"
+}
+
+// eachCharge selects a row for each charge of a request, with the figures that headgate_take has of one, and more
+// columns. Of a request that was refused, used is what is in use without the charges that would have passed.
+func eachCharge(used, more string) string {
+	return `select r.n as ordinality, r.whole as allowed, r.g = 0 as refused, convert(unhex(r.k) using utf8mb4) as ` +
+		"`key`" + `, r.capacity div r.c as capacity,
+        if(r.block > greatest(r.clk, r.at), 0, greatest(0, r.capacity - r.x) div r.c) as remaining,
+        cast(case when r.g then 0 when r.retry < 9007199254740991
+            then cast(greatest(0, r.retry - r.clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6)) as retry_after,
+        cast(cast(greatest(0, greatest(r.empty, r.block) - r.clk) as decimal(26, 6)) / 1000000
+            as decimal(20, 6)) as reset_after,
+        r.name as limit_name,
+        cast('1970-01-01' + interval r.now microsecond as datetime(6)) as at` + more + `
+    from (select o.n, o.k, convert(unhex(o.l) using utf8mb4) as name, o.capacity, o.unit as c, u.g, u.clk, u.retry, u.at, u.empty,
+            u.block, u.now, u.how, u.` + "`when`" + `, u.charged, min(u.g) over () as whole,
+            min(u.how = 2) over () as replayed, ` + used + ` as x
+        from {{asked}} join {{outcomes}} on u.n = o.n) r order by r.n`
+}
+
+const (
+	// usedByAll is what is in use after all charges of a request, if it is admitted.
+	usedByAll = "u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n))"
+
+	replayed = `,
+        r.replayed as replayed`
+
+	// reserved are the columns of a reservation. A cell that is ahead of a clock that was set back decides by its own
+	// time, and means its start by that.
+	reserved = replayed + `,
+        if(r.whole, cast('1970-01-01' + interval max(if(r.{when} > 0, r.{when}, r.now)) over () microsecond
+            as datetime(6)), null) as start_at,
+        if(r.whole, cast(cast(greatest(0, max(r.{when} - r.now) over ()) as decimal(26, 6)) / 1000000
+            as decimal(20, 6)), null) as delay`
+
+	charged = `,
+        cast(cast(r.charged as decimal(26, 9)) / r.c as decimal(26, 9)) as charged`
+)
+
+// prefixed returns a list of names with something before and after each.
+func prefixed(before string, names []string, after string) string {
+	return before + strings.Join(names, after+", "+before) + after
+}
+
+// expand puts its pieces into the text of a migration.
 func expand(text string) string {
-	param := func(p int) string { return "p_" + paramNames[p] }
-	laws := func(s shape, column func(string) string, param func(p int) string) string {
-		var b strings.Builder
-		wrap := s.Only()
-		if wrap {
-			b.WriteString("GREATEST(0, ")
-		}
-		sequenceOf(s).render(&b, column, param)
-		if wrap {
-			b.WriteByte(')')
-		}
-		return strings.ReplaceAll(b.String(), ", @hg_", ",\n                @hg_")
-	}
-	cell := func(name string) string { return "headgate_cells." + name }
-	// The rows of a request that is asked twice differ in their pass.
-	twice := func(p int) string {
-		if p == pPass {
-			return "o.pass"
-		}
-		return param(p)
-	}
-	take := shape{Bucket: true, Window: true, Log: true, Single: true, Rooms: true, Timed: true}
-	ask := take
-	ask.Block, ask.Reset = true, true
-	return strings.NewReplacer(append(severals(laws, cell),
+	pieces := strings.NewReplacer(
+		"{{cell}}", declareCell,
+		"{{state}}", stateOfCell,
+		"{{read}}", readCell,
+		"{{lock}}", lockCell,
+		"{{save}}", saveCell,
 		"{{open}}", openOwn,
-		"{{begin}}", beginOwn,
 		"{{commit}}", commitOwn,
-		"{{heal}}", healAfter,
-		"{{log}}", ownLog,
+		"{{clock}}", readClock,
 		"{{figures}}", figures,
 		"{{retry after}}", retryAfter,
-		"{{variables}}", variables()+roomVariables,
-		"{{redirect}}", redirect,
-		"{{reserved}}", "left(`key`, 16) = 'headgate:shared:'",
-		"{{is reserved}}", `begins with "headgate:shared:", which is kept for cells that keys share`,
-		"{{more variables}}", moreVariables()+"\n            "+nameVariables(),
-		"{{clock}}", readClock,
-		"{{save}}", strings.TrimSpace(save),
-		"{{saved columns}}", savedColumns,
-		"{{saved values}}", savedValues,
+		"{{token}}", token,
 		"{{strict}}", strictTransaction,
 		"{{foreign articles}}", foreignArticles,
 		"{{left alone}}", "'"+leftAlone[0]+"', foreigners, '"+leftAlone[1]+"'",
-		"{{token}}", token,
 		"{{dead c}}", dead("c", "now"),
 		"{{emptied c}}", emptied("c", "now", clusterSlack), // the text is the same on all servers
 		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
-		"{{laws}}", laws(ask, cell, param),
-		"{{once}}", laws(shape{
-			Bucket: true, Window: true, Log: true, Once: true, IDs: true, Late: true, Rooms: true,
-			Timed: true,
-		}, cell, twice),
-		"{{settle}}", laws(shape{
-			Bucket: true, Window: true, Log: true, Settle: true, IDs: true, More: true, Parts: true,
-		}, cell, twice),
-		"{{extend}}", laws(shape{Bucket: true, Window: true, Log: true, Extend: true, IDs: true, Timed: true}, cell,
-			twice),
-		"{{granted}}", fieldOf("@hg_r", fGranted),
-		"{{answered more}}", answered(fMore),
-		"{{answered admitted}}", answered(fAdmitted),
-		"{{entry of outcome}}", spaced("a.outcome", entryField),
-		"{{moved outcome}}", movedOutcome("@hg_entry"),
-		"{{raised outcome}}", extendedOutcome(true),
-		"{{extended outcome}}", extendedOutcome(false),
 		"{{no terms}}", law.Terms{}.String(),
-		"{{lease}}", laws(shape{Log: true, Return: true, Renew: true, Rooms: true}, cell, param),
-		"{{outcome}}", outcome(),
-		"{{look}}", laws(take, func(name string) string {
-			switch name {
-			case "limit_name":
-				return "p_limit"
-			case "cell_key":
-				return "p_key"
-			}
-			return "COALESCE(c." + name + ", 0)"
-		}, param),
-	)...).Replace(text)
-}
-
-// savedColumns are the columns of save, savedValues their values.
-var savedColumns, savedValues = func() (columns, values string) {
-	var names, vars []string
-	for _, assignment := range strings.Split(strings.TrimSuffix(strings.TrimSpace(save), ","), ",") {
-		name, value, _ := strings.Cut(assignment, "=")
-		names, vars = append(names, strings.TrimSpace(name)), append(vars, strings.TrimSpace(value))
-	}
-	return strings.Join(names, ", "), strings.Join(vars, ", ")
-}()
-
-// outcome takes the outcome out of @hg_r, which a charge that is remembered has
-// there alone, and puts it where headgate_ask leaves one.
-func outcome() string {
-	var b strings.Builder
-	for i, name := range []string{"g", "", "", "", "at", "", "empty", "block", "x", "clk", "retry", "", "how", "when"} {
-		if name == "" {
-			continue
-		}
-		if i > 0 {
-			b.WriteString(",\n        ")
-		}
-		b.WriteString("@hg_" + name + " = " + fieldOf("@hg_r", i+1))
-	}
-	return "set " + b.String()
+		"{{ops}}", chargesOf("asked"),
+		"{{op columns}}", prefixed("o.`", opColumns, "`"),
+		"{{op variables}}", prefixed("p_", opColumns, ""),
+		"{{receipt}}", prefixed("r_", receiptColumns, ""),
+		"{{answer of receipt}}", prefixed("r_", receiptColumns[:law.Width], ""),
+		"{{numbers of a_outcome}}", jsonRows("concat('[[', replace(convert(a_outcome using utf8mb4), ' ', ','), "+
+			"',0,0,0,0]]')", "", receiptColumns, 0),
+		"{{asked}}", chargesOf("@hg_asked"),
+		"{{outcomes}}", jsonRows("@hg_all", "", outcomeColumns, 0)+" u",
+	)
+	return pieces.Replace(strings.NewReplacer(
+		"{{each}}", eachCharge(usedByAll, ""),
+		"{{each once}}", eachCharge(usedByAll, replayed),
+		"{{each reserved}}", eachCharge(usedByAll, strings.ReplaceAll(reserved, "{when}", "`when`")),
+		"{{each extended}}", eachCharge("u.x", charged),
+	).Replace(text))
 }

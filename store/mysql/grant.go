@@ -23,8 +23,8 @@ const (
 )
 
 var serviceTables = map[string]string{
-	"headgate_cells": changes, "headgate_entries": changes, "headgate_admissions": changes, "headgate_rooms": changes,
-	"headgate_key_counts": changes, "headgate_limits": changes, "headgate_catalog": changes,
+	"headgate_cells": changes, "headgate_entries": changes, "headgate_admissions": changes,
+	"headgate_limits": changes, "headgate_catalog": changes,
 	"headgate_zones": changes, "headgate_buckets": changes,
 	"headgate_catalog_version": "SELECT, UPDATE", "headgate_versions": adds, "headgate_changes": adds,
 	"headgate_actions": "SELECT, INSERT, DELETE",

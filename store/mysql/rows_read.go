@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -131,6 +132,14 @@ func (f *flight) lookForEntries(b *strings.Builder) {
 		f.entrySets++
 		f.charged = true
 	}
+}
+
+// entryField is where the number of an entry stands in an outcome that is remembered, from 1.
+var entryField = 1 + slices.Index(law.NumberNames[:], "entry")
+
+// spaced returns the nth of the numbers of a text, with spaces between them.
+func spaced(text string, n int) string {
+	return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(%s, ' ', %d), ' ', -1) AS SIGNED)", text, n)
 }
 
 // lookForSums writes what reads the sums of logs. In a transaction of the caller's that might be of an

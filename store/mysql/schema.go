@@ -40,8 +40,8 @@ const (
 
 // procedureFiles are the files of sql/procedures.
 var procedureFiles = []string{
-	"compile", "calendar", "decide", "direct", "take", "holds", "verbs", "several", "extend", "levels", "sweep",
-	"catalog", "manage", "kept",
+	"compile", "calendar", "law", "giveback", "decide", "direct", "group", "take", "holds", "verbs", "several", "extend",
+	"levels", "sweep", "catalog", "manage", "kept",
 }
 
 // definition is what a binary makes in a database.

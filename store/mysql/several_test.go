@@ -197,7 +197,6 @@ func TestBadChargesByCall(t *testing.T) {
 		with(`"gcra x"`, `"a"`, `1`):                              `charges[1]: amount: "x" is not a decimal number such as 3 or 0.5`,
 		with(`"gcra 1/s"`, `null`, `1`):                           "charges[1]: key: is null",
 		with(`"gcra 1/s"`, `"a\u0000b"`, `1`):                     "charges[1]: key: contains a NUL byte",
-		with(`"gcra 1/s"`, `"headgate:shared:1"`, `1`):            `charges[1]: key: begins with "headgate:shared:", which is kept for cells that keys share`,
 		with(`"gcra 1/s"`, `"`+strings.Repeat("x", 513)+`"`, `1`): "charges[1]: key: is 513 bytes long, at most 512 are allowed",
 		with(`"gcra 1/s"`, `"a"`, `null`):                         "charges[1]: cost: is null",
 		with(`"gcra 1/s"`, `"a"`, `"NaN"`):                        `charges[1]: cost: "NaN" is not a decimal number such as 3 or 0.5`,

@@ -23,17 +23,6 @@ const (
 	sinceBegun = "TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))"
 )
 
-// localClock reads the clock in the time zone of the session.
-const localClock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))"
-
-// executeText carries out the statement in @hg_s, which may be none.
-const executeText = "PREPARE headgate FROM @hg_s;EXECUTE headgate;DEALLOCATE PREPARE headgate;"
-
-// save are the columns after law, which has done the work, and before the
-// reason of a block, which goes when the block changes.
-const save = " level = @hg_level, prev = @hg_prev, at = @hg_at, unit = @hg_unit, step = @hg_step, empty_at = " +
-	"@hg_empty, "
-
 // strictTransaction is what a transaction is told in which error 1020 would undo
 // all of it. refuseStrict is the statement that tells it.
 const (
@@ -168,19 +157,3 @@ func dead(cell, now string) string {
 	return emptied(cell, now, sweepSlack) + " AND " + cell + ".blocked_until <= " + now +
 		of("headgate_entries") + ")" + of("headgate_admissions") + " AND r.keep_until > " + now + ")"
 }
-
-// recordOf is a record of @hg_r, counted from 1.
-func recordOf(record int) string {
-	return "SUBSTRING_INDEX(SUBSTRING_INDEX(@hg_r, ';', " + strconv.Itoa(record) + "), ';', -1)"
-}
-
-// fieldOf is a number of a record, counted from 1.
-func fieldOf(record string, n int) string {
-	return "CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(" + record + ", ',', " + strconv.Itoa(n) + "), ',', -1) AS SIGNED)"
-}
-
-// field is a number of a record of @hg_r, both counted from 1.
-func field(record, n int) string { return fieldOf(recordOf(record), n) }
-
-// answered is a number of the record in @hg_o.
-func answered(n int) string { return fieldOf("@hg_o", n) }

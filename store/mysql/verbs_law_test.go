@@ -183,14 +183,14 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	mine := map[int64]int64{} // the number of an entry here to that in memory
 	var entries []int64
-	corrected, extended, direct := map[law.Kind]int{}, map[law.Kind]int{}, map[law.Kind]int{}
+	corrected, extended, alone := map[law.Kind]int{}, map[law.Kind]int{}, map[law.Kind]int{}
+	direct := 0
 	all := func(count map[law.Kind]int) bool {
 		return count[law.Bucket] > 0 && count[law.Window] > 0 && count[law.Log] > 0
 	}
-	enough := func() bool { return direct[law.Bucket] >= 20 && direct[law.Log] >= 20 }
 	// An extension of a log is rare.
 	rounds := tier.Pick(300, 3500, 10_000)
-	for round := 0; round < rounds || round < 10_000 && (!all(corrected) || !all(extended) || !enough()); round++ {
+	for round := 0; round < rounds || round < 10_000 && (!all(corrected) || !all(extended) || !all(alone) || direct < 20); round++ {
 		n := rng.IntN(len(laws))
 		p := laws[n]
 		if rng.IntN(40) == 0 {
@@ -227,39 +227,35 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		case kind == 0:
 			name()
 			op.Verb, op.Cost, op.TTL = law.Settle, rng.Int64N(4000), 0
-			text = mysql.Numbered("headgate_correct") + "(?,?,?,?,?,?,?,?,?,?,0,0,0,0)"
-			args = []any{
-				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain,
-				op.Cost, op.ID,
-			}
+			text, args = groupOfOne(&op)
 		case kind == 1 && rng.IntN(2) == 0:
 			if name(); rng.IntN(6) == 0 {
 				op.Ceiling = 1 + rng.Int64N(p.Capacity)
 			}
 			op.Verb, op.Cost = law.Extend, op.Cost+rng.Int64N(3000)
-			text = mysql.Numbered("headgate_more") + "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0,0,0)"
-			args = []any{
-				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
-				op.Cost, op.TTL, op.ID, op.Ceiling,
-			}
+			text, args = groupOfOne(&op)
 		default:
-			late := 0
 			if n < 3 && rng.IntN(2) == 0 {
-				late, op.Deferred, op.Ceiling = 1, true, p.Ceiling(rng.Int64N(400_000))
+				op.Deferred, op.Ceiling = true, p.Ceiling(rng.Int64N(400_000))
 			}
-			if late == 0 && rng.IntN(2) == 0 || rng.IntN(3) > 0 {
+			if !op.Deferred && rng.IntN(2) == 0 || rng.IntN(3) > 0 {
 				name()
 			}
-			text = mysql.Numbered("headgate_once") + "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,0,0,0,0,0,0)"
-			args = []any{
-				op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
-				op.Cost, op.TTL, op.ID, late, op.Ceiling,
+			if text, args = groupOfOne(&op); op.Alone() && rng.IntN(2) == 0 {
+				text = mysql.Numbered("headgate_ask") + "(1,?,?,?,?,?,?,?,?,?,?,?,0,0,'',0,0,0,0,0,0)"
+				args = []any{
+					op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
+					op.Cost,
+				}
+				alone[p.Kind]++
 			}
 		}
-		plain := op.Verb == law.Take && op.Alone() && p.Block == 0 && p.Kind != law.Window && !p.Leased &&
-			callDirect(t, conn, &op, rng.IntN(2))
-		if plain {
-			direct[p.Kind]++
+		if _, err := conn.ExecContext(t.Context(), "SET @hg_how = 0, @hg_when = 0, @hg_charged = 0"); err != nil {
+			t.Fatal(err)
+		}
+		if op.Verb == law.Take && op.Alone() && p.Block == 0 && p.Kind == law.Bucket && p.Anchor != law.Calendar &&
+			op.Ceiling == 0 && callDirect(t, conn, &op) {
+			direct++
 		} else if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
 			t.Fatalf("%s %v: %v", text, args, err)
 		}
@@ -325,26 +321,38 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		if extended[kind] == 0 {
 			t.Errorf("law %d: no charge was extended", kind)
 		}
-		if direct[kind] < 20 && kind != law.Window {
-			t.Errorf("law %d: %d charges of plain cells", kind, direct[kind])
+		if alone[kind] == 0 {
+			t.Errorf("law %d: no charge stood alone", kind)
 		}
+	}
+	if direct < 20 {
+		t.Errorf("%d charges of plain cells", direct)
 	}
 }
 
 // callDirect asks headgate_direct for a charge, and reports whether it decided.
-func callDirect(t *testing.T, conn *sql.Conn, op *law.Op, uncounted int) (plain bool) {
+func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (plain bool) {
 	t.Helper()
 	p := &op.Params
-	call := "CALL " + mysql.Numbered("headgate_direct") + "(?,?,?,?,?,?,?,?,?,?,?)"
-	if _, err := conn.ExecContext(t.Context(), call, op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit,
-		p.Capacity, p.Step, p.Drain, p.History, op.Cost, uncounted); err != nil {
+	if _, err := conn.ExecContext(t.Context(), "CALL "+mysql.Numbered("headgate_direct")+"(?,?,?,?,?,?,?,?)", op.Cell.Limit,
+		op.Cell.Key, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, op.Cost); err != nil {
 		t.Fatalf("%+v: %v", *op, err)
-	}
-	if _, err := conn.ExecContext(t.Context(), "SET @hg_how = 0, @hg_when = 0"); err != nil {
-		t.Fatal(err)
 	}
 	if err := conn.QueryRowContext(t.Context(), "SELECT @hg_count").Scan(&plain); err != nil {
 		t.Fatal(err)
 	}
 	return plain
+}
+
+// groupOfOne is a call of headgate_group for a request of one charge.
+func groupOfOne(op *law.Op) (call string, args []any) {
+	p := &op.Params
+	verb := op.Verb
+	if verb == law.Extend {
+		verb = 10
+	}
+	asked := fmt.Sprintf(`[["%X","%X",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,0,0,0,0,0,0]]`, op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit,
+		p.Capacity, p.Step, p.Drain, p.Block, p.History, op.Cost, op.Ceiling)
+	return mysql.Numbered("headgate_group") + "(?,1,?,?,?,?,?)",
+		[]any{verb, asked, op.ID, op.TTL, op.Deferred, law.Fingerprint([]law.Op{*op})}
 }

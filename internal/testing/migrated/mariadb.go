@@ -88,8 +88,8 @@ var emptying = []string{
 	"delete from headgate_zones", "delete from headgate_buckets", "delete from headgate_limits",
 	"delete from headgate_catalog", "delete from headgate_versions", "delete from headgate_changes",
 	"update headgate_catalog_version set version = 0, kinds = 0", "delete from headgate_cells",
-	"delete from headgate_entries", "alter table headgate_entries auto_increment = 1", "delete from headgate_rooms",
-	"delete from headgate_key_counts", "delete from headgate_admissions", "delete from headgate_roles",
+	"delete from headgate_entries", "alter table headgate_entries auto_increment = 1",
+	"delete from headgate_admissions", "delete from headgate_roles",
 	"delete from headgate_actions", "alter table headgate_actions auto_increment = 1",
 }
 

@@ -7,14 +7,14 @@ drop procedure if exists headgate_item_N
 //
 create procedure headgate_item_N(in kind varbinary(32), in name varbinary(255), in item_key varbinary(512),
     in item_text varchar(255) character set utf8mb4, in note text character set utf8mb4, in origin varchar(255) character set utf8mb4,
-    in max_keys bigint, in item_until bigint, in retired int,
+    in item_until bigint, in retired int,
     out id text character set utf8mb4, out item text character set utf8mb4)
     deterministic contains sql sql security invoker
 begin
     set id = concat('{"kind":', json_quote(convert(kind using utf8mb4)), ',"name":', json_quote(convert(name using utf8mb4)),
         ',"key":', json_quote(convert(item_key using utf8mb4)));
     set item = concat(id, ',"text":', json_quote(item_text), ',"note":', json_quote(note), ',"origin":', json_quote(origin),
-        ',"max_keys":', max_keys, ',"until":', item_until, ',"retired":', if(retired, 'true', 'false'), '}');
+        ',"until":', item_until, ',"retired":', if(retired, 'true', 'false'), '}');
 end
 //
 
@@ -25,17 +25,17 @@ drop procedure if exists headgate_row_changed
 create procedure headgate_row_changed(
     in old_kind varbinary(32), in old_name varbinary(255), in old_key varbinary(512),
     in old_text varchar(255) character set utf8mb4, in old_note text character set utf8mb4, in old_origin varchar(255) character set utf8mb4,
-    in old_max_keys bigint, in old_until bigint, in old_retired int,
+    in old_until bigint, in old_retired int,
     in new_kind varbinary(32), in new_name varbinary(255), in new_key varbinary(512),
     in new_text varchar(255) character set utf8mb4, in new_note text character set utf8mb4, in new_origin varchar(255) character set utf8mb4,
-    in new_max_keys bigint, in new_until bigint, in new_retired int)
+    in new_until bigint, in new_retired int)
     modifies sql data sql security invoker
 begin
     declare old_id, new_id, old_item, new_item text character set utf8mb4 collate utf8mb4_bin;
     declare gone varchar(32) character set utf8mb4 collate utf8mb4_bin default ',"removed":true}';
     declare number bigint;
-    call headgate_item_N(old_kind, old_name, old_key, old_text, old_note, old_origin, old_max_keys, old_until, old_retired, old_id, old_item);
-    call headgate_item_N(new_kind, new_name, new_key, new_text, new_note, new_origin, new_max_keys, new_until, new_retired, new_id, new_item);
+    call headgate_item_N(old_kind, old_name, old_key, old_text, old_note, old_origin, old_until, old_retired, old_id, old_item);
+    call headgate_item_N(new_kind, new_name, new_key, new_text, new_note, new_origin, new_until, new_retired, new_id, new_item);
     if not (old_item <=> new_item) then
         -- This locks the number until the transaction ends.
         update headgate_catalog_version c set c.version = c.version + 1,

@@ -35,22 +35,10 @@ begin
 end
 //
 
--- headgate_full_N raises the error that what needs a cell of its own gets where its limit
--- has no room for one.
-drop procedure if exists headgate_full_N
-//
-create procedure headgate_full_N(p_limit varbinary(255), what varchar(32) character set utf8mb4)
-    deterministic contains sql sql security invoker
-begin
-    call headgate_fail_N(concat('limit: "', convert(p_limit using utf8mb4), '" has as many keys as it may, and this one is not among them; ', what, ' needs a key of its own'));
-end
-//
-
--- headgate_ask_N applies one op and leaves its outcome in the variables @hg_...:
--- g granted, x used, clk the time of the decision, retry, stale, entry, and the
--- cell: law, level, prev, at, unit, empty, block. It is what the Go driver sends,
--- with the same laws in it, as a procedure. From p_since until p_lapse, 0 for no end, what is
--- asked holds: a decision at another time is stale, and does nothing. Verb 9 takes as many credits as fit.
+-- headgate_ask_N applies one op to a cell and leaves its outcome in the variables @hg_...:
+-- g granted, x used, clk the store's clock, now the time of the decision, retry, stale, entry, and of the
+-- cell at, empty and block. The verbs are those of package law that need no id, and 9, which takes as many credits as
+-- fit. From p_since until p_lapse, 0 for no end, what is asked holds: a decision at another time is stale, and does nothing.
 --
 -- Outside a transaction it makes one of its own, repeated when it conflicts with
 -- another; inside one of the caller's it charges as part of that, and the cell
@@ -63,39 +51,131 @@ create procedure headgate_ask_N(p_verb int, p_limit varbinary(255), p_key varbin
 modifies sql data sql security invoker
 begin
     declare inside, again int default 1;
-    declare tries int default 0;
-    declare p_pass, p_pos, p_first, p_size, p_partial int default 0;
-    declare p_count bigint default 1;
-    declare p_now, p_heal, p_generation bigint default 0;
-    declare own_key varbinary(512) default p_key;
-    set p_pass = if(p_verb in (5, 6), p_verb, 0);
+    declare tries, p_part, cleared, moved, clears, stale, admitted, was_kind int default 0;
+    declare times, entry bigint default 1;
+    declare clock, moment, carry, granted, used, retry_at bigint default 0;
+    declare base_level, base_prev, base_at, base_step, base_empty_at bigint;
+    {{cell}}
     if p_verb = 9 then -- what fits, credit by credit
-        set p_verb = 1, p_partial = 1, p_count = p_cost, p_cost = 1;
+        set p_verb = 1, p_part = 1, times = p_cost, p_cost = 1;
     end if;
-    set p_drain = greatest(p_drain, 1);
-    set p_heal = {{heal}};
 
-    {{begin}}
-            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
-            on duplicate key update law = if({{laws}} < 0, 0, @hg_law), {{save}}
-                reason = if(p_verb = 5, if(p_ttl > 0, p_note, ''), if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason)),
-                blocked_until = @hg_block;
-            set @hg_entry = 0;
-            if @hg_full <> 0 and p_verb = 5 then -- there is no block to lift
-                delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
-                if p_ttl > 0 then
-                    call headgate_full_N(p_limit, 'a block');
+    {{open}}
+            {{lock}}
+            set entry = 0, stale = 0, used = 0, moment = clock, retry_at = 0, was_kind = s_kind;
+            if p_verb = 5 then -- block
+                if s_kind = 0 then
+                    set s_kind = p_kind, s_unit = p_unit, s_step = p_step;
                 end if;
-            elseif @hg_full <> 0 then
-                {{redirect}}
-            end if;
-            if p_verb = 6 or (p_verb = 1 and @hg_clear and @hg_done <> 2) then
-                update headgate_entries set expires_at = 0 where limit_name = p_limit and cell_key = p_key and expires_at > 0;
-            end if;
-            if p_verb = 6 then
+                set granted = 1, s_blocked_until = if(p_ttl > 0, greatest(clock, s_at) + p_ttl, 0), retry_at = s_blocked_until;
+                {{save}}
+                update headgate_cells c set c.reason = if(p_ttl > 0, p_note, '') where c.limit_name = p_limit and c.cell_key = p_key;
+            elseif p_verb = 6 then -- reset
+                set granted = s_kind <> 0, s_at = 0, s_empty_at = 0, s_blocked_until = 0;
+                delete from headgate_cells where limit_name = p_limit and cell_key = p_key;
+                update headgate_entries e set e.expires_at = 0 where e.limit_name = p_limit and e.cell_key = p_key and e.expires_at > 0;
                 delete from headgate_admissions where limit_name = p_limit and cell_key = p_key;
+            else
+                set cleared = 0;
+                call headgate_decide_N(p_limit, p_key, 1, p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, p_block, p_cost, times, p_part,
+                    p_ceiling, 0, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, 0, cleared, {{state}}, base_level, base_prev, base_at, base_step,
+                    base_empty_at, moved, moment, clears, carry, granted, used, retry_at, stale);
+                set admitted = granted > 0;
+                if not stale and (admitted or moved) then
+                    {{save}}
+                end if;
+                if not stale and p_kind = 3 then
+                    call headgate_log_N(p_limit, p_key, '', p_step, p_history, moment, admitted or moved, clears, carry, base_empty_at, admitted,
+                        if(admitted, granted, times) * p_cost, entry);
+                end if;
+                if was_kind = 0 and (stale or not (admitted or moved)) then
+                    delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
+                end if;
             end if;
-            {{log}}
             {{commit}}
+    set @hg_g = granted, @hg_x = used, @hg_clk = clock, @hg_now = moment, @hg_retry = retry_at, @hg_stale = stale, @hg_entry = entry,
+        @hg_at = s_at, @hg_empty = s_empty_at, @hg_block = s_blocked_until;
+end
+//
+
+-- headgate_log_N writes what a decision at a moment leaves in the log of its cell, and returns the number of the attempt:
+-- see settle of package law. changed says that the cell is written.
+drop procedure if exists headgate_log_N
+//
+create procedure headgate_log_N(p_limit varbinary(255), p_key varbinary(512), p_note varbinary(512), step bigint, history bigint,
+    moment bigint, changed int, clears int, carry bigint, ends_at bigint, admitted int, credits bigint, out entry bigint)
+modifies sql data sql security invoker
+begin
+    set entry = 0;
+    if changed and clears then
+        update headgate_entries e set e.expires_at = 0 where e.limit_name = p_limit and e.cell_key = p_key and e.expires_at > 0;
+    end if;
+    if changed and carry > 0 then
+        insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
+        values (p_limit, p_key, 'carried over', moment, ends_at, moment + greatest(step, history), carry, 1);
+    end if;
+    if admitted or history > 0 then
+        insert into headgate_entries (limit_name, cell_key, id, at, expires_at, keep_until, cost, granted)
+        values (p_limit, p_key, p_note, moment, if(admitted, moment + step, 0), moment + greatest(history, if(admitted, step, 0)), credits, admitted);
+        set entry = last_insert_id();
+    end if;
+end
+//
+
+-- headgate_look_N answers what a take would, without a lock. It leaves what headgate_ask_N does.
+drop procedure if exists headgate_look_N
+//
+create procedure headgate_look_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
+    p_capacity bigint, p_step bigint, p_drain bigint, p_cost bigint, p_ceiling bigint,
+    p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)
+reads sql data sql security invoker
+begin
+    declare cleared, moved, clears, stale int default 0;
+    declare clock, moment, carry, granted, used, retry_at bigint;
+    declare base_level, base_prev, base_at, base_step, base_empty_at bigint;
+    {{cell}}
+    declare continue handler for not found begin end;
+    {{read}};
+    set clock = {{clock}}, @hg_at = s_at, @hg_empty = s_empty_at, @hg_block = s_blocked_until;
+    call headgate_decide_N(p_limit, p_key, 2, p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, 0, p_cost, 1, 0, p_ceiling, 0,
+        p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, 0, cleared, {{state}}, base_level, base_prev, base_at, base_step, base_empty_at,
+        moved, moment, clears, carry, granted, used, retry_at, stale);
+    set @hg_g = granted, @hg_x = used, @hg_clk = clock, @hg_now = moment, @hg_retry = retry_at, @hg_stale = stale, @hg_entry = 0;
+end
+//
+
+-- headgate_lease_N renews a lease, verb 7, or ends it, verb 3; @hg_g is 0 if it was lost.
+drop procedure if exists headgate_lease_N
+//
+create procedure headgate_lease_N(p_verb int, p_limit varbinary(255), p_key varbinary(512), p_unit bigint, p_step bigint, p_entry bigint)
+modifies sql data sql security invoker
+begin
+    declare inside, again int default 1;
+    declare tries int default 0;
+    declare clock, granted, used, ends_at bigint default 0;
+    {{cell}}
+
+    {{open}}
+            {{lock}}
+            set granted = 0, used = 0;
+            if p_verb = 3 then -- all that is left of it
+                call headgate_correct_N(p_limit, p_key, 3, 0, p_unit, 0, p_step, 0, 0, 0, 0, 0, 9007199254740991, 0, 0, 0, p_entry, clock,
+                    s_kind, s_level, s_prev, s_at, s_unit, s_step, s_empty_at, granted, used);
+            elseif s_kind = 3 and s_unit = p_unit then -- else reset, or the limit was changed
+                set ends_at = coalesce((select e.expires_at from headgate_entries e where e.number = p_entry and e.limit_name = p_limit
+                    and e.cell_key = p_key and e.granted = 1 and e.cost > 0 and e.expires_at > greatest(clock, s_at) for update), 0);
+                set granted = ends_at > 0;
+                if granted and greatest(clock, s_at) + p_step > ends_at then
+                    set ends_at = greatest(clock, s_at) + p_step, s_empty_at = greatest(s_empty_at, ends_at);
+                    update headgate_entries e set e.expires_at = ends_at, e.keep_until = greatest(e.keep_until, ends_at) where e.number = p_entry;
+                end if;
+            end if;
+            if granted > 0 then
+                {{save}}
+            end if;
+            delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0; -- a lease makes no cell
+            {{commit}}
+    set @hg_g = granted, @hg_x = used, @hg_clk = clock, @hg_now = greatest(clock, s_at), @hg_retry = 0, @hg_stale = 0, @hg_entry = 0,
+        @hg_at = s_at, @hg_empty = s_empty_at, @hg_block = s_blocked_until;
 end
 //

@@ -114,8 +114,6 @@ begin
         call headgate_fail_N(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
     elseif locate(char(0 using utf8mb4), `key`) > 0 then
         call headgate_fail_N('key: contains a NUL byte');
-    elseif {{reserved}} then
-        call headgate_fail_N('key: {{is reserved}}');
     end if;
 end
 //
@@ -179,16 +177,16 @@ begin
             call headgate_bounds_N(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
         end if;
         set @hg_count = 0;
-        if verb = 1 and law in (1, 3) and calendar is null and block = 0 and ceiling = 0 and since = 0 and lapse = 0 then
+        if verb = 1 and law = 1 and calendar is null and block = 0 and ceiling = 0 and since = 0 and lapse = 0 then
             call headgate_inside_N(inside);
             if not inside then
-                call headgate_direct_N(name, `key`, law, anchor, unit, capacity, step, drain, history, credits, 0);
+                call headgate_direct_N(name, `key`, anchor, unit, capacity, step, drain, credits);
             end if;
         end if;
         if @hg_count then
             begin end; -- it is decided
-        elseif verb = 2 then -- nothing is to be written, so what is made for it is undone
-            call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, b0, b1, b2, b3, since, lapse);
+        elseif verb = 2 then
+            call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, credits, ceiling, b0, b1, b2, b3, since, lapse);
         else
             call headgate_ask_N(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history,
                 if(verb in (1, 9), credits, 1), ceiling, ttl, note, b0, b1, b2, b3, since, lapse);
@@ -196,33 +194,6 @@ begin
         set i = i + 1;
     end while;
     set @hg_name = name, @hg_c = unit, @hg_capacity = capacity;
-end
-//
-
--- headgate_look_N answers what a take would, without a lock.
-drop procedure if exists headgate_look_N
-//
-create procedure headgate_look_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
-    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ceiling bigint,
-    p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)
-reads sql data sql security invoker
-begin
-    declare p_verb, p_partial, ignored int default 2;
-    declare p_count, again int default 1;
-    declare p_now, p_heal, p_generation bigint default 0;
-    declare own_key varbinary(512) default p_key;
-    set p_partial = 0, p_drain = greatest(p_drain, 1);
-    set p_heal = {{heal}};
-    while again do
-        set again = 0;
-        {{variables}}
-        set @hg_clock = {{clock}};
-        select length({{look}}) into ignored from (select 1 as n) o
-        left join headgate_cells c on c.limit_name = p_limit and c.cell_key = p_key;
-        if @hg_full <> 0 then
-            set again = 1, p_generation = greatest(0, @hg_full), p_key = if(@hg_full > 0, concat('headgate:shared:', @hg_full), own_key);
-        end if;
-    end while;
 end
 //
 

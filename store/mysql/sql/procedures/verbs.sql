@@ -14,122 +14,6 @@ begin
 end
 //
 
--- headgate_once_N is headgate_ask for a charge with an id, or one that may start
--- late. It leaves two variables more: how, 2 for one that was admitted before, above
--- that a fault; and when it may start, if late.
-drop procedure if exists headgate_once_N
-//
-create procedure headgate_once_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
-    p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ttl bigint,
-    p_note varbinary(255), p_late int, p_ceiling bigint, p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint,
-    p_since bigint, p_lapse bigint)
-modifies sql data sql security invoker
-begin
-    declare inside, again, p_verb, p_pos, p_first, p_size, p_count int default 1;
-    declare tries, p_partial int default 0;
-    declare p_now, p_heal, p_given, p_print, p_generation bigint default 0;
-    declare own_key varbinary(512) default p_key;
-    declare p_id varbinary(255) default p_note;
-    set p_given = p_drain, p_drain = greatest(p_drain, 1);
-    set p_heal = {{heal}};
-    call headgate_print_N(p_limit, p_key, p_cost, p_unit, p_print);
-
-    {{begin}}
-            {{more variables}}
-            set @hg_undo = cast(repeat('0', 289) as binary);
-            insert into headgate_cells (limit_name, cell_key)
-            select p_limit, p_key from (select 8 as pass union all select 9) o
-            on duplicate key update law = if({{once}} < 0, 0, @hg_law), {{save}}
-                reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
-            set @hg_entry = 0;
-            if @hg_full <> 0 and p_id <> '' then
-                delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0;
-                call headgate_full_N(p_limit, 'a request with an id');
-            elseif @hg_full <> 0 then
-                {{redirect}}
-            end if;
-            if @hg_clear and @hg_done <> 2 then
-                update headgate_entries set expires_at = 0 where limit_name = p_limit and cell_key = p_key and expires_at > 0;
-            end if;
-            {{log}}
-            if p_id <> '' and @hg_done = 1 then
-                replace into headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)
-                values (p_limit, p_key, p_id, p_print, concat_ws(' ', p_kind, p_anchor, p_unit, p_capacity, p_step, p_given), p_cost,
-                    concat_ws(' ', replace(substring_index(@hg_r, ',', 11), ',', ' '), @hg_entry, 0, @hg_when, @hg_step), -1,
-                    greatest(@hg_told, @hg_when) + p_ttl);
-            end if;
-            {{commit}}
-    {{outcome}};
-    set @hg_stale = @hg_how = 1, @hg_now = greatest(@hg_clk, @hg_at);
-end
-//
-
--- headgate_correct_N makes p_cost the cost of the charge of an id, or cancels it if that
--- is -2; in @hg_g it leaves
--- how many credits were given back.
-drop procedure if exists headgate_correct_N
-//
-create procedure headgate_correct_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
-    p_capacity bigint, p_step bigint, p_drain bigint, p_cost bigint, p_id varbinary(255), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint)
-modifies sql data sql security invoker
-begin
-    declare inside, again, p_pos int default 1;
-    declare tries int default 0;
-    declare p_now, p_given bigint default 0;
-    set p_given = p_drain, p_drain = greatest(p_drain, 1);
-
-    {{begin}}
-            {{more variables}}
-            insert into headgate_cells (limit_name, cell_key)
-            select p_limit, p_key from (select 4 as pass union all select 10) o
-            on duplicate key update law = if({{settle}} < 0, 0, @hg_law), {{save}}
-                reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
-            if @hg_done = 1 then
-                update headgate_admissions set settled = p_cost where limit_name = p_limit and cell_key = p_key and id = p_id;
-            end if;
-            if p_kind = 3 and @hg_g <> 0 then
-                update headgate_entries set expires_at = if(cost > @hg_g, expires_at, 0), cost = cost - @hg_g
-                where number = @hg_had_entry and limit_name = p_limit and cell_key = p_key;
-            end if;
-            delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0; -- a correction makes none
-            {{commit}}
-    {{outcome}};
-    set @hg_stale = @hg_how = 1, @hg_now = greatest(@hg_clk, @hg_at);
-end
-//
-
--- headgate_lease_N renews a lease, verb 7, or ends it, verb 3; @hg_g is 0 if it was lost.
-drop procedure if exists headgate_lease_N
-//
-create procedure headgate_lease_N(p_pass int, p_limit varbinary(255), p_key varbinary(512), p_unit bigint, p_step bigint, p_entry bigint)
-modifies sql data sql security invoker
-begin
-    declare inside, again, p_count int default 1;
-    declare tries int default 0;
-    declare p_kind int default 3;
-    declare p_now, p_generation bigint default 0;
-    declare own_key varbinary(512) default p_key;
-    declare p_cost bigint default 9007199254740991; -- all that is left of it
-
-    {{begin}}
-            {{more variables}}
-            insert into headgate_cells (limit_name, cell_key) values (p_limit, p_key)
-            on duplicate key update law = if({{lease}} < 0, 0, @hg_law), {{save}}
-                reason = if(@hg_block <> headgate_cells.blocked_until, '', headgate_cells.reason), blocked_until = @hg_block;
-            if @hg_full <> 0 then
-                {{redirect}}
-            elseif @hg_g > 0 and p_pass = 3 then
-                update headgate_entries set expires_at = if(cost > @hg_g, expires_at, 0), cost = cost - @hg_g
-                where number = p_entry and limit_name = p_limit and cell_key = p_key;
-            elseif @hg_g > 0 then
-                update headgate_entries set expires_at = greatest(expires_at, @hg_now + p_step), keep_until = greatest(keep_until, @hg_now + p_step)
-                where number = p_entry and limit_name = p_limit and cell_key = p_key;
-            end if;
-            delete from headgate_cells where limit_name = p_limit and cell_key = p_key and law = 0 and p_generation = 0;
-            {{commit}}
-end
-//
-
 -- headgate_algorithm_N returns the first word of a notation.
 drop procedure if exists headgate_algorithm_N
 //
@@ -241,7 +125,7 @@ begin
     declare calendar varchar(8) character set utf8mb4;
     declare zone varchar(64) character set utf8mb4;
     declare law, anchor, late, i int default 0;
-    declare credits, since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3 bigint default 0;
+    declare credits, since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3, print bigint default 0;
     call headgate_id_N(id);
     if lease is null or held and verb <> 1 and lease < 1 then
         call headgate_fail_N('lease: was never acquired');
@@ -258,14 +142,14 @@ begin
         case
             when verb in (3, 7) then
                 call headgate_lease_N(verb, name, `key`, unit, step, lease);
-            when verb in (4, 8) then
-                call headgate_correct_N(name, `key`, law, anchor, unit, capacity, step, drain, if(verb = 8, -2, credits), id, b0, b1, b2, b3);
-            when verb = 10 then
-                call headgate_more_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, id, ceiling, b0, b1, b2, b3, since, lapse);
             when id is null and not late then
                 call headgate_ask_N(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, 0, '', b0, b1, b2, b3, since, lapse);
             else
-                call headgate_once_N(name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, life, coalesce(id, ''), late, ceiling, b0, b1, b2, b3, since, lapse);
+                if id is not null and verb = 1 then
+                    call headgate_print_N(name, `key`, credits, unit, print);
+                end if;
+                call headgate_group_N(if(verb = 8, 4, verb), 1, concat('[["', hex(name), '","', hex(`key`), '",', concat_ws(',', law, anchor, unit, capacity,
+                    step, drain, block, history, if(verb = 8, -2, credits), ceiling, b0, b1, b2, b3, since, lapse), ']]'), coalesce(id, ''), life, late, print);
         end case;
         set i = i + 1;
     end while;

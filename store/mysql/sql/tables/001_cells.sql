@@ -61,30 +61,6 @@ create table if not exists headgate_entries (
 ) engine = InnoDB comment 'The attempts of limits that keep a log. headgate_history shows them for people.'
 //
 
--- Limits that have had as many keys as they may. While one is sharing, keys without a
--- cell share one of its own, whose key ends with the generation: the number of the
--- period of sharing. since is when it began.
-create table if not exists headgate_rooms (
-    limit_name varbinary(255) not null primary key,
-    generation bigint not null default 0 comment 'How often the limit began to share a cell.',
-    sharing    tinyint not null default 0 comment '1: new keys share a cell.',
-    since      bigint not null default 0 comment 'When new keys began to share a cell.',
-    key by_sharing (sharing)
-) engine = InnoDB comment 'Limits that have got keys while there was a maximum, and whether new keys share a cell.'
-//
-
--- How many keys limits have, as they were counted last, and may have: those that say
--- nothing of their own, with max_keys 0, as many as the row of the empty name says; 0
--- there is any number. Its took is how long the last count took, in microseconds.
-create table if not exists headgate_key_counts (
-    limit_name varbinary(255) not null primary key,
-    max_keys   bigint not null default 0 comment 'How many keys the limit may have; in the row of the empty name, of all others. 0: any number.',
-    key_count  bigint not null default 0,
-    counted_at bigint not null default 0 comment 'In microseconds since 1970.',
-    took       bigint not null default 0 comment 'Microseconds that counting took.'
-) engine = InnoDB comment 'How many keys the limits had when they were counted, and may have.'
-//
-
 -- Limits by name, those of the catalogue: see 002_catalog.sql. A row may be edited by hand.
 -- The columns after rule_compiled are what the rule means. A trigger fills them in, and
 -- refuses a rule that cannot be read. A server without triggers refuses what does not look

@@ -22,13 +22,12 @@ create table if not exists headgate_catalog (
     `text`   varchar(255) character set utf8mb4 collate utf8mb4_bin not null default '' comment 'plan, override, prefix-override: the limit in one line. assignment, prefix-assignment: the plan.',
     note     text character set utf8mb4 collate utf8mb4_bin not null default ('') comment 'Why, or which file.',
     origin   varchar(255) character set utf8mb4 collate utf8mb4_bin not null default '' comment 'file if a file wrote it.',
-    max_keys bigint not null default 0,
     `until`  bigint not null default 0 comment 'The row counts before this time, in microseconds since 1970; 0: for ever.',
     retired  tinyint not null default 0 comment 'The file that defined it does not have it any more.',
     primary key (kind, name, item_key),
     constraint headgate_kind_is_known check (kind in ('plan', 'override', 'prefix-override', 'assignment',
         'prefix-assignment', 'file')),
-    constraint headgate_item_is_not_below_0 check (max_keys >= 0 and `until` >= 0 and retired in (0, 1))
+    constraint headgate_item_is_not_below_0 check (`until` >= 0 and retired in (0, 1))
 ) engine = InnoDB comment 'Plans, overrides, and files that were applied. Rows may be changed by hand: each is a version.'
 //
 
@@ -71,8 +70,6 @@ create table if not exists headgate_changes (
 -- executed twice.
 set @hg_s = if((select count(*) from information_schema.columns where table_schema = database()
         and table_name = 'headgate_limits' and column_name = 'retired') > 0, 'do 0', 'alter table headgate_limits
-    add column max_keys bigint not null default 0
-        comment ''How many keys the limit may have; 0: as many as the row of the empty name in headgate_key_counts says.'',
     add column origin varchar(255) character set utf8mb4 collate utf8mb4_bin not null default ''''
         comment ''What wrote it: file, zone or bucket; empty: somebody did.'',
     add column retired tinyint not null default 0 comment ''The file that defined it does not have it any more. It still decides.'',
@@ -80,7 +77,7 @@ set @hg_s = if((select count(*) from information_schema.columns where table_sche
     add constraint headgate_rule_is_a_limit check (rule regexp concat(''^[[:blank:]]*(unlimited|'',
         ''((token-bucket|leaky-bucket|gcra|interval|fixed-window|sliding-window|sliding-log|concurrency)[[:blank:]]+)?'',
         ''[0-9]+([.][0-9]+)?(/[0-9a-z]+)?([[:blank:]]+[A-Za-z0-9][A-Za-z0-9./_+%-]*)*)[[:blank:]]*$'')),
-    add constraint headgate_limit_is_not_below_0 check (max_keys >= 0 and retired in (0, 1))')
+    add constraint headgate_limit_is_retired_or_not check (retired in (0, 1))')
 //
 prepare headgate from @hg_s
 //

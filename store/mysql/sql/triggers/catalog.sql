@@ -38,8 +38,8 @@ drop trigger if exists headgate_limits_after_insert
 create trigger headgate_limits_after_insert after insert on headgate_limits for each row
 begin
     if @hg_catalog is null then
-        call headgate_row_changed(null, null, null, null, null, null, null, null, null,
-            'limit', new.name, '', new.rule, new.description, new.origin, new.max_keys, 0, new.retired);
+        call headgate_row_changed(null, null, null, null, null, null, null, null,
+            'limit', new.name, '', new.rule, new.description, new.origin, 0, new.retired);
     end if;
 end
 //
@@ -49,8 +49,8 @@ drop trigger if exists headgate_limits_after_update
 create trigger headgate_limits_after_update after update on headgate_limits for each row
 begin
     if @hg_catalog is null then
-        call headgate_row_changed('limit', old.name, '', old.rule, old.description, old.origin, old.max_keys, 0, old.retired,
-            'limit', new.name, '', new.rule, new.description, new.origin, new.max_keys, 0, new.retired);
+        call headgate_row_changed('limit', old.name, '', old.rule, old.description, old.origin, 0, old.retired,
+            'limit', new.name, '', new.rule, new.description, new.origin, 0, new.retired);
     end if;
 end
 //
@@ -61,8 +61,8 @@ create trigger headgate_limits_after_delete after delete on headgate_limits for 
 begin
     if @hg_catalog is null then
         call headgate_check_kept(old.name, old.origin, '');
-        call headgate_row_changed('limit', old.name, '', old.rule, old.description, old.origin, old.max_keys, 0, old.retired,
-            null, null, null, null, null, null, null, null, null);
+        call headgate_row_changed('limit', old.name, '', old.rule, old.description, old.origin, 0, old.retired,
+            null, null, null, null, null, null, null, null);
     end if;
 end
 //
@@ -92,8 +92,8 @@ drop trigger if exists headgate_catalog_after_insert
 create trigger headgate_catalog_after_insert after insert on headgate_catalog for each row
 begin
     if @hg_catalog is null then
-        call headgate_row_changed(null, null, null, null, null, null, null, null, null,
-            new.kind, new.name, new.item_key, new.`text`, new.note, new.origin, new.max_keys, new.`until`, new.retired);
+        call headgate_row_changed(null, null, null, null, null, null, null, null,
+            new.kind, new.name, new.item_key, new.`text`, new.note, new.origin, new.`until`, new.retired);
     end if;
 end
 //
@@ -103,8 +103,8 @@ drop trigger if exists headgate_catalog_after_update
 create trigger headgate_catalog_after_update after update on headgate_catalog for each row
 begin
     if @hg_catalog is null then
-        call headgate_row_changed(old.kind, old.name, old.item_key, old.`text`, old.note, old.origin, old.max_keys, old.`until`, old.retired,
-            new.kind, new.name, new.item_key, new.`text`, new.note, new.origin, new.max_keys, new.`until`, new.retired);
+        call headgate_row_changed(old.kind, old.name, old.item_key, old.`text`, old.note, old.origin, old.`until`, old.retired,
+            new.kind, new.name, new.item_key, new.`text`, new.note, new.origin, new.`until`, new.retired);
     end if;
 end
 //
@@ -114,8 +114,8 @@ drop trigger if exists headgate_catalog_after_delete
 create trigger headgate_catalog_after_delete after delete on headgate_catalog for each row
 begin
     if @hg_catalog is null then
-        call headgate_row_changed(old.kind, old.name, old.item_key, old.`text`, old.note, old.origin, old.max_keys, old.`until`, old.retired,
-            null, null, null, null, null, null, null, null, null);
+        call headgate_row_changed(old.kind, old.name, old.item_key, old.`text`, old.note, old.origin, old.`until`, old.retired,
+            null, null, null, null, null, null, null, null);
     end if;
 end
 //
