@@ -21,7 +21,7 @@ func takes(tb testing.TB, l *headgate.Limiter, name, key string, cost int64) {
 	}
 }
 
-// TestAChangedLimitCountsWhatWasUsed has the numbers of docs/limits.md: 50 were used an hour ago, and the limit changes.
+// TestAChangedLimitCountsWhatWasUsed has the numbers of docs/limits.md: 50 were used an hour ago.
 func TestAChangedLimitCountsWhatWasUsed(t *testing.T) {
 	for _, test := range []struct {
 		from, to   string
@@ -62,8 +62,10 @@ func TestAChangedLimitCountsWhatWasUsed(t *testing.T) {
 // TestWhatWasReservedBeforeAChangeIsGivenBack raises and lowers limits whose credits stay what they are.
 func TestWhatWasReservedBeforeAChangeIsGivenBack(t *testing.T) {
 	for _, notations := range [][2]string{
-		{"sliding-window 100/1d", "sliding-window 1000/1d"}, {"sliding-log 100/1d", "sliding-log 1000/1d"},
-		{"fixed-window 100/1d", "fixed-window 1000/1d"}, {"token-bucket 1/1d burst 100", "token-bucket 1/1d burst 1000"},
+		{"sliding-window 100/1d", "sliding-window 1000/1d"},
+		{"sliding-log 100/1d", "sliding-log 1000/1d"},
+		{"fixed-window 100/1d", "fixed-window 1000/1d"},
+		{"token-bucket 1/1d burst 100", "token-bucket 1/1d burst 1000"},
 	} {
 		for _, n := range [][2]int{{0, 1}, {1, 0}} {
 			s := memory.New(nil)

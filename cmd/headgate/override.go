@@ -76,7 +76,7 @@ func newOverrideCommand() *cobra.Command {
 	}
 	addSettings(cmd, askedSettings...)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	o.ending.flags(cmd)
+	o.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.prefix, "prefix", false, "for all keys that begin with KEY")
 	f.BoolVar(&o.remove, "remove", false, "remove the override")

@@ -44,7 +44,8 @@ func briefOf(out *law.Outcome, at int64) store.Brief {
 }
 
 // TestTakeOneDecidesAsApplyDoes plays random histories on two stores: one is
-// asked by Apply only, one by TakeOne. Now and then a cell is reset, blocked or swept, its limit changed, its store filled.
+// asked by Apply only, one by TakeOne. Now and then a cell is reset, blocked or
+// swept, its limit changed, its store filled.
 func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 	t.Parallel()
 	seed := tier.Seed()
