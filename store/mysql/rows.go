@@ -155,7 +155,8 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 		return nil
 	}
 	ended, undo := abandon(ctx, conn, s.restore())
-	nothing := undo == nil && !ended
+	number, _ := numberOf(err)
+	nothing := undo == nil && !ended || number == errDuplicate // which no COMMIT says; a Galera node may fail at the ROLLBACK too
 	if nothing {
 		err = ofWrite(err)
 	}

@@ -131,10 +131,12 @@ func afterCell(c law.Cell) string {
 	return "(limit_name > " + limit + " OR limit_name = " + limit + " AND cell_key > " + quoted(c.Key) + ")"
 }
 
-// sweepSlack is how long a cell has been empty when a sweep removes it, or its entries. A batch that
+// sweepSlack is how long a cell has been empty when a sweep removes it, or its entries. A transaction that has
+// found no row inserts one within a second, when its session would end, or as long as it waits for others; by
+// then nobody may have made, emptied and swept the cell. A batch that
 // makes the cell again may have read the clock before, see madeWithin; and one that has the cell
 // locked may still be about to read the entries, which it would miss.
-const sweepSlack = 100 * time.Millisecond
+const sweepSlack = 3 * time.Second
 
 // clusterSlack is how long the cell has been empty when a sweep of a cluster removes its entries. A node may show
 // a cell as it was before another one charged it, and an entry that it removes is in no conflict with that

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"text/template"
+	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -38,7 +39,7 @@ func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
 // madeWithin is how long before the lock of its row the clock of a new cell may be read. A
 // sweep may have removed that cell in the meantime, but none that had become empty since:
 // see sweepSlack.
-const madeWithin = sweepSlack / 2
+const madeWithin = 50 * time.Millisecond
 
 // The numbers of a charge, by the names that the templates know them under.
 const (

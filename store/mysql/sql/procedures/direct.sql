@@ -14,7 +14,7 @@ begin
     declare never bigint default 9007199254740991;
     declare law, granted int;
     declare fresh int default 0;
-    declare level, prev, at, unit, step, empty_at, blocked_until, clk, moment, used, t, n, over, retry bigint default 0;
+    declare level, prev, at, unit, step, empty_at, blocked_until, clk, moment, used, t, n, excess, retry bigint default 0;
     declare continue handler for not found begin end; -- law stays null
     declare exit handler for 1213, 1020, 3101, 1062 begin -- a conflict, or others made the cell: nothing was done
         rollback;
@@ -49,12 +49,12 @@ begin
         end if;
         set granted = used <= p_capacity - p_cost and blocked_until <= moment;
         if granted then
-            set used = used + p_cost, level = used, at = t, over = used;
+            set used = used + p_cost, level = used, at = t, excess = used;
         else
-            set over = used - (p_capacity - p_cost);
+            set excess = used - (p_capacity - p_cost);
         end if;
-        -- When what is over has drained: all of it if it was granted, else as much as is in the way.
-        set n = over div p_drain + (over mod p_drain > 0), retry = if(p_anchor = 1, t - t mod p_step, t),
+        -- When the excess has drained: all of it if it was granted, else as much as is in the way.
+        set n = excess div p_drain + (excess mod p_drain > 0), retry = if(p_anchor = 1, t - t mod p_step, t),
             retry = if(n > (never - retry) div p_step, never, retry + n * p_step);
         if granted then
             set empty_at = retry, retry = 0;
@@ -67,7 +67,7 @@ begin
             end if;
         elseif p_cost > p_capacity then
             set retry = never;
-        elseif over <= 0 then -- only a block is in the way
+        elseif excess <= 0 then -- only a block is in the way
             set retry = greatest(moment, blocked_until);
         elseif p_drain = never then
             set retry = greatest(empty_at, blocked_until);
