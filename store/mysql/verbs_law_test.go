@@ -244,8 +244,8 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			if text, args = groupOfOne(&op); op.Alone() && rng.IntN(2) == 0 {
 				text = mysql.Numbered("headgate_ask") + "(1,?,?,?,?,?,?,?,?,?,?,?,0,0,'',0,0,0,0,0,0)"
 				args = []any{
-					op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block, p.History,
-					op.Cost,
+					op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block,
+					p.History, op.Cost,
 				}
 				alone[p.Kind]++
 			}
