@@ -51,7 +51,7 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 			create or replace function headgate.apply_1(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate.once_plain_1(
+			create or replace function headgate.apply_plain_1(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 				p_prints bigint[], p_parts int[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;

@@ -72,7 +72,7 @@ func TestTheRoleAppAsksByNames(t *testing.T) {
 		`select public.check_velocity(1, 'k')`: "", `select public.request_token('b')`: "",
 		`select headgate.reset('login', 'k')`: "42501", `select headgate.block('login', 'k', '0')`: "42501",
 		`select headgate.attempts('login', 'k')`: "42501", `select headgate.sweep(1)`: "42501",
-		`select headgate.take_plain_1(array['login'], array['k'], '{1}', '{1}', 0)`:                     "42501 or 42883",
+		`select headgate.take_sums_1(null, null, null, null, null, null, null, null, null, null)`:       "42501",
 		`select headgate.apply_1(null, null, null, null, null)`:                                         "42501",
 		`select headgate.ask_1(1, 'login', null, 'k', 1, 0, '')`:                                        "42501",
 		`select headgate.charge_1(1, 'login', 'k', 1, 0, '', 0, false)`:                                 "42501",

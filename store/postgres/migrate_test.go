@@ -89,7 +89,7 @@ func TestSchemaForYugabyte(t *testing.T) {
 		if err != nil || d.Allowed != allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
-		ops, outs := []law.Op{request("", 0), request("", 0)}, make([]law.Outcome, 2) // for headgate.take_plain
+		ops, outs := []law.Op{request("", 0), request("", 0)}, make([]law.Outcome, 2) // for headgate.take_sums
 		ops[1].Group, ops[1].Cell.Key = 2, "other"
 		if err := s.Apply(t.Context(), ops, outs); err != nil || outs[0].Granted != 1 || outs[1].Granted != 1 {
 			t.Errorf("plain charges: %+v, %v", outs, err)

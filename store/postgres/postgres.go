@@ -65,7 +65,7 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool // the schema has the version of this binary
 	repeats atomic.Int64
-	crowded atomic.Int32 // how many of the next batches headgate.take_sums is not asked about: see bySums
+	crowded atomic.Int32 // how many of the next batches headgate.take_sums is not asked about: see crowdedFor
 	heldAt  atomic.Int64 // when a batch has met a row that somebody else held: see ApplyFree
 	sweeper *sweeper
 	keys    *keycount.Last

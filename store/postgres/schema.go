@@ -32,15 +32,15 @@ import (
 const (
 	state    = 3 // what the rows of the tables mean
 	layout   = 1
-	revision = 7 // of the texts of the functions
+	revision = 8 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be
 // executed: a function in SQL needs those that it calls. The articles come last, since
 // they may not be wanted.
 var functionFiles = []string{
-	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "take", "plain",
-	"sums", "one", "single", "late", "once", "once_plain", "verbs", "several", "ways", "manage", "levels",
+	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "plain", "take",
+	"log", "late", "once", "apply_plain", "verbs", "several", "ways", "manage", "levels",
 	"comments",
 }
 
@@ -138,16 +138,8 @@ var sharding = []struct{ postgres, yugabyte string }{
 	{"    places tid[];", "    places boolean[];"},
 	{"(select c.ctid as place, c.*", "(select true as place, c.*"},
 	{"e.ctid = u.place", "u.place and e.limit_name = any (array[p_limits[u.c]]) and e.key = p_keys[u.c]"},
-	{"coalesce((select e.ctid from", "coalesce((select true from"},
-	{"u.key)::tid end", "u.key)::boolean end"},
 	{"returning c.ctid into place", "returning true into place"},
 	{"select c.ctid into place", "select true into place"},
-	{"(select x.row, x.i,", "(select x.row, x.key, p_limit[x.r] as name, x.i,"},
-	{
-		"from unnest(places, p_rule, p_cost, p_now) with ordinality y(row, rule,",
-		"from unnest(places, p_keys, p_rule, p_cost, p_now) with ordinality y(row, key, rule,",
-	},
-	{"c.ctid = u.row and", "u.row and c.limit_name = any (array[u.name]) and c.key = u.key and"},
 }
 
 // on returns the definition for a server of this version.

@@ -88,7 +88,6 @@ func (c *single) vary(rng *rand.Rand) {
 func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, granted int) {
 	t.Helper()
 	params := []int64{c.kind, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.history}
-	function := map[int64]string{1: "charge_one_1", 3: "log_one_1"}[c.kind]
 	var before, a, b string
 	var got, want []int64
 	scan := func(to any, sql string, args ...any) {
@@ -106,7 +105,11 @@ func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, gran
 		return res
 	}
 	scan(&before, cellOf, "a")
-	scan(&got, `select headgate.`+function+`('l', 'a', $1, $2)`, params, c.cost)
+	if c.kind == 1 {
+		scan(&got, `select headgate.take_one_1('l', 'a', $1, $2, $3, $4, $5, $6, $7, 0)`, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.cost)
+	} else {
+		scan(&got, `select headgate.log_one_1('l', 'a', $1, $2)`, params, c.cost)
+	}
 	if got == nil { // left to headgate.apply
 		if scan(&a, cellOf, "a"); a != before {
 			t.Fatalf("%s: %+v: it has left the charge to headgate.apply, and written\n%s, before\n%s", doing, c, a,

@@ -35,39 +35,32 @@ create or replace function public.rate_limiting_request(rate_id text, refill_per
 returns int language plpgsql volatile set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    res bigint[]; rate bigint[]; c headgate.compiled;
-    clock bigint; unit_ bigint; drain_ bigint; capacity_ bigint; remaining bigint;
+    res bigint[]; unit bigint; capacity bigint; step bigint := 1; drain bigint; rate bigint[];
 begin
-    -- Most requests are granted, of a rate for which headgate.compile_rate_N need not look
-    -- for a unit: one update. What is wrong with all others is said below.
-    if refill_per_sec between 1 and 1000000 and window_seconds between 1 and 9000000 then
-        unit_ := lcm(1000, 1000000 / gcd(refill_per_sec, 1000000));
-        drain_ := unit_ * refill_per_sec / 1000000;
-        capacity_ := unit_ * refill_per_sec * window_seconds;
-        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-        if capacity_ <= 9007199254740991 then
-            {{template "grant one" (as "limit" "'rate_limiting_request'" "key" "rate_id" "anchor" "0" "unit" "unit_" "capacity" "capacity_"
-                "step" "1" "drain" "drain_" "cost" "unit_" "now" "0" "granted" "(capacity_ - c.level) / unit_" "into" "remaining")}}
-            if found then
-                return least(remaining, 2147483647);
-            end if;
-        end if;
-    end if;
     if refill_per_sec is null or refill_per_sec <= 0 then
         perform headgate.fail_N(format('refill_per_sec: is %s; it must be above 0', coalesce(refill_per_sec::text, 'null')));
     elsif window_seconds is null or window_seconds <= 0 then
         perform headgate.fail_N(format('window_seconds: is %s; it must be above 0', coalesce(window_seconds::text, 'null')));
     elsif rate_id is null then
         perform headgate.fail_N('rate_id: is null');
+    elsif octet_length(rate_id) > 512 then
+        perform headgate.checked_key_N('key', rate_id);
     end if;
-    rate := headgate.compile_rate_N(refill_per_sec, 1000000, refill_per_sec::numeric * window_seconds);
-    c.params := array[{limit: kind => 1, unit => rate[{rate.unit}], capacity => rate[{rate.capacity}],
-        step => rate[{rate.step}], drain => rate[{rate.drain}]}]::bigint[];
-    res := headgate.ask_N(1, 'rate_limiting_request', c, rate_id, rate[{rate.unit}], 0, '');
+    -- For most rates headgate.compile_rate_N need not look for a unit.
+    if refill_per_sec <= 1000000 and window_seconds <= 9000000 then
+        unit := lcm(1000, 1000000 / gcd(refill_per_sec, 1000000));
+        drain := unit * refill_per_sec / 1000000;
+        capacity := unit * refill_per_sec * window_seconds;
+    end if;
+    if capacity is null or capacity > 9007199254740991 then
+        rate := headgate.compile_rate_N(refill_per_sec, 1000000, refill_per_sec::numeric * window_seconds);
+        unit := rate[{rate.unit}]; capacity := rate[{rate.capacity}]; step := rate[{rate.step}]; drain := rate[{rate.drain}];
+    end if;
+    res := headgate.take_one_N('rate_limiting_request', rate_id, 0, unit, capacity, step, drain, 0, unit, 0);
     if res[{out.granted}] = 0 then
         return -1;
     end if;
-    return least((rate[{rate.capacity}] - res[{out.used}]) / rate[{rate.unit}], 2147483647);
+    return least((capacity - res[{out.used}]) / unit, 2147483647);
 end $$;
 comment on function public.rate_limiting_request(text, int, int) is 'made by headgate: takes one token; -1: there was none';
 
@@ -105,27 +98,18 @@ create or replace function public.request_token(id text) returns table (remainin
 language plpgsql volatile security definer rows 1 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    b headgate.buckets; c headgate.compiled; res bigint[];
-    clock bigint; name text;
+    b headgate.buckets; res bigint[];
 begin
     select * into b from headgate.buckets s where s.id = request_token.id;
-    name := coalesce(headgate.bucket_name_N(b.id), 'request_token');
-    if found then -- most requests are granted, by one update
-        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-        {{template "grant one" (as "limit" "name" "key" "b.id" "anchor" "0" "unit" "1000" "capacity" "b.capacity::bigint * 1000"
-            "step" "(b.refill_seconds * 1000000)::bigint" "drain" "9007199254740991" "cost" "1000" "now" "0"
-            "granted" "(b.capacity::bigint * 1000 - c.level) / 1000, headgate.instant_N(greatest(clock, c.at))" "into" "remaining, at")}}
-        if found then
-            return next;
-            return;
-        end if;
-    elsif b.id is null then
+    if b.id is null then
         perform headgate.fail_N(format('bucket: %s is not in headgate.buckets; insert its id, capacity and refill_seconds', coalesce('"' || left(id, 60) || '"', 'null')));
+    elsif octet_length(b.id) > 512 then
+        perform headgate.checked_key_N('key', b.id);
     end if;
-    c.params := array[{limit: kind => 1, unit => 1000, capacity => b.capacity::bigint * 1000, step => b.refill_seconds * 1000000, drain => 9007199254740991}]::bigint[];
-    res := headgate.ask_N(1, name, c, id, 1000, 0, '');
+    res := headgate.take_one_N(coalesce(headgate.bucket_name_N(b.id), 'request_token'), b.id, 0, 1000, b.capacity::bigint * 1000,
+        (b.refill_seconds * 1000000)::bigint, 9007199254740991, 0, 1000, 0);
     if res[{out.granted}] = 1 then
-        remaining := greatest(0, c.params[{limit.capacity}] - res[{out.used}]) / 1000;
+        remaining := greatest(0, b.capacity::bigint * 1000 - res[{out.used}]) / 1000;
         at := headgate.instant_N(res[{out.clock}]);
         return next;
     end if;

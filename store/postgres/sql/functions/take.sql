@@ -150,7 +150,9 @@ begin
     perform headgate.checked_key_N('key', key);
     if verb = 1 and note = '' and how = 0 and ceiling = 0 and since = 0 and lapse = 0 then -- in a few statements, mostly
         case
-            when c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 then res := headgate.charge_one_N(name, key, c.params, credits);
+            when c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 then
+                res := headgate.take_one_N(name, key, c.params[{limit.anchor}], c.params[{limit.unit}], c.params[{limit.capacity}],
+                    c.params[{limit.step}], c.params[{limit.drain}], coalesce(c.params[{limit.block}], 0), credits, 0);
             when c.params[{limit.kind}] = 3 then res := headgate.log_one_N(name, key, c.params, credits);
             else null;
         end case;
@@ -332,44 +334,33 @@ create or replace function headgate.take(rule text, key text, cost numeric defau
 language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    f record; decision headgate.decision; credits numeric; credits_ bigint; clock bigint; name_ text;
-    varies_ int := 0; timed boolean := false;
-    kind_ bigint; anchor_ bigint; unit_ bigint; capacity_ bigint; step_ bigint; drain_ bigint;
+    f record; c headgate.compiled; credits numeric; res bigint[]; name_ text; varies_ int := 0; timed boolean := false;
 begin
-    -- Most charges are of a limit that is kept compiled, and granted: one look at that and
-    -- one update. What is wrong with all others is said below.
+    -- Most charges are of a limit that is kept compiled: one look at that and headgate.take_one_N. What is
+    -- wrong with all others is said below.
     if strpos(take.rule, ' ') = 0 then
-        select l.varies, l.name, u.p[{limit.kind}], u.p[{limit.anchor}], u.p[{limit.unit}], u.p[{limit.capacity}], u.p[{limit.step}], u.p[{limit.drain}]
-        into varies_, name_, kind_, anchor_, unit_, capacity_, step_, drain_
-        from headgate.limits l, lateral (select (l.compiled).params as p offset 0) u
-        where l.name = take.rule and l.name ~ '^[a-z][a-z0-9_.-]{0,63}$';
+        select l.varies, l.name, (l.compiled).* into varies_, name_, c.canonical, c.params, c.calendar, c.zone
+        from headgate.limits l where l.name = take.rule and l.name ~ '^[a-z][a-z0-9_.-]{0,63}$';
     elsif headgate.headroom_N(rule) is not null then
         f := headgate.charge_N(1, rule, key, cost, 0, '', 0, false);
         return headgate.figures_N(f.res, f.name, f.c);
     else
         perform headgate.may_notate_N();
-        select u.name, u.p[{limit.kind}], u.p[{limit.anchor}], u.p[{limit.unit}], u.p[{limit.capacity}], u.p[{limit.step}], u.p[{limit.drain}]
-        into name_, kind_, anchor_, unit_, capacity_, step_, drain_
-        from headgate.notations n, lateral (select (n.compiled).canonical as name, (n.compiled).params as p offset 0) u
-        where n.rule = take.rule limit 1;
+        select (n.compiled).canonical, (n.compiled).* into name_, c.canonical, c.params, c.calendar, c.zone
+        from headgate.notations n where n.rule = take.rule limit 1;
     end if;
     if varies_ <> 0 then
         f := headgate.find_N(rule, key);
         timed := f.since <> 0 or f.lapse <> 0;
-        kind_ := (f.c).params[{limit.kind}]; anchor_ := (f.c).params[{limit.anchor}]; unit_ := (f.c).params[{limit.unit}];
-        capacity_ := (f.c).params[{limit.capacity}]; step_ := (f.c).params[{limit.step}]; drain_ := (f.c).params[{limit.drain}];
+        c := f.c;
     end if;
-    credits := cost * unit_;
-    if not timed and kind_ = 1 and anchor_ < 2 and credits between 1 and capacity_ and credits = trunc(credits) then
-        credits_ := credits;
-        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-        {{template "grant one" (as "limit" "name_" "key" "take.key" "anchor" "anchor_" "unit" "unit_" "capacity" "capacity_"
-            "step" "step_" "drain" "drain_" "cost" "credits_" "now" "0"
-            "granted" "true, (capacity_ - c.level) / unit_, '0'::interval, greatest(0, c.empty_at - greatest(clock, c.at)) * interval '1 microsecond', name_, headgate.instant_N(greatest(clock, c.at))"
-            "into" "decision")}}
-        if found then
-            return decision;
-        end if;
+    credits := cost * c.params[{limit.unit}];
+    if not timed and c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 and credits between 1 and c.params[{limit.capacity}]
+        and credits = trunc(credits) and octet_length(key) <= 512 and c.canonical <> '0'
+    then
+        res := headgate.take_one_N(name_, key, c.params[{limit.anchor}], c.params[{limit.unit}], c.params[{limit.capacity}],
+            c.params[{limit.step}], c.params[{limit.drain}], coalesce(c.params[{limit.block}], 0), credits::bigint, 0);
+        return headgate.figures_N(res, name_, c);
     end if;
     if coalesce(varies_, 0) = 0 then -- null: there is no such limit
         f := headgate.find_N(rule, key);

@@ -1,5 +1,5 @@
 {{- /*
-Blocks of headgate.once_plain.
+Blocks of headgate.apply_plain.
 */ -}}
 
 {{- /* rows of an id are those that may say something of a cell. */ -}}
@@ -16,9 +16,9 @@ says that nothing but the cell's level stands against them. n is what is charged
 {{define "known ops" -}}
 select k.k, r.first as request, u.c, r.verb, r.id, u.clock, greatest(u.clock, c_at[u.c]) as now, u.anchor, u.capacity, u.drain, u.step, u.unit, u.cost,
     a.home, p.i, a.outcomes[p.i][{kept.at}] as made, a.outcomes[p.i][{kept.level}] as level, a.outcomes[p.i][{kept.prev}] as returned,
-    case when r.verb = 1 then u.cost else a.costs[p.i] - greatest(u.cost, 0) end as n,
+    case when r.verb = 1 then u.cost * u.count else a.costs[p.i] - greatest(u.cost, 0) end as n, u.count,
     p_ops[u.o + {op.kind}] = 1 and u.anchor < 2 and coalesce(c_law[u.c] in (0, 1), false) and case r.verb
-        when 1 then p_ops[u.o + {op.count}] = 1 and p_ops[u.o + {op.how}] = 0 and p_ops[u.o + {op.ceiling}] = 0
+        when 1 then (u.count = 1 or coalesce(r.id, '') = '') and p_ops[u.o + {op.how}] < 2 and p_ops[u.o + {op.ceiling}] = 0
             and p_ops[u.o + {op.since}] = 0 and p_ops[u.o + {op.lapse}] = 0 and a.id is null
         when 4 then coalesce(not a.several and a.settled[p.i] = -1 and a.keeps[p.i] - u.clock > 0 and a.costs[p.i] >= u.cost
             and a.rules[p.i : p.i] = array[p_ops[u.o + {op.kind} : u.o + {op.drain}]]
@@ -37,7 +37,7 @@ left join lateral (select a.*, count(*) over () > 1 as several from (
     where r.id <> '' limit 1) a on true
 cross join lateral generate_series(r.first, r.last) k(k)
 cross join lateral (select o.o, p_ops[o.o + {op.cell}]::int as c, p_ops[o.o + {op.anchor}] as anchor, p_ops[o.o + {op.capacity}] as capacity,
-        p_ops[o.o + {op.drain}] as drain, p_ops[o.o + {op.unit}] as unit, p_ops[o.o + {op.step}] as step, p_ops[o.o + {op.cost}] as cost,
+        p_ops[o.o + {op.drain}] as drain, p_ops[o.o + {op.unit}] as unit, p_ops[o.o + {op.step}] as step, p_ops[o.o + {op.cost}] as cost, p_ops[o.o + {op.count}] as count,
         case when p_ops[o.o + {op.now}] <> 0 then p_ops[o.o + {op.now}] else store_clock end as clock
     from (select (k.k - 1) * {op.width} as o offset 0) o offset 0) u
 cross join lateral (select case when r.verb = 4 then array_position(a.cells, c_generation[u.c]) end as i offset 0) p
@@ -50,7 +50,7 @@ sum returned before the op. What a settlement gives back depends on what those b
 twice, and the second guess, from the sums of the first, holds if it comes out again from its own sums.
 */ -}}
 {{define "decided ops" -}}
-select d.k, d.request, d.c, d.verb, d.id, d.clock, d.unit, d.step, d.cost, d.n, d.home, d.i, d.fits, d.t, d.back, d.level_, d.prev_, d.written, d.final, d.keep,
+select d.k, d.request, d.c, d.verb, d.id, d.clock, d.unit, d.step, d.cost, d.n, d.count, d.home, d.i, d.fits, d.t, d.back, d.level_, d.prev_, d.written, d.final, d.keep,
     coalesce(max(d.until) over w, c_empty[d.c]) as empty
 from (
     select b.*, case when verb = 1 then greatest(headgate.after_N(b.t, b.level_, b.anchor, b.drain, b.step, 0, 0, 0, 0),
@@ -125,7 +125,7 @@ with decided as materialized (
         group by d.request, d.id, d.home order by d.id, d.home offset 0) u
     where e.id = any (array[u.id]) and e.home = u.home
 )
-select array_agg(d.k), array_agg(d.fits), array_agg(array[{out: granted => case when d.verb = 1 then 1 else d.back end, law => 1,
+select array_agg(d.k), array_agg(d.fits), array_agg(array[{out: granted => case when d.verb = 1 then d.count else d.back end, law => 1,
     level => case when d.written then d.level_ else c_level[d.c] end, prev => case when d.written then d.prev_ else c_prev[d.c] end,
     at => case when d.written then d.t else c_at[d.c] end, unit => d.unit, empty_at => d.empty, blocked_until => c_block[d.c], used => d.level_,
     clock => d.clock, step => d.step}])

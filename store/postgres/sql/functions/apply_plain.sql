@@ -1,13 +1,13 @@
--- headgate.once_plain_N is headgate.apply_once_N, with the same arguments and results, for a
--- batch of which most requests are plain: charges of the bucket law without a calendar, with
--- an id or without, which are granted, and settlements of such charges at no more than they
--- had cost. One statement locks the cells. Another looks up the ids, decides about all of it, and
--- writes cells and ids if all of it fits. What does not fit is left, and decided by
--- headgate.apply_once_N in the same call.
+-- headgate.apply_plain_N is for a batch of which some requests are plain: charges of the bucket law
+-- without a calendar, with an id or without, which are granted, and settlements of such charges at no
+-- more than they had cost. One statement locks the cells. Another looks up the ids, decides about all of
+-- it, and writes cells and ids if all of it fits. What does not fit is left, and decided by
+-- headgate.apply_N or headgate.apply_once_N in the same call. Arguments and results are those of
+-- headgate.apply_once_N; p_prints and p_parts are null if nothing has an id.
 --
 -- The order of the batch is kept on each cell: after a request that is left, all on its
 -- cells are left too.
-create or replace function headgate.once_plain_N(
+create or replace function headgate.apply_plain_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
 returns bigint[] language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -25,6 +25,7 @@ declare
     asked int[]; fits boolean[]; outcomes bigint[]; -- of the other ops
     closed boolean[]; -- of each cell: what comes next on it is left
     first_ int; last_ int; together boolean; ops int[]; cells bigint[]; part bigint[];
+    limits text[]; keys text[]; modes smallint[]; left_ops bigint[]; notes text[];
 begin
     -- What an earlier part did is seen by the next one: that is for headgate.apply_once_N.
     if cardinality(p_parts) > 1 then
@@ -70,7 +71,7 @@ begin
             end loop;
             first_ := last_ + 1;
         end loop;
-        if try = 1 then
+        if try = 1 and p_prints is not null then
             -- All of them, before some are written.
             perform headgate.lock_ids_N(p_notes, array(select c_generation[p_ops[(u.k - 1) * {op.width} + {op.cell}]] from generate_series(1, size) u(k) order by u.k));
         end if;
@@ -81,16 +82,19 @@ begin
 
     ops := array(select u.k::int from unnest(rest) with ordinality u(left_, k) where u.left_ order by 1);
     cells := array(select distinct p_ops[(u.k - 1) * {op.width} + {op.cell}] from unnest(ops) u(k) order by 1);
-    part := headgate.apply_once_N(
-        array(select p_limits[u.c] from unnest(cells) with ordinality u(c, i) order by u.i),
-        array(select p_keys[u.c] from unnest(cells) with ordinality u(c, i) order by u.i),
-        array(select p_modes[u.c] from unnest(cells) with ordinality u(c, i) order by u.i),
-        array(select case when w.o = {op.cell} then array_position(cells, w.v) else w.v end
-            from unnest(ops) with ordinality u(k, i),
-                unnest(p_ops[(u.k - 1) * {op.width} + {op.verb} : u.k * {op.width}]) with ordinality w(v, o) order by u.i, w.o),
-        array(select p_notes[u.k] from unnest(ops) with ordinality u(k, i) order by u.i),
-        array(select p_prints[u.k] from unnest(ops) with ordinality u(k, i) order by u.i),
-        array[cardinality(ops)]);
+    limits := array(select p_limits[u.c] from unnest(cells) with ordinality u(c, i) order by u.i);
+    keys := array(select p_keys[u.c] from unnest(cells) with ordinality u(c, i) order by u.i);
+    modes := array(select p_modes[u.c] from unnest(cells) with ordinality u(c, i) order by u.i);
+    left_ops := array(select case when w.o = {op.cell} then array_position(cells, w.v) else w.v end
+        from unnest(ops) with ordinality u(k, i),
+            unnest(p_ops[(u.k - 1) * {op.width} + {op.verb} : u.k * {op.width}]) with ordinality w(v, o) order by u.i, w.o);
+    notes := array(select p_notes[u.k] from unnest(ops) with ordinality u(k, i) order by u.i);
+    if p_prints is null then
+        part := headgate.apply_N(limits, keys, modes, left_ops, notes);
+    else
+        part := headgate.apply_once_N(limits, keys, modes, left_ops, notes,
+            array(select p_prints[u.k] from unnest(ops) with ordinality u(k, i) order by u.i), array[cardinality(ops)]);
+    end if;
     return array(select w.v from (
             select u.k, null::int as own, u.i as other from unnest(ops) with ordinality u(k, i)
             union all
