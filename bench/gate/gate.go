@@ -45,7 +45,7 @@ func Open(ctx context.Context, url string, wrap ...Wrap) (store.Store, error) {
 // OpenArticles makes Headgate's schema with the functions that have the articles' names.
 func OpenArticles(ctx context.Context, url string) (s store.Store, err error) {
 	if strings.HasPrefix(url, "postgres") {
-		s, err = postgres.Open(ctx, url, nil)
+		s, err = postgres.Open(ctx, url, &postgres.Config{Articles: "public"})
 	} else {
 		s, err = mysql.Open(ctx, url, nil)
 	}
@@ -67,7 +67,7 @@ func open(ctx context.Context, url string) (store.Store, error) {
 	case "sqlite":
 		return sqlite.Open(ctx, url, nil)
 	case "postgres":
-		return postgres.Open(ctx, url, &postgres.Config{SkipArticles: true})
+		return postgres.Open(ctx, url, nil)
 	case "mysql":
 		return mysql.Open(ctx, url, &mysql.Config{SkipArticles: true})
 	case "redis":

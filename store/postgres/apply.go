@@ -8,14 +8,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// modes of a cell in headgate.apply, the strongest wins.
+// modes of a cell in headgate_internal.apply, the strongest wins.
 const (
 	read int16 = iota
 	lock
 	create
 )
 
-// batch is a batch in the form that headgate.apply takes.
+// batch is a batch in the form that headgate_internal.apply takes.
 type batch struct {
 	modes []int16 // of each cell
 	ops   []int64
@@ -49,7 +49,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 func (s *Store) applyAll(ctx context.Context, a *arranged, ops []law.Op, outs []law.Outcome) error {
 	b := encode(ops, a)
 	limits, keys := a.names()
-	statement, args := s.def.statement(`select headgate.apply_N($1, $2, $3, $4, $5)`),
+	statement, args := s.def.statement(`select headgate_internal.apply_N($1, $2, $3, $4, $5)`),
 		[]any{limits, keys, b.modes, b.ops, b.notes}
 	if b.once || b.plain {
 		var prints []int64
@@ -57,7 +57,7 @@ func (s *Store) applyAll(ctx context.Context, a *arranged, ops []law.Op, outs []
 		if b.once {
 			prints, parts = b.prints(ops), b.parts(ops)
 		}
-		statement, args = s.def.statement(`select headgate.apply_plain_N($1, $2, $3, $4, $5, $6, $7)`),
+		statement, args = s.def.statement(`select headgate_internal.apply_plain_N($1, $2, $3, $4, $5, $6, $7)`),
 			append(args, prints, parts)
 	}
 	var res []int64
@@ -115,7 +115,7 @@ func (a *arranged) names() (limits, keys []string) {
 	return limits, keys
 }
 
-// encode returns ops in the form that headgate.apply takes.
+// encode returns ops in the form that headgate_internal.apply takes.
 func encode(ops []law.Op, a *arranged) batch {
 	b := batch{ops: make([]int64, 0, len(a.index)*opWidth), index: a.index, modes: make([]int16, len(a.cells))}
 	group := int64(0)

@@ -15,10 +15,10 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// takeSums asks headgate.take_sums for one charge of each of some keys, and returns which are granted.
+// takeSums asks headgate_internal.take_sums for one charge of each of some keys, and returns which are granted.
 func takeSums(conn *pgx.Conn, names []string, capacity int64) (fast []int, err error) {
 	var res []int64
-	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate.take_sums_1($1, '{1}', '{l}', '{0}', '{1000}', $2,
+	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate_internal.take_sums_1($1, '{1}', '{l}', '{0}', '{1000}', $2,
 		'{3600000000}', '{1}', '{1000}', 0)))`, names, []int64{capacity}).Scan(&res)
 	for k := range len(res) / 4 {
 		if k > 0 && int64(k) <= res[1] {

@@ -157,7 +157,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 }
 
 // TestPlainChargesCallNoFunction looks at the plan of the update in
-// headgate.take_sums: a function that is not made part of it would be started
+// headgate_internal.take_sums: a function that is not made part of it would be started
 // for each row.
 func TestPlainChargesCallNoFunction(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/internal/wrap"
 )
 
-// sums is a batch of plain charges, each a request of its own, in the form that headgate.take_sums takes.
+// sums is a batch of plain charges, each a request of its own, in the form that headgate_internal.take_sums takes.
 type sums struct {
 	keys []string // of each cell
 	// Of each limit.
@@ -85,7 +85,7 @@ func one[T comparable](list []T) []T {
 	return list[:min(1, len(list))]
 }
 
-// Where headgate.take_sums has left something that is not refused, many batches that follow meet
+// Where headgate_internal.take_sums has left something that is not refused, many batches that follow meet
 // the same: a limit of which a part is granted each time, or cells to which something was given
 // back. So the next ones are decided in one call.
 const crowdedFor = 8
@@ -107,7 +107,7 @@ func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law
 	var res pgtype.FlatArray[int64]
 	err := s.retry(ctx, func() error {
 		err := s.call(context.WithValue(ctx, impatience{}, nil), // the function has a setting of its own
-			s.def.statement(`select headgate.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`), args, &res)
+			s.def.statement(`select headgate_internal.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`), args, &res)
 		if inTheWay(err) {
 			return &lockWait{err}
 		}
@@ -121,7 +121,7 @@ func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law
 	if err == nil {
 		var ok bool
 		if left, ok = b.decode(res, ops, outs); !ok {
-			err = &unreadable{fmt.Errorf("headgate.take_sums answered about %d cells with %d numbers", len(b.keys),
+			err = &unreadable{fmt.Errorf("headgate_internal.take_sums answered about %d cells with %d numbers", len(b.keys),
 				len(res))}
 		}
 	}
@@ -141,7 +141,7 @@ func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law
 	return nil
 }
 
-// How the answer of headgate.take_sums is laid out: in rows of four numbers, of which three are
+// How the answer of headgate_internal.take_sums is laid out: in rows of four numbers, of which three are
 // the state of a cell that was not granted.
 const (
 	sumsRow   = 4
@@ -155,7 +155,7 @@ type seen struct {
 	state   law.State // if it is granted: level, time and block after its last charge
 }
 
-// decode writes the outcomes of what headgate.take_sums has granted, and of what package law
+// decode writes the outcomes of what headgate_internal.take_sums has granted, and of what package law
 // refuses by the cells that were read. It returns the other ops in the order of the batch, and
 // whether the answer can be one.
 func (b *sums) decode(res []int64, ops []law.Op, outs []law.Outcome) (left []int, ok bool) {

@@ -53,7 +53,7 @@ twice, and the second guess, from the sums of the first, holds if it comes out a
 select d.k, d.request, d.c, d.verb, d.id, d.clock, d.unit, d.step, d.cost, d.n, d.count, d.home, d.i, d.fits, d.t, d.back, d.level_, d.prev_, d.written, d.final, d.keep,
     coalesce(max(d.until) over w, c_empty[d.c]) as empty
 from (
-    select b.*, case when verb = 1 then greatest(headgate.after_N(b.t, b.level_, b.anchor, b.drain, b.step, 0, 0, 0, 0),
+    select b.*, case when verb = 1 then greatest(headgate_internal.after_N(b.t, b.level_, b.anchor, b.drain, b.step, 0, 0, 0, 0),
             case when nth = 1 and prev_ > 0 then c_empty[c] else 0 end) end as until
     from (
         select f.*, x + taken - back as level_, prev + case when whole then 0 else back end as prev_,
@@ -82,8 +82,8 @@ from (
                             select o.*, case when verb = 1 then n else 0 end as taken, {{template "given back" (as "x" "x0" "prev" "prev0")}} as guess
                             from (
                                 select o.*, drain = 9007199254740991 as whole, case when now >= empty0 then 0 else c_prev[c] end as prev0,
-                                    case when plain then headgate.drained_N(level0, at0, empty0, now, anchor, drain, step) end as x0,
-                                    case when plain then headgate.drained_at_N(level0, at0, empty0, now, anchor, drain, step) end as t,
+                                    case when plain then headgate_internal.drained_N(level0, at0, empty0, now, anchor, drain, step) end as x0,
+                                    case when plain then headgate_internal.drained_at_N(level0, at0, empty0, now, anchor, drain, step) end as t,
                                     case when plain and verb = 4 and made <= now then {{template "left" (as "level" "level" "at" "made" "now" "now")}} end as held
                                 from (select o.*, c_level[c] as level0, c_at[c] as at0, c_empty[c] as empty0 from ({{template "known ops"}} offset 0) o offset 0) o offset 0) o offset 0) o
                         window w as (partition by c order by k rows unbounded preceding)) o offset 0) g
@@ -119,7 +119,7 @@ with decided as materialized (
     group by u.request, u.id
 ), settled as (
     update headgate.admissions e
-    set settled = case when u.size = cardinality(e.settled) then u.costs else headgate.put_N(e.settled, u.places, u.costs) end
+    set settled = case when u.size = cardinality(e.settled) then u.costs else headgate_internal.put_N(e.settled, u.places, u.costs) end
     from (select d.id, d.home, count(*) as size, array_agg(d.i) as places, array_agg(d.cost) as costs
         from (select request, id, home, i, cost from decided where verb = 4 and (select yes from agreed) order by request, i offset 0) d
         group by d.request, d.id, d.home order by d.id, d.home offset 0) u

@@ -1,9 +1,9 @@
--- headgate.log_one_N decides one charge of a limit with a log, as people make it from SQL, without an id. Its
--- callers set how statements are planned: see headgate.take_one_N. It locks the cell, sums up what has
+-- headgate_internal.log_one_N decides one charge of a limit with a log, as people make it from SQL, without an id. Its
+-- callers set how statements are planned: see headgate_internal.take_one_N. It locks the cell, sums up what has
 -- expired, and writes the cell and one entry. It returns null, and has written nothing,
 -- if the cell is not there, is of another law or unit, is blocked or to be healed, if the
--- refusal blocks it, or if the cost never passes: headgate.apply_N decides then.
-create or replace function headgate.log_one_N(p_limit text, p_key text, params bigint[], p_cost bigint)
+-- refusal blocks it, or if the cost never passes: headgate_internal.apply_N decides then.
+create or replace function headgate_internal.log_one_N(p_limit text, p_key text, params bigint[], p_cost bigint)
 returns bigint[] language plpgsql volatile as $$
 declare
     unit constant bigint := params[{limit.unit}];

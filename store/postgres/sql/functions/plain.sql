@@ -1,32 +1,32 @@
 -- Plain charges: single ones, and batches of them.
 
--- headgate.drained_N and headgate.drained_at_N are bucket of package law, for the
+-- headgate_internal.drained_N and headgate_internal.drained_at_N are bucket of package law, for the
 -- anchors that need no boundaries: the credits in use at now, and the time that
--- they hold for. headgate.drained_by_N is after, of a level that the capacity
+-- they hold for. headgate_internal.drained_by_N is after, of a level that the capacity
 -- bounds: so that nothing can pass 2^53. They are short enough to be made part of
 -- the statement that calls them, which a test looks at.
-create or replace function headgate.drained_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate_internal.drained_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select case when now >= empty_at then 0 else {{template "drained" (as "level" "level" "at" "at" "now" "now")}} end
 $$;
 
-create or replace function headgate.drained_at_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate_internal.drained_at_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}}
 $$;
 
-create or replace function headgate.drained_by_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
+create or replace function headgate_internal.drained_by_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
 returns bigint language sql immutable as $$
     select step * ((case when now >= empty_at then 0 else {{template "drained" (as "level" "level" "at" "at" "now" "now")}} end + cost + drain - 1) / drain)
         + case when anchor = 1 then greatest(at - at % step, now - now % step)
         else {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}} end
 $$;
 
--- headgate.take_one_N: one plain charge, in one round trip. One update grants it, if the
+-- headgate_internal.take_one_N: one plain charge, in one round trip. One update grants it, if the
 -- cell is there, is of the bucket law in the same unit and step, has had nothing returned,
 -- is neither blocked nor ahead of the clock, and has room. Else one select says that the
 -- cell of this kind has no room; else one insert makes the cell; all others are decided by
--- headgate.apply_N, in the same call.
+-- headgate_internal.apply_N, in the same call.
 --
 -- The clock is read before the row is locked. If a charge that is granted had to wait for
 -- its row, that clock is behind, which drains less: greatest(clock, at), for which it is
@@ -38,7 +38,7 @@ $$;
 --
 -- p_now    a test's time; 0: the server's clock
 -- returns  the numbers of the outcome: see law.Numbers
-create or replace function headgate.take_one_N(
+create or replace function headgate_internal.take_one_N(
     p_limit text, p_key text, p_anchor bigint, p_unit bigint, p_capacity bigint, p_step bigint, p_drain bigint,
     p_block bigint, p_cost bigint, p_now bigint)
 returns bigint[] language plpgsql volatile
@@ -51,12 +51,12 @@ declare
     res bigint[];
 begin
     update headgate.cells c
-    set level = headgate.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) + p_cost,
-        at = headgate.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step),
-        empty_at = headgate.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step, p_cost)
+    set level = headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) + p_cost,
+        at = headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step),
+        empty_at = headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step, p_cost)
     where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
       and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
-      and headgate.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) <= p_capacity - p_cost
+      and headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) <= p_capacity - p_cost
     returning {{template "granted one"}} into res;
     if found then
         {{template "not set back" "p_now"}}
@@ -70,12 +70,12 @@ begin
         select array[{out: granted => 0, law => 1, level => c.level, prev => 0, at => c.at, unit => c.unit, empty_at => c.empty_at,
             blocked_until => c.blocked_until, used => u.x, clock => clock,
             retry_at => greatest(c.blocked_until, {{template "no longer" (as "whole" "p_drain = 9007199254740991" "empty" "c.empty_at"
-                "retry" "headgate.after_N(u.t, u.x - (p_capacity - p_cost), p_anchor, p_drain, p_step, 0, 0, 0, 0)")}}),
+                "retry" "headgate_internal.after_N(u.t, u.x - (p_capacity - p_cost), p_anchor, p_drain, p_step, 0, 0, 0, 0)")}}),
             entry => 0, status => 0, start_at => 0, step => c.step}]
         into res
         from headgate.cells c, lateral (select
-            headgate.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as x,
-            headgate.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as t offset 0) u
+            headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as x,
+            headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as t offset 0) u
         where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
           and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
           and u.x > p_capacity - p_cost;
@@ -84,8 +84,8 @@ begin
         end if;
 
         insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
-        select p_limit, p_key, 1, p_cost, headgate.drained_at_N(0, 0, 0, clock, p_anchor, p_drain, p_step), p_unit, p_step,
-            headgate.drained_by_N(0, 0, 0, clock, p_anchor, p_drain, p_step, p_cost)
+        select p_limit, p_key, 1, p_cost, headgate_internal.drained_at_N(0, 0, 0, clock, p_anchor, p_drain, p_step), p_unit, p_step,
+            headgate_internal.drained_by_N(0, 0, 0, clock, p_anchor, p_drain, p_step, p_cost)
         on conflict do nothing
         returning {{template "granted one"}} into res;
         if found then
@@ -93,12 +93,12 @@ begin
         end if;
     end if;
 
-    return headgate.apply_N(array[p_limit], array[p_key], array[2::smallint],
+    return headgate_internal.apply_N(array[p_limit], array[p_key], array[2::smallint],
         array[{op: verb => 1, group => 1, cell => 1, kind => 1, anchor => p_anchor, unit => p_unit, capacity => p_capacity,
             step => p_step, drain => p_drain, block => p_block, cost => p_cost, count => 1, now => p_now}], null);
 end $$;
 
--- headgate.take_sums_N: a batch of plain charges, each a request of its own. One update grants
+-- headgate_internal.take_sums_N: a batch of plain charges, each a request of its own. One update grants
 -- each cell all that is asked of it, or nothing: if it is there, is of the bucket law in the same unit
 -- and step, has had nothing returned, is neither blocked nor ahead of the clock, and has room for the
 -- sum. Where a sum fits, its charges are granted one after another too: see TakePlain of package law.
@@ -106,7 +106,7 @@ end $$;
 -- the caller sorts, so that batches wait for each other in one order. For that order nothing may
 -- be locked afterwards either. So what the update does not grant is left to the caller, with the
 -- cell as it was read without a lock: that tells a refusal. Everything else comes again by
--- headgate.apply_plain_N, in a transaction of its own. Cells that are not there are inserted with
+-- headgate_internal.apply_plain_N, in a transaction of its own. Cells that are not there are inserted with
 -- their sums, where no other session is making them.
 --
 -- The clock is read before the rows are locked. If a charge that is granted had to wait for its
@@ -129,7 +129,7 @@ end $$;
 --            clock, how many of the granted are new. Then of each granted cell its number, and level,
 --            at and blocked_until; the new ones come last. Then three rows of each cell that was read:
 --            its number, law, level, prev; at, unit, step, empty_at; blocked_until, the second clock, 0, 0
-create or replace function headgate.take_sums_N(
+create or replace function headgate_internal.take_sums_N(
     p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
     p_drain bigint[], p_cost bigint[], p_now bigint)
 returns bigint[] language plpgsql volatile
@@ -149,15 +149,15 @@ begin
     with done as (
         update headgate.cells c
         set law = 1, unit = u.unit, step = u.step,
-            level = headgate.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) + u.cost,
-            at = headgate.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step),
-            empty_at = headgate.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step, u.cost)
+            level = headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) + u.cost,
+            at = headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step),
+            empty_at = headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step, u.cost)
         from
             {{template "sum rows"}}
         where c.limit_name = any (array[u.name]) and c.key = u.key
           and (c.law = 1 and c.unit = u.unit and c.step = u.step or c.law = 0) and c.prev = 0
           and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
-          and headgate.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
+          and headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
         returning array[u.i, c.level, c.at, c.blocked_until] as v)
     select array_agg(v) into res from done;
     {{template "not set back" "p_now"}}
@@ -192,8 +192,8 @@ begin
             perform set_config('lock_timeout', '1ms', true);
             with made as (
                 insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
-                select u.name, u.key, 1, u.cost, headgate.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
-                    u.unit, u.step, headgate.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
+                select u.name, u.key, 1, u.cost, headgate_internal.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
+                    u.unit, u.step, headgate_internal.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
                 from
                     {{template "sum rows"}}
                 where left_[u.i]
