@@ -188,7 +188,10 @@ func SchemaYugabyte() string { return yugabyte().script() }
 
 // Articles returns the functions of the articles as SQL, for a database that has the whole schema: they are made in
 // the schema of this name, unless something of somebody else's has one of their names there.
-func Articles(schema string) string { return current().articlesIn(schema) }
+func Articles(schema string) string {
+	d := current()
+	return safely + d.articlesIn(schema) + "\n" + d.rights.sql + schemaTail
+}
 
 // articles are the names of these functions.
 var articles = []string{
@@ -233,7 +236,8 @@ do $$ begin
     end if;
 end $$;
 
--- Nothing that others have made, in schema public above all, may be taken for an
+` + safely
+	safely = `-- Nothing that others have made, in schema public above all, may be taken for an
 -- operator, a function or a type of this text.
 do $$ begin
     perform pg_catalog.set_config('headgate.search_path', pg_catalog.current_setting('search_path'), false);
