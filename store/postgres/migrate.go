@@ -70,7 +70,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 	}
 	// Two sessions that create one schema collide even with "if not exists";
 	// that is a conflict, and retried.
-	if _, err := m.tx.Exec(ctx, `do $$ begin if to_regnamespace('headgate') is null then create schema headgate; end if; end $$;
+	if _, err := m.tx.Exec(ctx, `
+		do $$ begin if to_regnamespace('headgate') is null then create schema headgate; end if; end $$;
 		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
 		insert into headgate.schema_version (version) values (0) on conflict do nothing;
 		select from headgate.schema_version where version = 0 for update`); err != nil {
@@ -120,8 +121,8 @@ func (m *migrator) mayCreate(ctx context.Context) error {
 	var may bool
 	var user, database string
 	err := m.tx.QueryRow(ctx, `select array(select n from unnest('{headgate,headgate_internal}'::text[]) n where to_regnamespace(n) is null),
-		has_database_privilege(current_database(), 'create'), quote_ident(current_user), quote_ident(current_database())`).Scan(
-		&missing, &may, &user, &database)
+		has_database_privilege(current_database(), 'create'), quote_ident(current_user),
+		quote_ident(current_database())`).Scan(&missing, &may, &user, &database)
 	if err != nil || may || len(missing) == 0 {
 		return err
 	}

@@ -60,13 +60,15 @@ func TestArticlesAreMadeWhereAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if _, err := in.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "no such schema") {
+	if _, err := in.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) ||
+		!strings.Contains(err.Error(), "no such schema") {
 		t.Errorf("there is no schema: %v", err)
 	}
 	if _, err := conn.Exec(t.Context(), `create schema "of five Articles"`); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := in.Migrate(t.Context()); err != nil || !strings.Contains(fmt.Sprint(report), "in schema of five Articles") {
+	if report, err := in.Migrate(t.Context()); err != nil ||
+		!strings.Contains(fmt.Sprint(report), "in schema of five Articles") {
 		t.Errorf("%q, %v", report, err)
 	}
 	if list := count(); list != "of five Articles" {

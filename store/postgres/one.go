@@ -18,8 +18,8 @@ func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) erro
 	}
 	var res []int64
 	err := s.retry(ctx, func() error {
-		return s.call(ctx, s.def.statement(`select headgate_internal.take_one_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
-			args, &res)
+		return s.call(ctx, s.def.statement(
+			`select headgate_internal.take_one_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`), args, &res)
 	})
 	if err == nil && len(res) != law.Width {
 		err = &unreadable{fmt.Errorf("headgate_internal.take_one answered with %d numbers", len(res))}

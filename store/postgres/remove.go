@@ -25,7 +25,8 @@ const removal = `select w.line from (
 	select 2, pg_catalog.format('view headgate.%I', c.relname) from pg_catalog.pg_class c
 	where c.relnamespace = pg_catalog.to_regnamespace('headgate') and c.relkind in ('v', 'm')
 	union all
-	select 3, pg_catalog.format('%s functions in schema %s', pg_catalog.count(*), p.pronamespace::pg_catalog.regnamespace)
+	select 3, pg_catalog.format('%s functions in schema %s', pg_catalog.count(*),
+		p.pronamespace::pg_catalog.regnamespace)
 	from pg_catalog.pg_proc p where p.pronamespace in (` + schemas + `) group by p.pronamespace
 	union all
 	select 4, pg_catalog.format('function %s.%I(%s)', p.pronamespace::pg_catalog.regnamespace, p.proname,

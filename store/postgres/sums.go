@@ -107,7 +107,8 @@ func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law
 	var res pgtype.FlatArray[int64]
 	err := s.retry(ctx, func() error {
 		err := s.call(context.WithValue(ctx, impatience{}, nil), // the function has a setting of its own
-			s.def.statement(`select headgate_internal.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`), args, &res)
+			s.def.statement(`select headgate_internal.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
+			args, &res)
 		if inTheWay(err) {
 			return &lockWait{err}
 		}
@@ -121,8 +122,8 @@ func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law
 	if err == nil {
 		var ok bool
 		if left, ok = b.decode(res, ops, outs); !ok {
-			err = &unreadable{fmt.Errorf("headgate_internal.take_sums answered about %d cells with %d numbers", len(b.keys),
-				len(res))}
+			err = &unreadable{fmt.Errorf("headgate_internal.take_sums answered about %d cells with %d numbers",
+				len(b.keys), len(res))}
 		}
 	}
 	if err != nil {

@@ -94,11 +94,7 @@ res[r + {out.clock}] := clock; res[r + {out.retry_at}] := a_block[c];
 res[r + {out.clock}] := clock;
 if a_law[c] <> 0 then
     res[r + {out.granted}] := 1;
-    if p_modes[c] < 4 then
-        a_gone[c] := true; gone := true;
-    else -- it stays for as long as keys share it
-        a_dirty[c] := true; dirty := true;
-    end if;
+    a_gone[c] := true; gone := true;
 end if;
 update headgate.entries e set expires_at = 0
 where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;
