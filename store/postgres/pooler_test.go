@@ -175,7 +175,8 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 	statement := strings.NewReplacer("p_keys", "($1::text[])", "p_anchor", "($2::bigint[])", "p_unit", "($3::bigint[])",
 		"p_capacity", "($4::bigint[])", "p_step", "($5::bigint[])", "p_drain", "($6::bigint[])",
 		"p_cost", "($7::bigint[])", "p_limit", "($8::text[])", "greatest(clock",
-		"greatest($9::bigint", "- clock", "- $9::bigint", "p_rule", "($10::int[])").Replace(body[from:to] + " from done")
+		"greatest($9::bigint", "- clock", "- $9::bigint", "p_rule",
+		"($10::int[])").Replace(body[from:to] + " from done")
 	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set "+
 		"enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
 		t.Fatal(err)
