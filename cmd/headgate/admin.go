@@ -82,7 +82,8 @@ func newMigrateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&role, "role", "", "give --user a `role`: app asks about limits by name, in SQL; "+
 		"service is for servers, the command and the Go library")
 	cmd.Flags().StringVar(&user, "user", "", "an existing `user` of the database, for --role")
-	cmd.Flags().BoolVar(&o.skipArticles, "skip-articles", false, "make no functions outside the schema headgate")
+	cmd.Flags().StringVar(&o.articles, "articles", "", "make the functions of five articles too, such as "+
+		"check_velocity, in this `schema` of PostgreSQL, or database of MariaDB or MySQL")
 	return cmd
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 )
@@ -14,6 +15,7 @@ import (
 var schemaCommands []func() *cobra.Command
 
 func newSchemaCommand() *cobra.Command {
+	var place string
 	cmd := &cobra.Command{
 		Use: "schema " + strings.Join(names(schemas), "|") + "|config|openapi",
 		Short: "Print a store's schema as SQL, for a migration tool of your own, the config file's JSON Schema, or " +
@@ -33,9 +35,15 @@ func newSchemaCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprint(cmd.OutOrStdout(), schemas[args[0]]())
+			if print, ok := articles[args[0]]; ok && place != "" {
+				fmt.Fprint(cmd.OutOrStdout(), "\n", print(place))
+			} else if place != "" {
+				return headgate.Invalid("articles", "%s has no schemas", args[0])
+			}
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&place, "articles", "", "print the functions of the articles too, for this `schema`")
 	for _, more := range schemaCommands {
 		cmd.AddCommand(more())
 	}

@@ -17,6 +17,6 @@ func init() {
 
 func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
 	return mysql.Open(ctx, url, &mysql.Config{
-		SkipArticles: o.skipArticles, Logger: o.log, Observer: o.observer,
+		SkipArticles: o.articles == "", Logger: o.log, Observer: o.observer,
 	})
 }

@@ -29,6 +29,9 @@ var stores = map[string]storeKind{
 // schemas is the table of what `headgate schema` prints.
 var schemas = map[string]func() string{}
 
+// articles print the functions of the articles, for a schema.
+var articles = map[string]func(schema string) string{}
+
 // tags are the build tags that leave stores out, by scheme.
 var tags = map[string]string{
 	"sqlite":     "headgate_nosqlite",
@@ -42,9 +45,9 @@ var tags = map[string]string{
 
 // storeOptions are what the command line says about a store beside its URL.
 type storeOptions struct {
-	skipArticles bool
-	log          *slog.Logger   // of what a store has to say; nil: the default
-	observer     store.Observer // hears of transactions that were repeated; nil: nobody
+	articles string         // the schema for the functions of the articles; empty: none are made
+	log      *slog.Logger   // of what a store has to say; nil: the default
+	observer store.Observer // hears of transactions that were repeated; nil: nobody
 }
 
 func openMemory(_ context.Context, address string, _ storeOptions) (store.Store, error) {

@@ -33,7 +33,7 @@ func stack(s store.Store) *chaos.Stack {
 }
 
 func openPostgres(ctx context.Context, url string) (*chaos.Stack, error) {
-	s, err := postgres.Open(ctx, url, &postgres.Config{SkipArticles: true})
+	s, err := postgres.Open(ctx, url, nil)
 	if err == nil {
 		_, err = s.Migrate(ctx)
 	}

@@ -56,7 +56,7 @@ func TestConformanceOverPostgres(t *testing.T) {
 
 func openPostgres(tb testing.TB, dsn string) *postgres.Store {
 	tb.Helper()
-	s, err := postgres.Open(context.Background(), dsn, &postgres.Config{SkipArticles: true})
+	s, err := postgres.Open(context.Background(), dsn, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

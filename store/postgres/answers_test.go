@@ -31,7 +31,7 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 		for i := range ops {
 			ops[i] = request(id, 1000)
 			ops[i].Cell.Key, ops[i].Group = string(rune('a'+i)), uint32(i)
-			if i > 0 { // so it is for headgate.apply, in the same call
+			if i > 0 { // so it is for headgate_internal.apply, in the same call
 				ops[i].Ceiling = ops[i].Params.Capacity
 			}
 		}
@@ -48,14 +48,14 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 	}
 	for _, answer := range []string{"'{1,2,3}'", "'{}'", "null", "array[null::bigint]"} {
 		if _, err := conn.Exec(t.Context(), `
-			create or replace function headgate.apply_1(
+			create or replace function headgate_internal.apply_1(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate.once_plain_1(
+			create or replace function headgate_internal.apply_plain_1(
 				p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 				p_prints bigint[], p_parts int[])
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$;
-			create or replace function headgate.take_one_1(
+			create or replace function headgate_internal.take_one_1(
 				p_limit text, p_key text, p_anchor bigint, p_unit bigint, p_capacity bigint, p_step bigint,
 				p_drain bigint, p_block bigint, p_cost bigint, p_now bigint)
 			returns bigint[] language sql volatile as $$ select `+answer+`::bigint[] $$`); err != nil {
@@ -146,7 +146,7 @@ func TestAVerbThatIsNotKnownDoesNothing(t *testing.T) {
 		9, 1, 1, int64(op.Params.Kind), 0, op.Params.Unit, op.Params.Capacity, op.Params.Step, op.Params.Drain, 0, 0,
 		1000, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 	}
-	_, err := connect(t, dsn).Exec(t.Context(), `select headgate.apply_1(array[$1], array[$2], '{1}', $3, null)`,
+	_, err := connect(t, dsn).Exec(t.Context(), `select headgate_internal.apply_1(array[$1], array[$2], '{1}', $3, null)`,
 		op.Cell.Limit, op.Cell.Key, ask)
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != "22023" || pg.Message != "verb: 9 is not known here" {

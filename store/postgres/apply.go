@@ -8,20 +8,21 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// modes of a cell in headgate.apply, the strongest wins.
+// modes of a cell in headgate_internal.apply, the strongest wins.
 const (
 	read int16 = iota
 	lock
 	create
 )
 
-// batch is a batch, or a part of one, in the form that headgate.apply takes.
+// batch is a batch in the form that headgate_internal.apply takes.
 type batch struct {
 	modes []int16 // of each cell
 	ops   []int64
 	notes []string // nil: none has any
 	index []int    // of each op, in the caller's slice
-	once  bool     // some have an ID: it is for headgate.once_plain
+	once  bool     // some have an ID
+	plain bool     // some are plain charges
 }
 
 // Apply implements store.Store.
@@ -36,19 +37,28 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(a.index) == 0 {
 		return nil
 	}
-	if b := plainly(ops, &a); len(b.index) > 0 {
-		if s.bySums(&b) {
+	if s.pool != nil { // in the caller's transaction a second call could wait for a row out of order
+		if b, ok := sum(ops, &a); ok && !s.crowd() {
 			return s.applySums(ctx, &b, ops, outs)
 		}
-		return s.applyPlain(ctx, &b, ops, outs)
 	}
-	b := encode(ops, a.index, &a, 0)
+	return s.applyAll(ctx, &a, ops, outs)
+}
+
+// applyAll applies any batch.
+func (s *Store) applyAll(ctx context.Context, a *arranged, ops []law.Op, outs []law.Outcome) error {
+	b := encode(ops, a)
 	limits, keys := a.names()
-	statement, args := s.def.statement(`select headgate.apply_N($1, $2, $3, $4, $5)`),
+	statement, args := s.def.statement(`select headgate_internal.apply_N($1, $2, $3, $4, $5)`),
 		[]any{limits, keys, b.modes, b.ops, b.notes}
-	if b.once {
-		statement, args = s.def.statement(`select headgate.once_plain_N($1, $2, $3, $4, $5, $6, $7)`),
-			append(args, b.prints(ops), b.parts(ops))
+	if b.once || b.plain {
+		var prints []int64
+		var parts []int32
+		if b.once {
+			prints, parts = b.prints(ops), b.parts(ops)
+		}
+		statement, args = s.def.statement(`select headgate_internal.apply_plain_N($1, $2, $3, $4, $5, $6, $7)`),
+			append(args, prints, parts)
 	}
 	var res []int64
 	err := s.retry(ctx, func() error { return s.call(ctx, statement, args, &res) })
@@ -105,16 +115,10 @@ func (a *arranged) names() (limits, keys []string) {
 	return limits, keys
 }
 
-// unused is the mode of a cell for which headgate.apply has no op.
-const unused int16 = -1
-
-// encode returns ops in the form that headgate.apply takes. Their groups have the numbers
-// after a given one.
-func encode(ops []law.Op, index []int, a *arranged, group int64) batch {
-	b := batch{ops: make([]int64, 0, len(index)*opWidth), index: index, modes: make([]int16, len(a.cells))}
-	for i := range b.modes {
-		b.modes[i] = unused
-	}
+// encode returns ops in the form that headgate_internal.apply takes.
+func encode(ops []law.Op, a *arranged) batch {
+	b := batch{ops: make([]int64, 0, len(a.index)*opWidth), index: a.index, modes: make([]int16, len(a.cells))}
+	group := int64(0)
 	for k, i := range b.index {
 		op := &ops[i]
 		if k == 0 || i != b.index[k-1]+1 || op.Group != ops[i-1].Group {
@@ -135,7 +139,7 @@ func encode(ops []law.Op, index []int, a *arranged, group int64) batch {
 		if b.notes != nil {
 			b.notes[k] = note
 		}
-		b.once = b.once || named(op)
+		b.once, b.plain = b.once || named(op), b.plain || plain(op)
 	}
 	return b
 }

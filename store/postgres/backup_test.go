@@ -16,7 +16,7 @@ func TestABackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	open := func(dsn string) *postgres.Store {
-		s, err := postgres.Open(t.Context(), dsn, &postgres.Config{SkipArticles: true})
+		s, err := postgres.Open(t.Context(), dsn, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

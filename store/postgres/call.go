@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/headgate/headgate/law"
 )
 
 // unconfirmed is where OnNotice leaves its message for the call under way, in
@@ -105,27 +103,4 @@ func readable(err error) error {
 		return &unreadable{err}
 	}
 	return err
-}
-
-// sound reports whether an answer is about each of n ops, once, and has all numbers
-// of each.
-func sound(n int, granted, rest []int32, outcomes []int64, columns ...[]int64) bool {
-	if len(granted)+len(rest) != n || len(outcomes) != len(rest)*law.Width {
-		return false
-	}
-	for _, column := range columns {
-		if len(column) != len(granted) {
-			return false
-		}
-	}
-	seen := make([]bool, n)
-	for _, list := range [][]int32{granted, rest} {
-		for _, i := range list {
-			if i < 1 || int(i) > n || seen[i-1] {
-				return false
-			}
-			seen[i-1] = true
-		}
-	}
-	return true
 }

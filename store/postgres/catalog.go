@@ -26,7 +26,8 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 			return store.Item{Kind: store.Kind(*kind), Name: *name, Key: *key, Removed: true}, nil
 		}
 		return item, json.Unmarshal(text, &item)
-	}, s.def.statement("select version, at, since_at, clock, kind, name, key, item from headgate.read_catalog_N($1)"), since)
+	}, s.def.statement("select version, at, since_at, clock, kind, name, key, item from "+
+		"headgate_internal.read_catalog_N($1)"), since)
 	if err != nil {
 		return c, err
 	}
@@ -52,7 +53,7 @@ func (s *Store) Items(ctx context.Context, wanted []store.Item) (version int64, 
 			return item, err
 		}
 		return item, json.Unmarshal(text, &item)
-	}, s.def.statement("select version, item from headgate.items_N($1, $2, $3)"), kinds, names, keys)
+	}, s.def.statement("select version, item from headgate_internal.items_N($1, $2, $3)"), kinds, names, keys)
 	if len(found) == 1 && found[0].Kind == "" { // there is only the version
 		found = nil
 	}
@@ -70,8 +71,8 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 			return item, err
 		}
 		return item, json.Unmarshal(text, &item)
-	}, s.def.statement("select * from headgate.items_after_N($1, $2, $3, $4)"), string(kind), after.Name, after.Key,
-		n)
+	}, s.def.statement("select * from headgate_internal.items_after_N($1, $2, $3, $4)"), string(kind), after.Name,
+		after.Key, n)
 }
 
 // WriteCatalog implements store.Catalog. The author is the database's user too. A limit that the
@@ -88,8 +89,8 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		return 0, err
 	}
 	err = s.retry(ctx, func() error {
-		return s.db.QueryRow(ctx, s.def.statement("select headgate.write_catalog_N($1, $2, $3, $4)"), e.Base, e.Author,
-			e.Reason, string(items)).Scan(&version)
+		return s.db.QueryRow(ctx, s.def.statement("select headgate_internal.write_catalog_N($1, $2, $3, $4)"), e.Base,
+			e.Author, e.Reason, string(items)).Scan(&version)
 	})
 	switch {
 	case err != nil:
@@ -113,7 +114,8 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 		v := &c.version
 		err = r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &c.was, &c.is)
 		return c, err
-	}, s.def.statement("select version, at, author, reason, before, after from headgate.versions_N($1, $2)"), before, n)
+	}, s.def.statement("select version, at, author, reason, before, after from headgate_internal.versions_N($1, $2)"),
+		before, n)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +135,7 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 	if err := a.Valid(); err != nil {
 		return err
 	}
-	_, err := s.db.Exec(ctx, s.def.statement("select headgate.record_action_N($1, $2, $3, $4, $5, $6)"),
+	_, err := s.db.Exec(ctx, s.def.statement("select headgate_internal.record_action_N($1, $2, $3, $4, $5, $6)"),
 		a.Verb, a.Limit, a.Key, a.For, a.Author, a.Reason)
 	if err != nil {
 		return classify("record an action", err)
@@ -148,6 +150,7 @@ func (s *Store) Actions(ctx context.Context, before int64, n int) ([]store.Actio
 	}
 	return list(ctx, s, "read actions", func(r pgx.CollectableRow) (a store.Action, err error) {
 		return a, r.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason)
-	}, s.def.statement("select number, at, verb, limit_name, key, lasts, author, reason from headgate.actions_N($1, $2)"),
+	}, s.def.statement("select number, at, verb, limit_name, key, lasts, author, reason from "+
+		"headgate_internal.actions_N($1, $2)"),
 		before, max(n, 0))
 }

@@ -225,7 +225,7 @@ func (s *Store) examineRights(ctx context.Context, f *store.Findings) error {
 		has_table_privilege('headgate.cells', 'select') and has_table_privilege('headgate.cells', 'insert')
 		and has_table_privilege('headgate.cells', 'update') and has_table_privilege('headgate.cells', 'delete'),
 		exists (select from pg_catalog.pg_namespace n, aclexplode(n.nspacl) a
-			where n.nspname = 'headgate' and a.grantee = 0 and a.privilege_type = 'CREATE')
+			where n.nspname in ('headgate', 'headgate_internal') and a.grantee = 0 and a.privilege_type = 'CREATE')
 		from pg_catalog.pg_roles r where r.rolname = current_user`).Scan(&user, &super, &may, &public)
 	if err != nil {
 		return err
@@ -241,8 +241,8 @@ func (s *Store) examineRights(ctx context.Context, f *store.Findings) error {
 		f.OK("rights", "user %s may do what a server needs", user)
 	}
 	if public {
-		f.Add(store.Wrong, "schema rights", "everybody may create objects in schema headgate",
-			"revoke create on schema headgate from public")
+		f.Add(store.Wrong, "schema rights", "everybody may create objects in schema headgate or headgate_internal",
+			"revoke create on schema headgate, headgate_internal from public")
 	}
 	return nil
 }

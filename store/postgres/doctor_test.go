@@ -43,8 +43,8 @@ var plants = []planted{
 	},
 	{
 		store.Wrong, "functions", "run headgate migrate",
-		"alter function headgate.make_cell_1(text, text) cost 7",
-		"alter function headgate.make_cell_1(text, text) cost 100",
+		"alter function headgate_internal.make_cell_1(text, text) cost 7",
+		"alter function headgate_internal.make_cell_1(text, text) cost 100",
 	},
 	{
 		store.Wrong, "sweeper", "headgate sweep", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
@@ -109,7 +109,7 @@ func TestDoctor(t *testing.T) {
 			u.User = url.User(user)
 		}
 		u.RawQuery = strings.Join(options, "&")
-		s, err := postgres.Open(t.Context(), u.String(), &postgres.Config{SkipArticles: true})
+		s, err := postgres.Open(t.Context(), u.String(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

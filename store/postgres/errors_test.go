@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -137,29 +136,6 @@ func TestErrorsFromBeforeAndAfterTheStatement(t *testing.T) {
 	if err := classifyRead("read", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnavailable) ||
 		errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("a read that broke: %v", err)
-	}
-}
-
-func TestAnswersThatMakeNoSenseAreNotSound(t *testing.T) {
-	two, one := []int64{1, 2}, []int64{1}
-	for _, tt := range []struct {
-		granted, rest []int32
-		outcomes      int
-		columns       [][]int64
-		ok            bool
-	}{
-		{[]int32{1, 2}, nil, 0, [][]int64{two, two}, true},
-		{[]int32{2}, []int32{1}, law.Width, [][]int64{one}, true},
-		{[]int32{1}, nil, 0, [][]int64{one}, false},
-		{[]int32{1, 3}, nil, 0, [][]int64{two}, false},
-		{[]int32{1, 0}, nil, 0, [][]int64{two}, false},
-		{[]int32{1}, []int32{1}, law.Width, [][]int64{one}, false},
-		{[]int32{1}, []int32{2}, law.Width - 1, [][]int64{one}, false},
-		{[]int32{1, 2}, nil, 0, [][]int64{two, one}, false},
-	} {
-		if got := sound(2, tt.granted, tt.rest, make([]int64, tt.outcomes), tt.columns...); got != tt.ok {
-			t.Errorf("%v, %v, %d, %v: %v", tt.granted, tt.rest, tt.outcomes, tt.columns, got)
-		}
 	}
 }
 

@@ -57,8 +57,8 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    select * into f from headgate.find_2(rule);
-    return query select d.*, 1 from headgate.decide_2(1, f.name, f.c, key, amount) d;
+    select * into f from headgate_internal.find_2(rule);
+    return query select d.*, 1 from headgate_internal.decide_2(1, f.name, f.c, key, amount) d;
 end $$;
 `
 

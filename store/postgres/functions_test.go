@@ -50,7 +50,7 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 		var canonical string
 		var params []int64
 		err := conn.QueryRow(t.Context(),
-			`select (c).canonical, (c).params from (select headgate.compile_1($1) as c) x`, f[0]).Scan(
+			`select (c).canonical, (c).params from (select headgate_internal.compile_1($1) as c) x`, f[0]).Scan(
 			&canonical, &params)
 		if f[1] == "error" {
 			var pg *pgconn.PgError
@@ -107,7 +107,7 @@ func TestCalendarsAgree(t *testing.T) {
 		at, _ := time.Parse(time.RFC3339, changes[rng.IntN(len(changes))])
 		now := at.UnixMicro() + rng.Int64N(60*3600e6) - 30*3600e6
 		var bounds []int64
-		if err := conn.QueryRow(t.Context(), `select headgate.bounds_1($1, $2, $3)`, unit, zone, now).Scan(
+		if err := conn.QueryRow(t.Context(), `select headgate_internal.bounds_1($1, $2, $3)`, unit, zone, now).Scan(
 			&bounds); err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +310,7 @@ func TestTheTimeFromSQLIsThatDecidedFor(t *testing.T) {
 		figures(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
 		var at time.Time
 		if err := conn.QueryRow(t.Context(), `update headgate.cells set at = (extract(epoch from clock_timestamp()) * 1000000)::bigint + $1
-			where key = $2 returning headgate.instant_1(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
+			where key = $2 returning headgate_internal.instant_1(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
 		if got := figures(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.follows {

@@ -26,7 +26,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	const asked = `(select array[res[1], case when res[1] = 1 then least(greatest(0, capacity - res[9]) / unit, 2147483647) else -1 end]::text from
-		(select headgate.ask_1(1, '%[1]s', (null, array[1, 0, unit, capacity, step, drain, 0, 0], null, null), 'b', unit, 0, '') as res,
+		(select headgate_internal.ask_1(1, '%[1]s', (null, array[1, 0, unit, capacity, step, drain, 0, 0], null, null), 'b', unit, 0, '') as res,
 		unit, capacity from %[2]s) x)`
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -61,7 +61,8 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 			near = rate/10 + 1 // they are not asked for at the same time
 			fast = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
 			slow = fmt.Sprintf(asked, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
-				r[4] as drain from headgate.compile_rate_1(%d, 1000000, %[1]d::numeric * %d) r) y`, rate, window))
+				r[4] as drain from headgate_internal.compile_rate_1(%d, 1000000, %[1]d::numeric * %d) r) y`,
+				rate, window))
 		case 1:
 			fast = `array[count(*), coalesce(max(remaining), -1)]::text from public.request_token('a')`
 			slow = fmt.Sprintf(asked, "bucket.b", `(select 1000 as unit, 3000 as capacity, 7200000000 as step,
@@ -71,7 +72,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 			cost := []string{"1", "1", "2", "0.5", "100"}[rng.IntN(5)]
 			const figures = `array[allowed::int, remaining, (retry_after is null)::int]::text from `
 			fast = fmt.Sprintf(figures+`headgate.take('%s', 'a', %s)`, rule, cost)
-			slow = fmt.Sprintf(figures+`headgate.find_1('%s') f, headgate.decide_1(1, f.name, f.c, 'b', %s)`, rule, cost)
+			slow = fmt.Sprintf(figures+`headgate_internal.find_1('%s') f, headgate_internal.decide_1(1, f.name, f.c, 'b', %s)`, rule, cost)
 		}
 		// A cell that is empty by the rate of its last request is as a new one, and one that is
 		// not drains by the new rate from then on: a pair of which one is empty says nothing.

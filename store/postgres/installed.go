@@ -16,7 +16,7 @@ type installation struct {
 	state, layout, revision int
 	tables                  int // migrations applied
 	fingerprint, digest     string
-	names                   []string // of the functions in schema headgate, with their arguments
+	names                   []string // of the functions in its schemas, with their arguments
 }
 
 func readInstalled(ctx context.Context, db querier) (i installation, err error) {
@@ -33,17 +33,21 @@ func readInstalled(ctx context.Context, db querier) (i installation, err error) 
 	return i, nil
 }
 
+// schemas are the schemas that Migrate makes.
+const schemas = `select s.oid from pg_catalog.pg_namespace s where s.nspname in ('headgate', 'headgate_internal')`
+
 // digestOf is the md5 of the installed functions of the row i of headgate.installed, as
 // the server has them now.
 const digestOf = `(select md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text)) from pg_proc p
-	where p.pronamespace = 'headgate'::regnamespace and p.oid::regprocedure::text = any(i.names))`
+	where p.pronamespace in (` + schemas + `) and p.oid::regprocedure::text = any(i.names))`
 
-// recordInstalled takes state, layout, revision, fingerprint, and the bare names of the
-// functions.
+// recordInstalled takes state, layout, revision, fingerprint, and the names of the functions
+// without their arguments.
 const recordInstalled = `insert into headgate.installed (state, layout, revision, fingerprint, names, digest)
 	select $1, $2, $3, $4, array_agg(p.oid::regprocedure::text),
 		md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text))
-	from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = any($5::text[])
+	from pg_proc p
+	where p.pronamespace in (` + schemas + `) and p.pronamespace::regnamespace || '.' || p.proname = any($5::text[])
 	on conflict (only_one) do update set state = excluded.state, layout = excluded.layout, revision = excluded.revision,
 		fingerprint = excluded.fingerprint, names = excluded.names, digest = excluded.digest, installed_at = now()`
 

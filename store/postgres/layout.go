@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/store/internal/wire"
 )
 
-// opLayout is the order of the numbers of an op that headgate.apply takes. A change of
+// opLayout is the order of the numbers of an op that headgate_internal.apply takes. A change of
 // it is a new layout: see schema.go.
 var opLayout = wire.Order("verb group cell kind anchor unit capacity step drain block history cost count how " +
 	"ceiling ttl now " +
@@ -22,10 +22,10 @@ var (
 
 // placeholders are the lists of numbers that the texts name.
 var placeholders = func() wire.Names {
-	// What headgate.compile_rate returns, and law.Terms.
+	// What headgate_internal.compile_rate returns, and law.Terms.
 	rate := []string{"unit", "capacity", "step", "drain"}
 	terms := slices.Concat([]string{"kind", "anchor"}, rate)
-	// A row of headgate.cells, and what headgate.apply keeps of an op to go back to.
+	// A row of headgate.cells, and what headgate_internal.apply keeps of an op to go back to.
 	cell := []string{"law", "level", "prev", "at", "unit", "empty_at", "blocked_until", "step"}
 	// An op that settles a charge that was extended has the numbers of the last extension. Those of the
 	// first charge are in places that it does not need.

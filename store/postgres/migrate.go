@@ -36,12 +36,12 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	err = s.retry(ctx, func() error {
 		report = nil
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			m := &migrator{d, tx, s.cfg.SkipArticles, &report}
+			m := &migrator{d, tx, s.cfg.Articles, &report}
 			return m.migrate(ctx)
 		})
 	})
 	switch {
-	case errors.Is(err, store.ErrSchemaNewer):
+	case errors.Is(err, store.ErrSchemaNewer), errors.Is(err, store.ErrSetup):
 		return nil, err
 	case err != nil:
 		return nil, classify("migrate", err)
@@ -52,9 +52,9 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 // migrator makes a definition in a database.
 type migrator struct {
 	*definition
-	tx           pgx.Tx
-	skipArticles bool
-	report       *[]string
+	tx       pgx.Tx
+	articles string // the schema in which the functions of the articles are wanted
+	report   *[]string
 }
 
 func (m *migrator) say(format string, args ...any) {
@@ -62,9 +62,15 @@ func (m *migrator) say(format string, args ...any) {
 }
 
 func (m *migrator) migrate(ctx context.Context) error {
+	if _, err := m.tx.Exec(ctx, "set local search_path = "+safePath); err != nil {
+		return err
+	}
+	if err := m.mayCreate(ctx); err != nil {
+		return err
+	}
 	// Two sessions that create one schema collide even with "if not exists";
 	// that is a conflict, and retried.
-	if _, err := m.tx.Exec(ctx, `set local search_path = `+safePath+`;
+	if _, err := m.tx.Exec(ctx, `
 		do $$ begin if to_regnamespace('headgate') is null then create schema headgate; end if; end $$;
 		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
 		insert into headgate.schema_version (version) values (0) on conflict do nothing;
@@ -107,6 +113,25 @@ func (m *migrator) migrate(ctx context.Context) error {
 			len(m.tables), m.revision)
 	}
 	return nil
+}
+
+// mayCreate says which schemas are missing that this user may not create.
+func (m *migrator) mayCreate(ctx context.Context) error {
+	var missing []string
+	var may bool
+	var user, database string
+	err := m.tx.QueryRow(ctx, `select array(select n from unnest('{headgate,headgate_internal}'::text[]) n where to_regnamespace(n) is null),
+		has_database_privilege(current_database(), 'create'), quote_ident(current_user),
+		quote_ident(current_database())`).Scan(&missing, &may, &user, &database)
+	if err != nil || may || len(missing) == 0 {
+		return err
+	}
+	var remedy strings.Builder
+	for _, schema := range missing {
+		fmt.Fprintf(&remedy, "; create schema %s authorization %s", schema, user)
+	}
+	return fmt.Errorf("postgres: %w: user %s may not create schemas in database %s: let its owner execute: %s",
+		store.ErrSetup, user, database, strings.TrimPrefix(remedy.String(), "; "))
 }
 
 // collided makes a conflict, which is retried, of an error over something that another
@@ -189,11 +214,11 @@ func (m *migrator) keeps(name string, state int) bool {
 	return state == m.state && strings.HasSuffix(bare, fmt.Sprintf("_%d", m.layout-1))
 }
 
-// routines returns the functions in schema headgate, with what changes when one is
+// routines returns the functions in our schemas, with what changes when one is
 // replaced.
 func (m *migrator) routines(ctx context.Context) (map[string]string, error) {
 	rows, err := m.tx.Query(ctx, `select p.oid::regprocedure::text, p.xmin::text || p.ctid::text from pg_proc p
-		where p.pronamespace = 'headgate'::regnamespace and p.prokind = 'f'`)
+		where p.pronamespace in (`+schemas+`) and p.prokind = 'f'`)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +262,8 @@ var replaceable = regexp.MustCompile(`(?m)^create or replace (?:function|view) h
 
 // dropPlain drops the view, or all functions, of a name.
 const dropPlain = `do $$ declare it record; name text := current_setting('headgate.dropped'); begin
-	for it in select p.oid::regprocedure::text as signature from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = name loop
+	for it in select p.oid::regprocedure::text as signature from pg_proc p
+		where p.pronamespace in (` + schemas + `) and p.proname = name loop
 		execute 'drop function ' || it.signature;
 	end loop;
 	if to_regclass(format('headgate.%I', name)) is not null then
@@ -245,26 +271,49 @@ const dropPlain = `do $$ declare it record; name text := current_setting('headga
 	end if;
 end $$`
 
-// makeArticles makes the functions named after the articles, unless something of
-// somebody else's has one of their names: the file looks at that itself, each time.
+// makeArticles makes the functions of the articles in the schema that was named, and makes them anew where a
+// migration has made them before: they call functions of ours.
 func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
-	if m.skipArticles {
-		m.say("left schema public alone, as asked")
-		return nil
-	}
-	if _, err := m.tx.Exec(ctx, m.articles.sql); err != nil {
-		return fmt.Errorf("%s: %w", m.articles.name, err)
-	}
-	var obstacle *string
-	if err := m.tx.QueryRow(ctx, m.numbered(`select headgate.articles_obstacle_N()`)).Scan(&obstacle); err != nil {
+	rows, err := m.tx.Query(ctx, `select distinct n.nspname::text
+		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+		where p.proname = any($1) and obj_description(p.oid, 'pg_proc') like 'made by headgate%'
+		and p.proowner = (select o.proowner from pg_proc o
+			where o.pronamespace = 'headgate'::regnamespace and o.proname = 'take')`,
+		articles)
+	if err != nil {
 		return err
 	}
-	switch {
-	case obstacle != nil:
-		m.say("did not make the articles' functions: %s; change that and migrate again, or say --skip-articles",
-			*obstacle)
-	case newer:
-		m.say("installed %s", m.articles.name)
+	made, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, schema := range made {
+		if schema != m.articles && newer {
+			if err := m.makeArticlesIn(ctx, schema); err != nil {
+				m.say("did not make the articles' functions anew: %v", err)
+			}
+		}
+	}
+	if m.articles == "" || slices.Contains(made, m.articles) && !newer {
+		return nil
+	}
+	if err := m.makeArticlesIn(ctx, m.articles); err != nil {
+		return fmt.Errorf("postgres: %w: %w", store.ErrSetup, err)
 	}
 	return nil
+}
+
+// makeArticlesIn makes them in a schema, or says what is in the way.
+func (m *migrator) makeArticlesIn(ctx context.Context, schema string) error {
+	err := pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, m.articlesIn(schema))
+		return err
+	})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "55000" {
+		return errors.New(pg.Message)
+	}
+	if err == nil {
+		m.say("installed the articles' functions in schema %s", schema)
+	}
+	return err
 }

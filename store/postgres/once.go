@@ -33,7 +33,7 @@ func (b *batch) prints(ops []law.Op) []int64 {
 	return prints
 }
 
-// parts returns the ends of the parts in which headgate.apply_once looks up and
+// parts returns the ends of the parts in which headgate_internal.apply_once looks up and
 // puts down what is remembered: a request must see what those before it have
 // done about its ID, or that they have reset its cell.
 func (b *batch) parts(ops []law.Op) (ends []int32) {

@@ -37,7 +37,7 @@ func TestPartsKeepRequestsOfOneIDApart(t *testing.T) {
 		{"an invalid one between", []law.Op{takeOf(1, "a", "1"), invalid, takeOf(1, "b", "1")}, []int32{1, 2}},
 	} {
 		a := arrange(tt.ops, make([]law.Outcome, len(tt.ops)))
-		b := encode(tt.ops, a.index, &a, 0)
+		b := encode(tt.ops, &a)
 		if got := b.parts(tt.ops); !slices.Equal(got, tt.ends) || !b.once {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.ends)
 		}

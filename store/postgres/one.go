@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// plain reports whether headgate.take_one and headgate.take_plain can decide about an op.
+// plain reports whether headgate_internal.take_one and headgate_internal.take_sums can decide about an op.
 func plain(op *law.Op) bool { return op.Plain() && op.Params.Plain() }
 
 // applyOne applies one plain charge.
@@ -18,28 +18,15 @@ func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) erro
 	}
 	var res []int64
 	err := s.retry(ctx, func() error {
-		return s.call(ctx, s.def.statement(`select headgate.take_one_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
-			args, &res)
+		return s.call(ctx, s.def.statement(
+			`select headgate_internal.take_one_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`), args, &res)
 	})
-	if err == nil && len(res) != grantedWidth && len(res) != law.Width {
-		err = &unreadable{fmt.Errorf("headgate.take_one answered with %d numbers", len(res))}
+	if err == nil && len(res) != law.Width {
+		err = &unreadable{fmt.Errorf("headgate_internal.take_one answered with %d numbers", len(res))}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return s.failed(1, err)
-	case len(res) == law.Width:
-		*out = decode(res, 0)
-		return nil
 	}
-	*out = law.Outcome{
-		Granted: 1, Clock: res[0], Used: res[1],
-		State: law.State{
-			Kind: law.Bucket, Level: res[1], At: res[2], Unit: p.Unit, Step: p.Step, EmptyAt: res[3],
-			BlockedUntil: res[4],
-		},
-	}
+	*out = decode(res, 0)
 	return nil
 }
-
-// grantedWidth is how many numbers headgate.take_one answers with that grants.
-const grantedWidth = 5

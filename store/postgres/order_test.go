@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// window has a charge counted in a fixed window, which headgate.apply decides about.
+// window has a charge counted in a fixed window, which headgate_internal.apply decides about.
 func window(op law.Op) law.Op {
 	op.Params.Kind, op.Params.Drain = law.Window, 0
 	return op

@@ -157,24 +157,25 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 }
 
 // TestPlainChargesCallNoFunction looks at the plan of the update in
-// headgate.take_plain: a function that is not made part of it would be started
+// headgate_internal.take_sums: a function that is not made part of it would be started
 // for each row.
 func TestPlainChargesCallNoFunction(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	conn := connect(t, dsn)
 	var body string
-	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_plain_1'`).Scan(
+	if err := conn.QueryRow(t.Context(), `select prosrc from pg_proc where proname = 'take_sums_1'`).Scan(
 		&body); err != nil {
 		t.Fatal(err)
 	}
-	from, to := strings.Index(body, "with done as ("), strings.Index(body, "into granted")
+	from, to := strings.Index(body, "with done as ("), strings.Index(body, "into res from done")
 	if from < 0 || to < from {
 		t.Fatal("the statement is not found")
 	}
-	statement := strings.NewReplacer("places", "($1::tid[])", "p_anchor", "($2::bigint[])", "p_unit", "($3::bigint[])",
+	statement := strings.NewReplacer("p_keys", "($1::text[])", "p_anchor", "($2::bigint[])", "p_unit", "($3::bigint[])",
 		"p_capacity", "($4::bigint[])", "p_step", "($5::bigint[])", "p_drain", "($6::bigint[])",
-		"p_cost", "($7::bigint[])", "p_now", "($8::bigint[])", "store_clock", "$9::bigint", "p_rule",
+		"p_cost", "($7::bigint[])", "p_limit", "($8::text[])", "greatest(clock",
+		"greatest($9::bigint", "- clock", "- $9::bigint", "p_rule",
 		"($10::int[])").Replace(body[from:to] + " from done")
 	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set "+
 		"enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
@@ -189,7 +190,7 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(plan, "\n")
-	if strings.Contains(text, "drained") || !strings.Contains(text, "Tid Scan on headgate.cells") {
+	if strings.Contains(text, "drained") || !strings.Contains(text, "Index Scan using cells_pkey on headgate.cells") {
 		t.Error(text)
 	}
 }

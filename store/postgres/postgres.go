@@ -1,7 +1,7 @@
 // Package postgres keeps cells in PostgreSQL 13 or later, in the schema
 // headgate. Any number of processes share them.
 //
-// The laws run in the server, in the function headgate.apply: one round trip
+// The laws run in the server, in the function headgate_internal.apply: one round trip
 // and one transaction for a batch, and no lock held while a client is waited
 // for. People call the same function through headgate.take and its kin; see
 // docs/sql.md.
@@ -41,9 +41,9 @@ type Config struct {
 	// RetryFor bounds the retries of a batch that conflicts with others when
 	// the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
-	// SkipArticles makes Migrate leave schema public alone: the functions
-	// named after the articles, such as rate_limiting_request, are not made.
-	SkipArticles bool
+	// Articles names a schema in which Migrate makes the functions of the articles, such as
+	// rate_limiting_request. It has to be there. Empty: Migrate makes none.
+	Articles string
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer
 	// Logger gets a warning where functions are older than the binary. Nil: slog.Default().
@@ -60,7 +60,7 @@ type Store struct {
 	closed  atomic.Bool
 	checked atomic.Bool // the schema has the version of this binary
 	repeats atomic.Int64
-	crowded atomic.Int32 // how many of the next batches headgate.take_sums is not asked about: see bySums
+	crowded atomic.Int32 // how many of the next batches headgate_internal.take_sums is not asked about: see crowdedFor
 	heldAt  atomic.Int64 // when a batch has met a row that somebody else held: see ApplyFree
 	sweeper *sweeper
 	keys    *keycount.Last

@@ -13,7 +13,8 @@ var _ store.Remover = (*Store)(nil)
 
 // ours are the functions of the articles that Migrate has made.
 const ours = `from pg_catalog.pg_proc p
-	where pg_catalog.obj_description(p.oid, 'pg_proc') like 'made by headgate%' and p.pronamespace <> coalesce(pg_catalog.to_regnamespace('headgate'), 0)`
+	where pg_catalog.obj_description(p.oid, 'pg_proc') like 'made by headgate%'
+	and p.pronamespace not in (` + schemas + `)`
 
 // removal lists what Remove removes: tables with about as many rows as the server knows of,
 // other things of the schema, functions of the articles, and what others have built on it.
@@ -24,8 +25,9 @@ const removal = `select w.line from (
 	select 2, pg_catalog.format('view headgate.%I', c.relname) from pg_catalog.pg_class c
 	where c.relnamespace = pg_catalog.to_regnamespace('headgate') and c.relkind in ('v', 'm')
 	union all
-	select 3, pg_catalog.format('%s functions in schema headgate', pg_catalog.count(*)) from pg_catalog.pg_proc p
-	where p.pronamespace = pg_catalog.to_regnamespace('headgate') having pg_catalog.count(*) > 0
+	select 3, pg_catalog.format('%s functions in schema %s', pg_catalog.count(*),
+		p.pronamespace::pg_catalog.regnamespace)
+	from pg_catalog.pg_proc p where p.pronamespace in (` + schemas + `) group by p.pronamespace
 	union all
 	select 4, pg_catalog.format('function %s.%I(%s)', p.pronamespace::pg_catalog.regnamespace, p.proname,
 		pg_catalog.pg_get_function_identity_arguments(p.oid)) ` + ours + `
@@ -42,7 +44,7 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	return list(ctx, s, "list what there is", pgx.RowTo[string], removal)
 }
 
-// Remove implements store.Remover: the schema with all that is in it and all that depends on it,
+// Remove implements store.Remover: the schemas with all that is in them and all that depends on it,
 // and the functions of the articles, in one transaction. It waits for transactions that use them.
 func (s *Store) Remove(ctx context.Context) error {
 	if s.pool == nil {
@@ -55,7 +57,7 @@ func (s *Store) Remove(ctx context.Context) error {
 					execute pg_catalog.format('drop function %s', f);
 				end loop;
 			end $$;
-			drop schema if exists headgate cascade`)
+			drop schema if exists headgate, headgate_internal cascade`)
 		return err
 	})
 	if err != nil {

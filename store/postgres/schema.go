@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Tables are made by migrations, each of which is applied once. Functions belong to
@@ -17,7 +19,8 @@ import (
 // The functions that the driver calls, and those that they call, have the number of
 // their layout in their names, _N in the texts. A layout is what the numbers of their
 // arguments and results mean. So binaries of two layouts work beside each other, on
-// functions of their own. Functions for people have plain names.
+// functions of their own. These functions, and those of triggers, are in schema
+// headgate_internal. Functions for people have plain names, and are in schema headgate.
 //
 // Ops, outcomes and some others are arrays of numbers. The texts name the numbers in
 // placeholders, which are replaced when a text is read. The lists are in layout.go.
@@ -32,15 +35,14 @@ import (
 const (
 	state    = 3 // what the rows of the tables mean
 	layout   = 1
-	revision = 7 // of the texts of the functions
+	revision = 10 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be
-// executed: a function in SQL needs those that it calls. The articles come last, since
-// they may not be wanted.
+// executed: a function in SQL needs those that it calls.
 var functionFiles = []string{
-	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "take", "plain",
-	"sums", "one", "single", "late", "once", "once_plain", "verbs", "several", "ways", "manage", "levels",
+	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "plain", "take",
+	"log", "late", "once", "apply_plain", "verbs", "several", "ways", "manage", "levels",
 	"comments",
 }
 
@@ -52,7 +54,7 @@ type definition struct {
 	state, layout, revision int
 	tables                  []text // number 1 is the first
 	functions               []text
-	articles                text // functions in schema public
+	articles                text // functions in a schema that the user names
 	adapter                 text // the functions of the layout before, which call those of this; no text: there is none
 	rights                  text // who may execute the functions; applied when all are there
 }
@@ -138,16 +140,8 @@ var sharding = []struct{ postgres, yugabyte string }{
 	{"    places tid[];", "    places boolean[];"},
 	{"(select c.ctid as place, c.*", "(select true as place, c.*"},
 	{"e.ctid = u.place", "u.place and e.limit_name = any (array[p_limits[u.c]]) and e.key = p_keys[u.c]"},
-	{"coalesce((select e.ctid from", "coalesce((select true from"},
-	{"u.key)::tid end", "u.key)::boolean end"},
 	{"returning c.ctid into place", "returning true into place"},
 	{"select c.ctid into place", "select true into place"},
-	{"(select x.row, x.i,", "(select x.row, x.key, p_limit[x.r] as name, x.i,"},
-	{
-		"from unnest(places, p_rule, p_cost, p_now) with ordinality y(row, rule,",
-		"from unnest(places, p_keys, p_rule, p_cost, p_now) with ordinality y(row, key, rule,",
-	},
-	{"c.ctid = u.row and", "u.row and c.limit_name = any (array[u.name]) and c.key = u.key and"},
 }
 
 // on returns the definition for a server of this version.
@@ -170,10 +164,10 @@ func (d *definition) fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// functionName finds the functions in schema headgate that a text makes.
-var functionName = regexp.MustCompile(`(?m)^create or replace function headgate\.(\w+)\(`)
+// functionName finds the functions in our schemas that a text makes.
+var functionName = regexp.MustCompile(`(?m)^create or replace function (headgate(?:_internal)?\.\w+)\(`)
 
-// names returns the names of the functions in schema headgate, as an array of SQL.
+// names returns the names of the functions in our schemas, as an array of SQL.
 func (d *definition) names() string {
 	var list []string
 	for _, t := range append(slices.Clone(d.functions), d.adapter) {
@@ -192,10 +186,27 @@ func Schema() string { return current().script() }
 // that is compatible with PostgreSQL 15.
 func SchemaYugabyte() string { return yugabyte().script() }
 
+// Articles returns the functions of the articles as SQL, for a database that has the whole schema: they are made in
+// the schema of this name, unless something of somebody else's has one of their names there.
+func Articles(schema string) string {
+	d := current()
+	return safely + d.articlesIn(schema) + "\n" + d.rights.sql + schemaTail
+}
+
+// articles are the names of these functions.
+var articles = []string{
+	"rate_limiting_request", "rate_limiting_token_bucket_request", "check_velocity", "request_token",
+}
+
+func (d *definition) articlesIn(schema string) string {
+	return strings.NewReplacer("articles.", pgx.Identifier{schema}.Sanitize()+".",
+		"'articles'", "'"+strings.ReplaceAll(schema, "'", "''")+"'").Replace(d.articles.sql)
+}
+
 func (d *definition) script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, schemaHead, d.revision, d.revision)
-	for _, t := range slices.Concat(d.tables, d.functions, []text{d.articles, d.adapter, d.rights}) {
+	for _, t := range slices.Concat(d.tables, d.functions, []text{d.adapter, d.rights}) {
 		if t.sql != "" {
 			fmt.Fprintf(&b, "-- %s\n\n%s\n", t.name, t.sql)
 		}
@@ -225,7 +236,8 @@ do $$ begin
     end if;
 end $$;
 
--- Nothing that others have made, in schema public above all, may be taken for an
+` + safely
+	safely = `-- Nothing that others have made, in schema public above all, may be taken for an
 -- operator, a function or a type of this text.
 do $$ begin
     perform pg_catalog.set_config('headgate.search_path', pg_catalog.current_setting('search_path'), false);

@@ -11,7 +11,7 @@ import (
 
 // entries are the functions that people, the driver and the server call, and those that set
 // something else: each sets the search_path, for itself and for the inner ones that it calls.
-const entries = `apply apply_once once_plain take_one take_plain take_sums sweep_from articles_obstacle compile_limit compile_notation
+const entries = `apply apply_once apply_plain take_one take_sums sweep_from compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions record_action actions
 	take check limit_of grant_role block reset attempts take_once extend settle cancel reserve acquire renew release
@@ -30,7 +30,7 @@ const definers = `take check take_once extend settle cancel reserve acquire rene
 const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_rate compile
 	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
 	micros checked_id checked_lease checked_count held drained drained_at drained_by start_together
-	ask_again keep charge_one log_one charge resolve varies bucket_name caller may_notate functions give_rights
+	ask_again keep log_one charge resolve varies bucket_name caller may_notate functions give_rights
 	checked_key checked_array unblocking queues ceiling headroom keeping charge_all each started replayed start
 	corrected fitting extended give_back_twice lock_ids put remember remember_more
 	ends_at change_item item_of limit_item catalog_item author note_change
@@ -41,9 +41,9 @@ const inner = `add_steps after grain give_back fail parse_amount parse_period fo
 func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
-	rows, err := conn.Query(t.Context(), `select case when n.nspname = 'headgate' then '' else n.nspname || '.' end || regexp_replace(p.proname, '_1$', ''), p.proname ~ '_1$', coalesce(p.proconfig, '{}'), p.prosecdef
+	rows, err := conn.Query(t.Context(), `select case when n.nspname in ('headgate', 'headgate_internal') then '' else n.nspname || '.' end || regexp_replace(p.proname, '_1$', ''), p.proname ~ '_1$', coalesce(p.proconfig, '{}'), p.prosecdef
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-		where n.nspname = 'headgate' or obj_description(p.oid, 'pg_proc') like 'made by headgate%'`)
+		where n.nspname in ('headgate', 'headgate_internal') or obj_description(p.oid, 'pg_proc') like 'made by headgate%'`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ const cellOf = `select coalesce((select (c.law, c.level, c.prev, c.at, c.unit, c
 		from headgate.entries e where e.limit_name = 'l' and e.key = $1), '')`
 
 // TestSingleChargesAreThoseOfApply charges two cells in step, one by the functions for
-// single charges from SQL, the other by headgate.apply at the time which those answer.
+// single charges from SQL, the other by headgate_internal.apply at the time which those answer.
 // The outcomes, the cells and their entries are the same. Between the charges the limit
 // changes, time passes, keys are blocked, or the clock steps back.
 func TestSingleChargesAreThoseOfApply(t *testing.T) {
@@ -84,11 +84,10 @@ func (c *single) vary(rng *rand.Rand) {
 	}
 }
 
-// compare charges key a by the function for single charges and key b by headgate.apply.
+// compare charges key a by the function for single charges and key b by headgate_internal.apply.
 func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, granted int) {
 	t.Helper()
 	params := []int64{c.kind, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.history}
-	function := map[int64]string{1: "charge_one_1", 3: "log_one_1"}[c.kind]
 	var before, a, b string
 	var got, want []int64
 	scan := func(to any, sql string, args ...any) {
@@ -102,14 +101,18 @@ func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, gran
 			1, 1, 1, c.kind, c.anchor, c.unit, c.capacity, c.step, max(c.drain, 1), c.block, c.history,
 			c.cost, 1, 0, 0, 0, now, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		}
-		scan(&res, `select headgate.apply_1('{l}', array[$1], '{2}', $2, null)`, key, op)
+		scan(&res, `select headgate_internal.apply_1('{l}', array[$1], '{2}', $2, null)`, key, op)
 		return res
 	}
 	scan(&before, cellOf, "a")
-	scan(&got, `select headgate.`+function+`('l', 'a', $1, $2)`, params, c.cost)
-	if got == nil { // left to headgate.apply
+	if c.kind == 1 {
+		scan(&got, `select headgate_internal.take_one_1('l', 'a', $1, $2, $3, $4, $5, $6, $7, 0)`, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.cost)
+	} else {
+		scan(&got, `select headgate_internal.log_one_1('l', 'a', $1, $2)`, params, c.cost)
+	}
+	if got == nil { // left to headgate_internal.apply
 		if scan(&a, cellOf, "a"); a != before {
-			t.Fatalf("%s: %+v: it has left the charge to headgate.apply, and written\n%s, before\n%s", doing, c, a,
+			t.Fatalf("%s: %+v: it has left the charge to headgate_internal.apply, and written\n%s, before\n%s", doing, c, a,
 				before)
 		}
 		got = apply("a", 0)
@@ -186,7 +189,7 @@ func TestNotationsAreKept(t *testing.T) {
 		"fixed-window 1/1d")
 	run(`insert into headgate.notations values ('fixed-window 1/1x') returning rule`, "22023")
 
-	if _, err := conn.Exec(t.Context(), `create role `+role+`; grant usage on schema headgate to `+role+`; grant execute on all functions in schema headgate to `+role+`;
+	if _, err := conn.Exec(t.Context(), `create role `+role+`; grant usage on schema headgate, headgate_internal to `+role+`; grant execute on all functions in schema headgate, headgate_internal to `+role+`;
 		grant select on headgate.limits, headgate.notations to `+role+`; grant select, insert, update, delete on
 		headgate.cells, headgate.entries to `+role+`; set role `+role); err != nil {
 		t.Fatal(err)

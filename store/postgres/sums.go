@@ -11,48 +11,119 @@ import (
 	"github.com/headgate/headgate/store/internal/wrap"
 )
 
-// Where headgate.take_sums has left something that is not refused, many batches that follow meet
+// sums is a batch of plain charges, each a request of its own, in the form that headgate_internal.take_sums takes.
+type sums struct {
+	keys []string // of each cell
+	// Of each limit.
+	limits                              []string
+	anchor, unit, capacity, step, drain []int64
+	block                               []int64 // which the function need not know: it blocks nothing
+	// Of each cell; one alone stands for all.
+	rule []int32 // its limit
+	cost []int64 // the sum of its charges
+	now  int64   // a test's time
+
+	index []int   // of each charge, in the caller's slice
+	cell  []int32 // of each charge, from 1 on
+}
+
+// sum sums up a batch, and reports whether it consists of plain charges alone, at one time.
+func sum(ops []law.Op, a *arranged) (b sums, ok bool) {
+	n := len(a.cells)
+	b.cost, b.rule = make([]int64, n), make([]int32, n)
+	b.index, b.cell, b.now = a.index, make([]int32, len(a.index)), ops[a.index[0]].Now
+	for k, i := range a.index {
+		op, c := &ops[i], a.cell[i]-1
+		one := *op
+		one.Count, one.Partial = 1, false
+		if op.Count > 1 && !op.Partial || !plain(&one) || op.Now != b.now || a.joined(ops, k) ||
+			op.Count > (op.Params.Capacity-b.cost[c])/op.Cost {
+			return b, false
+		}
+		rule := b.number(op.Cell.Limit, &op.Params)
+		if b.rule[c] != 0 && b.rule[c] != rule {
+			return b, false
+		}
+		b.rule[c], b.cell[k] = rule, c+1
+		b.cost[c] += op.Cost * op.Count
+	}
+	_, b.keys = a.names()
+	b.rule, b.cost = one(b.rule), one(b.cost)
+	return b, true
+}
+
+// joined reports whether the valid op k belongs to the request of the op before it.
+func (a *arranged) joined(ops []law.Op, k int) bool {
+	return k > 0 && a.index[k] == a.index[k-1]+1 && ops[a.index[k]].Group == ops[a.index[k-1]].Group
+}
+
+// lookedAt is among how many limits the same one is looked for.
+const lookedAt = 8
+
+// number returns the number of a limit, from 1 on as SQL counts.
+func (b *sums) number(name string, p *law.Params) int32 {
+	for i := len(b.limits) - 1; i >= max(0, len(b.limits)-lookedAt); i-- {
+		if b.limits[i] == name && b.anchor[i] == int64(p.Anchor) && b.unit[i] == p.Unit &&
+			b.capacity[i] == p.Capacity && b.step[i] == p.Step && b.drain[i] == p.Drain && b.block[i] == p.Block {
+			return int32(i + 1)
+		}
+	}
+	b.limits = append(b.limits, name)
+	b.anchor, b.unit = append(b.anchor, int64(p.Anchor)), append(b.unit, p.Unit)
+	b.capacity, b.step = append(b.capacity, p.Capacity), append(b.step, p.Step)
+	b.drain, b.block = append(b.drain, p.Drain), append(b.block, p.Block)
+	return int32(len(b.limits))
+}
+
+// one returns the first of a list if all are equal.
+func one[T comparable](list []T) []T {
+	for _, v := range list {
+		if v != list[0] {
+			return list
+		}
+	}
+	return list[:min(1, len(list))]
+}
+
+// Where headgate_internal.take_sums has left something that is not refused, many batches that follow meet
 // the same: a limit of which a part is granted each time, or cells to which something was given
-// back. So the next ones go to headgate.take_plain, which decides about all in one call.
+// back. So the next ones are decided in one call.
 const crowdedFor = 8
 
-// bySums reports whether headgate.take_sums may decide about a batch: it is nothing but plain
-// charges, each a request of its own, at one time. Inside a
-// transaction of the caller's a second call could wait for a row out of order.
-func (s *Store) bySums(b *plainBatch) bool {
-	if s.pool == nil || b.several || len(b.more.index) > 0 || len(b.now) != 1 {
-		return false
-	}
+// crowd reports whether a batch is one of those.
+func (s *Store) crowd() bool {
 	if s.crowded.Load() > 0 {
 		s.crowded.Add(-1)
-		return false
+		return true
 	}
-	return true
+	return false
 }
 
 // applySums applies a batch of plain charges.
-func (s *Store) applySums(ctx context.Context, b *plainBatch, ops []law.Op, outs []law.Outcome) error {
+func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law.Outcome) error {
 	args := []any{
-		b.keys, b.rule, b.limits, b.anchor, b.unit, b.capacity, b.step, b.drain, b.cost, b.now[0],
+		b.keys, b.rule, b.limits, b.anchor, b.unit, b.capacity, b.step, b.drain, b.cost, b.now,
 	}
 	var res pgtype.FlatArray[int64]
 	err := s.retry(ctx, func() error {
 		err := s.call(context.WithValue(ctx, impatience{}, nil), // the function has a setting of its own
-			s.def.statement(`select headgate.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`), args, &res)
+			s.def.statement(`select headgate_internal.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
+			args, &res)
 		if inTheWay(err) {
 			return &lockWait{err}
 		}
 		return err
 	})
 	if waited(err) && impatient(ctx) != givesWay { // nothing is done, and this one may wait
-		return s.applyPlain(ctx, b, ops, outs)
+		a := arrange(ops, outs)
+		return s.applyAll(ctx, &a, ops, outs)
 	}
 	var left []int
 	if err == nil {
 		var ok bool
-		if left, ok = b.decodeSums(res, ops, outs); !ok {
-			err = &unreadable{fmt.Errorf("headgate.take_sums answered about %d cells with %d numbers", len(b.keys),
-				len(res))}
+		if left, ok = b.decode(res, ops, outs); !ok {
+			err = &unreadable{fmt.Errorf("headgate_internal.take_sums answered about %d cells with %d numbers",
+				len(b.keys), len(res))}
 		}
 	}
 	if err != nil {
@@ -71,7 +142,7 @@ func (s *Store) applySums(ctx context.Context, b *plainBatch, ops []law.Op, outs
 	return nil
 }
 
-// How the answer of headgate.take_sums is laid out: in rows of four numbers, of which three are
+// How the answer of headgate_internal.take_sums is laid out: in rows of four numbers, of which three are
 // the state of a cell that was not granted.
 const (
 	sumsRow   = 4
@@ -85,10 +156,10 @@ type seen struct {
 	state   law.State // if it is granted: level, time and block after its last charge
 }
 
-// decodeSums writes the outcomes of what headgate.take_sums has granted, and of what package law
+// decode writes the outcomes of what headgate_internal.take_sums has granted, and of what package law
 // refuses by the cells that were read. It returns the other ops in the order of the batch, and
 // whether the answer can be one.
-func (b *plainBatch) decodeSums(res []int64, ops []law.Op, outs []law.Outcome) (left []int, ok bool) {
+func (b *sums) decode(res []int64, ops []law.Op, outs []law.Outcome) (left []int, ok bool) {
 	if len(res) < sumsRow || res[1] < 0 || res[1] > int64(len(b.keys)) || res[3] < 0 || res[3] > res[1] {
 		return nil, false
 	}
@@ -126,15 +197,15 @@ func (b *plainBatch) decodeSums(res []int64, ops []law.Op, outs []law.Outcome) (
 	return b.outcomes(cells, ops, outs), true
 }
 
-// outcomes is decodeSums for cells.
-func (b *plainBatch) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (left []int) {
+// outcomes is decode for cells.
+func (b *sums) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (left []int) {
 	for k := len(b.index) - 1; k >= 0; k-- { // back from what the last charge of each cell has left
-		if s := &cells[b.cellOf(k)]; s.granted {
+		if s := &cells[b.cell[k]-1]; s.granted {
 			outs[b.index[k]] = chargedTo(&ops[b.index[k]], &s.state, s.clock)
 		}
 	}
 	for k, i := range b.index {
-		op, s := &ops[i], &cells[b.cellOf(k)]
+		op, s := &ops[i], &cells[b.cell[k]-1]
 		if s.granted {
 			continue
 		}
@@ -149,14 +220,6 @@ func (b *plainBatch) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (l
 		left = append(left, i)
 	}
 	return left
-}
-
-// cellOf returns the number of the cell of plain charge k, from 0 on.
-func (b *plainBatch) cellOf(k int) int {
-	if b.cell == nil {
-		return k
-	}
-	return int(b.cell[k]) - 1
 }
 
 // chargedTo returns the outcome of the last plain charge of a cell, whose state has level, time and

@@ -84,7 +84,7 @@ func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error)
 	err = s.retry(ctx, func() error {
 		var number int64
 		var limit, key string
-		err := s.db.QueryRow(ctx, s.def.statement(`select * from headgate.sweep_from_N($1, $2, $3, $4, $5)`), max,
+		err := s.db.QueryRow(ctx, s.def.statement(`select * from headgate_internal.sweep_from_N($1, $2, $3, $4, $5)`), max,
 			sweepRows*max, w.number, w.limit, w.key).
 			Scan(&removed, &number, &limit, &key)
 		if err == nil && removed < max { // else what was looked at may hold more

@@ -13,7 +13,7 @@ import (
 var files embed.FS
 
 // The laws stand once, as blocks in sql/blocks, and the functions are templates that say
-// where a block goes. A block is written for the names of headgate.apply: b_level is the
+// where a block goes. A block is written for the names of headgate_internal.apply: b_level is the
 // level that Base has, now the time of the decision, and so on. Where other functions
 // have other names, the block has parameters:
 //

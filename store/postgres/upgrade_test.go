@@ -27,11 +27,11 @@ func TestRevisionIsRaised(t *testing.T) {
 	revisiontest.Check(t, postgres.Revision, postgres.Fingerprint)
 }
 
-// functions returns the md5 of each function in the schemas headgate and public.
+// functions returns the md5 of each function in the schemas headgate, headgate_internal and public.
 func functions(t *testing.T, dsn string) map[string]string {
 	t.Helper()
 	rows, err := connect(t, dsn).Query(t.Context(), `select p.oid::regprocedure::text, md5(pg_get_functiondef(p.oid)) from pg_proc p
-		where p.pronamespace in ('headgate'::regnamespace, 'public'::regnamespace)`)
+		where p.pronamespace in ('headgate'::regnamespace, 'headgate_internal'::regnamespace, 'public'::regnamespace)`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,13 +84,13 @@ func adapter(t *testing.T, dsn string) string {
 		t.Fatal(err)
 	}
 	err := conn.QueryRow(t.Context(), `select string_agg(format(
-			'create or replace function headgate.%I(%s) returns %s language sql volatile set search_path = pg_catalog, pg_temp as ''select * from headgate.%I(%s)'';',
+			'create or replace function headgate_internal.%I(%s) returns %s language sql volatile set search_path = pg_catalog, pg_temp as ''select * from headgate_internal.%I(%s)'';',
 			p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), replace(p.proname, '_1', '_2'),
 			(select string_agg('$' || n, ', ') from generate_series(1, p.pronargs) n)), E'\n')
-		from pg_proc p where p.pronamespace = 'headgate'::regnamespace and p.proname = any('{apply_1,once_plain_1,take_one_1,take_plain_1,take_sums_1,
+		from pg_proc p where p.pronamespace = 'headgate_internal'::regnamespace and p.proname = any('{apply_1,apply_plain_1,take_one_1,take_sums_1,
 			sweep_from_1,read_catalog_1,items_1,items_after_1,write_catalog_1,versions_1,record_action_1,actions_1}')`).
 		Scan(&text)
-	if err != nil || strings.Count(text, "create") != 13 {
+	if err != nil || strings.Count(text, "create") != 12 {
 		t.Fatalf("%s, %v", text, err)
 	}
 	return text
@@ -140,7 +140,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	callers := func(s *postgres.Store) {
 		l := headgate.New(s, nil)
 		ask(func() (bool, error) { d, err := l.Take(t.Context(), charge); return d.Allowed, err })
-		ask(func() (bool, error) { // in one batch with another key: headgate.apply
+		ask(func() (bool, error) { // in one batch with another key: headgate_internal.apply
 			d, err := l.Take(t.Context(), charge,
 				headgate.Charge{Limit: limit, Key: "other " + fmt.Sprint(time.Now().UnixNano())})
 			return d.Allowed, err
@@ -246,7 +246,7 @@ func TestFunctionsAreRepaired(t *testing.T) {
 	want := functions(t, fresh)
 	for name, spoil := range map[string]func(t *testing.T, dsn string){
 		"replaced": func(t *testing.T, dsn string) {
-			execute(t, dsn, `create or replace function headgate.retry_after_1(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
+			execute(t, dsn, `create or replace function headgate_internal.retry_after_1(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
 		},
 		"dropped": func(t *testing.T, dsn string) { execute(t, dsn, `drop function headgate.release`) },
 		"edited": func(t *testing.T, dsn string) {

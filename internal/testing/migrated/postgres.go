@@ -18,7 +18,7 @@ import (
 // template is a database of the shared PostgreSQL that nobody is connected to.
 var template = sync.OnceValues(func() (*dbtest.Template, error) {
 	return dbtest.NewTemplate(context.Background(), func(ctx context.Context, dsn string) error {
-		s, err := postgres.Open(ctx, dsn, nil)
+		s, err := postgres.Open(ctx, dsn, &postgres.Config{Articles: "public"})
 		if err != nil {
 			return err
 		}

@@ -37,8 +37,8 @@ converted := b_law <> kind or b_unit <> unit or kind < 3 and b_step <> step;
 over := 0;
 if b_at - clock > 0 then
     t := case kind
-        when 1 then headgate.add_steps_N(0, (capacity + drain - 1) / drain, step)
-        when 2 then headgate.add_steps_N(0, 2, step)
+        when 1 then headgate_internal.add_steps_N(0, (capacity + drain - 1) / drain, step)
+        when 2 then headgate_internal.add_steps_N(0, 2, step)
         else step end;
     if b_at - clock > greatest(t, c_slack) then
         b_at := clock; moved := true; -- healed
@@ -54,7 +54,7 @@ if converted then
     most := case when kind = 1 then least(drain, capacity) else capacity end; -- perStep
     if not moved and (scaled >= c_max or scaled > capacity and most = capacity) then
         over := least(scaled, c_max);
-        empty := headgate.add_steps_N(now, (over + most - 1) / most, step);
+        empty := headgate_internal.add_steps_N(now, (over + most - 1) / most, step);
         if over < c_max and b_law <> 3 and empty < b_empty then
             b_empty := empty; moved := true;
         end if;
@@ -64,7 +64,7 @@ if converted and over = 0 then
     if fold then
         b_prev := 0; b_at := now;
     elsif kind = 1 and b_step <> step then
-        b_at := least(now, headgate.add_steps_N(b_at, 1, b_step));
+        b_at := least(now, headgate_internal.add_steps_N(b_at, 1, b_step));
     end if;
     most := case when kind = 2 then 4294967295 else c_max end;
     b_level := least(scaled, most);

@@ -46,7 +46,7 @@ t := case when anchor = 2 then case when outside then now else greatest(b_at, {{
 
 {{- /* after is when credits have drained, from t. */ -}}
 {{define "after" -}}
-headgate.after_N({{.t}}, {{.credits}}, anchor, drain, step, p_ops[o + {op.window0}], p_ops[o + {op.window1}], p_ops[o + {op.window2}], p_ops[o + {op.window3}])
+headgate_internal.after_N({{.t}}, {{.credits}}, anchor, drain, step, p_ops[o + {op.window0}], p_ops[o + {op.window1}], p_ops[o + {op.window2}], p_ops[o + {op.window3}])
 {{- end}}
 
 {{- /*
@@ -74,7 +74,7 @@ elsif b_at - b_at % step = w_start - step then
 else
     w_prev := 0; w_level := 0;
 end if;
-q := headgate.grain_N(step);
+q := headgate_internal.grain_N(step);
 f := step / q;
 x := {{template "weighed" (as "prev" "w_prev")}} + w_level;
 {{- end}}

@@ -1,36 +1,22 @@
 {{- /*
-Blocks of headgate.take_plain.
+Blocks of headgate.take_one and headgate.take_sums.
 */ -}}
 
-{{- /* plain rows are the cells with what is asked of them, each with its place in the table. */ -}}
-{{define "plain rows" -}}
-(select x.row, x.i, x.r as rule, coalesce(x.sum, p_cost[1]) as cost, case when x.test > 0 then x.test else store_clock end as now,
-        p_anchor[x.r] as anchor, p_unit[x.r] as unit, p_capacity[x.r] as capacity, p_step[x.r] as step, p_drain[x.r] as drain
-    from (select y.*, coalesce(y.rule, p_rule[1]) as r, coalesce(y.time, p_now[1]) as test
-        from unnest(places, p_rule, p_cost, p_now) with ordinality y(row, rule, sum, time, i)) x offset 0) u
-{{- end}}
-
-{{- /* plain fits says that row c is the cell u, or new, and has room for what is asked of it. */ -}}
-{{define "plain fits" -}}
-c.ctid = u.row and u.unit > 0 and {{template "has room" (as "now" "u.now")}}
+{{- /* granted one is the outcome of a charge that has made row c what it is. */ -}}
+{{define "granted one" -}}
+array[{out: granted => 1, law => 1, level => c.level, at => c.at, unit => c.unit, empty_at => c.empty_at, blocked_until => c.blocked_until,
+    used => c.level, clock => case when p_now > 0 then clock else greatest(clock, c.at) end, step => c.step}]
 {{- end}}
 
 {{- /*
-has room says that cell c takes the sum of the plain charges u, as package law would take them one
-after another.
+not set back undoes a call if the server's clock was set back after it had read the clock: it may
+have waited for a row meanwhile that others have charged by the new clock, and would drain what
+comes between the two. law allows a cell to be 2 s ahead. now is a test's time; 0: the server's clock.
 */ -}}
-{{define "has room" -}}
-(c.law = 1 and c.unit = u.unit and c.step = u.step or c.law = 0) and c.prev = 0
-  and c.blocked_until <= greatest({{.now}}, c.at) and c.at - {{.now}} <= 2000000
-  and headgate.drained_N(c.level, c.at, c.empty_at, greatest({{.now}}, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
-{{- end}}
-
-{{- /* charge sum is what an update sets of a cell c that has room. */ -}}
-{{define "charge sum" -}}
-law = 1, unit = u.unit, step = u.step,
-level = headgate.drained_N(c.level, c.at, c.empty_at, greatest({{.now}}, c.at), u.anchor, u.drain, u.step) + u.cost,
-at = headgate.drained_at_N(c.level, c.at, c.empty_at, greatest({{.now}}, c.at), u.anchor, u.drain, u.step),
-empty_at = headgate.drained_by_N(c.level, c.at, c.empty_at, greatest({{.now}}, c.at), u.anchor, u.drain, u.step, u.cost)
+{{define "not set back" -}}
+if {{.}} = 0 and (extract(epoch from clock_timestamp()) * 1000000)::bigint < clock - 2000000 then
+    raise exception 'headgate: the clock was set back while this charge waited: repeat it' using errcode = '40001';
+end if;
 {{- end}}
 
 {{- /*

@@ -34,7 +34,7 @@ for k in i .. j loop
     elsif verb = 6 then
         {{template "reset"}}
     else -- of a program that is newer than these functions
-        perform headgate.fail_N(format('verb: %s is not known here', verb));
+        perform headgate_internal.fail_N(format('verb: %s is not known here', verb));
     end if;
 end loop;
 {{- end}}
@@ -43,9 +43,9 @@ end loop;
 back := array[{cell: law => a_law[c], level => a_level[c], prev => a_prev[c], at => a_at[c], unit => a_unit[c],
     empty_at => a_empty[c], blocked_until => a_block[c], step => a_step[c]}];
 if verb = 4 and p_ops[o + {settle.last_cost}] > 0 then -- it was extended
-    back := headgate.give_back_twice_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + {op.width}], back, clock);
+    back := headgate_internal.give_back_twice_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + {op.width}], back, clock);
 else
-    back := headgate.give_back_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + {op.width}], back, clock);
+    back := headgate_internal.give_back_N(p_limits[c], p_keys[c], p_ops[o + 1 : o + {op.width}], back, clock);
 end if;
 if back[{out.granted}] <> 0 then
     a_law[c] := back[{out.law}]; a_level[c] := back[{out.level}]; a_prev[c] := back[{out.prev}]; a_at[c] := back[{out.at}];
@@ -94,11 +94,7 @@ res[r + {out.clock}] := clock; res[r + {out.retry_at}] := a_block[c];
 res[r + {out.clock}] := clock;
 if a_law[c] <> 0 then
     res[r + {out.granted}] := 1;
-    if p_modes[c] < 4 then
-        a_gone[c] := true; gone := true;
-    else -- it stays for as long as keys share it
-        a_dirty[c] := true; dirty := true;
-    end if;
+    a_gone[c] := true; gone := true;
 end if;
 update headgate.entries e set expires_at = 0
 where e.limit_name = p_limits[c] and e.key = p_keys[c] and e.expires_at > 0;

@@ -1,4 +1,4 @@
--- headgate.apply_N: a batch of ops, their groups one after another in order, each
+-- headgate_internal.apply_N: a batch of ops, their groups one after another in order, each
 -- all or nothing. It is package law line by line, with the same names; change
 -- both or neither. The laws themselves, and how they are applied to an op, are blocks in
 -- sql/blocks.
@@ -14,19 +14,19 @@
 --                   partial op, 2 for a deferred one and 3 for one that extends a
 --                   charge of that entry. What is given back has the
 --                   time and level, sum returned and entry of its charge. Ops that
---                   settle or extend come from headgate.apply_once_N, which knows what: the
+--                   settle or extend come from headgate_internal.apply_once_N, which knows what: the
 --                   cost of one that settles is what is to be given back, its count 0 if
 --                   that was done; one that extends takes what is to be charged in addition
 -- p_notes           for each op the id, or a block's reason; null: none has any
 -- returns           the numbers of each outcome: see law.Numbers. Its status is 0 for
 --                   done, 1 for stale and 2 for replayed
 
--- headgate.make_cell_N makes a cell that was missing, or locks it if another session was
+-- headgate_internal.make_cell_N makes a cell that was missing, or locks it if another session was
 -- first, and returns its place in the table, as a text. Whoever makes a cell waits for a session that
 -- has made it and is not done, as whoever locks it does. So a statement that locks the cells
 -- of a batch calls this function for each that is missing, before it goes on to the next: with one
 -- order of all cells, for both, sessions cannot wait for each other in a circle.
-create or replace function headgate.make_cell_N(p_limit text, p_key text) returns text language plpgsql volatile as $$
+create or replace function headgate_internal.make_cell_N(p_limit text, p_key text) returns text language plpgsql volatile as $$
 declare
     place text;
 begin
@@ -42,7 +42,7 @@ begin
     raise exception 'headgate: cells vanish while they are locked' using errcode = '40001';
 end $$;
 
-create or replace function headgate.apply_N(
+create or replace function headgate_internal.apply_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[])
 returns bigint[] language plpgsql volatile
 -- One plan for all calls, by the primary key however small the table was when
@@ -101,7 +101,7 @@ begin
             where u.m in (1, 2) and e.limit_name = u.l and e.key = u.k for update) y on true
         left join lateral (select * from headgate.cells e
             where u.m = 0 and e.limit_name = u.l and e.key = u.k offset 0) z on true -- offset 0 keeps the order
-        cross join lateral (select case when u.m = 2 and y.law is null then headgate.make_cell_N(u.l, u.k) end as made offset 0) x;
+        cross join lateral (select case when u.m = 2 and y.law is null then headgate_internal.make_cell_N(u.l, u.k) end as made offset 0) x;
         exit when found = wanted; -- else what is made can be read now
     end loop;
     store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
@@ -136,7 +136,7 @@ begin
             end if;
         end loop;
         if late and admitted then
-            back := headgate.start_together_N(p_ops[(i - 1) * {op.width} + {op.verb} : j * {op.width}], res[(i - 1) * {out.width} + {out.granted} : j * {out.width}], undo);
+            back := headgate_internal.start_together_N(p_ops[(i - 1) * {op.width} + {op.verb} : j * {op.width}], res[(i - 1) * {out.width} + {out.granted} : j * {out.width}], undo);
             for k in i .. j loop
                 r := (k - 1) * {out.width}; c := p_ops[(k - 1) * {op.width} + {op.cell}];
                 for g in 1 .. {out.width} loop

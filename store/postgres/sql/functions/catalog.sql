@@ -2,34 +2,34 @@
 -- versions and note what each has changed. Items are handed out as JSON, in the form of
 -- Item of package store.
 
-create or replace function headgate.item_of_N(kind text, name text, key text) returns jsonb language sql immutable as $$
+create or replace function headgate_internal.item_of_N(kind text, name text, key text) returns jsonb language sql immutable as $$
     select jsonb_build_object('kind', kind, 'name', name, 'key', key)
 $$;
 
-create or replace function headgate.limit_item_N(l headgate.limits) returns jsonb language sql stable strict as $$
-    select headgate.item_of_N('limit', l.name, '') || jsonb_build_object('text', l.rule, 'note', l.description,
+create or replace function headgate_internal.limit_item_N(l headgate.limits) returns jsonb language sql stable strict as $$
+    select headgate_internal.item_of_N('limit', l.name, '') || jsonb_build_object('text', l.rule, 'note', l.description,
         'origin', l.origin, 'retired', l.retired)
 $$;
 
-create or replace function headgate.catalog_item_N(c headgate.catalog) returns jsonb language sql stable strict as $$
-    select headgate.item_of_N(c.kind, c.name, c.key) || jsonb_build_object('text', c.text, 'note', c.note,
+create or replace function headgate_internal.catalog_item_N(c headgate.catalog) returns jsonb language sql stable strict as $$
+    select headgate_internal.item_of_N(c.kind, c.name, c.key) || jsonb_build_object('text', c.text, 'note', c.note,
         'origin', c.origin, 'retired', c.retired, 'until', c.until)
 $$;
 
--- headgate.author_N is who changes the catalogue: the user of the session, the role, and the
+-- headgate_internal.author_N is who changes the catalogue: the user of the session, the role, and the
 -- claims of a token where PostgREST checks one; before them, what a program says.
-create or replace function headgate.author_N() returns text language sql stable as $$
+create or replace function headgate_internal.author_N() returns text language sql stable as $$
     select left(concat_ws(' ', nullif(current_setting('headgate.author', true), '') || ' as', session_user,
         'in role ' || nullif(nullif(current_setting('role', true), 'none'), session_user::text),
         'with claims ' || nullif(current_setting('request.jwt.claims', true), '')), 1000)
 $$;
 
--- headgate.note_change_N notes what became of one item; null is none. All that one transaction
+-- headgate_internal.note_change_N notes what became of one item; null is none. All that one transaction
 -- changes is one version.
-create or replace function headgate.note_change_N(p_before jsonb, p_after jsonb) returns void language plpgsql as $$
+create or replace function headgate_internal.note_change_N(p_before jsonb, p_after jsonb) returns void language plpgsql as $$
 declare
     i constant jsonb := coalesce(p_after, p_before);
-    gone constant jsonb := headgate.item_of_N(i->>'kind', i->>'name', i->>'key') || '{"removed": true}';
+    gone constant jsonb := headgate_internal.item_of_N(i->>'kind', i->>'name', i->>'key') || '{"removed": true}';
     said constant text[] := string_to_array(current_setting('headgate.version', true), ' in ');
     v bigint;
 begin
@@ -42,7 +42,7 @@ begin
     if v is null then
         update headgate.catalog_version c set version = c.version + 1 returning c.version into v;
         insert into headgate.versions (version, at, author, reason) values (v, (extract(epoch from clock_timestamp()) * 1000000)::bigint,
-            headgate.author_N(), left(coalesce(current_setting('headgate.reason', true), ''), 1000));
+            headgate_internal.author_N(), left(coalesce(current_setting('headgate.reason', true), ''), 1000));
         perform set_config('headgate.version', v || ' in ' || txid_current(), true);
     end if;
     insert into headgate.changes (version, kind, name, key, before, after)
@@ -50,39 +50,39 @@ begin
     on conflict (version, kind, name, key) do update set after = excluded.after;
 end $$;
 
-create or replace function headgate.note_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.note_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if pg_trigger_depth() < 2 then
         if tg_op <> 'INSERT' and old.origin = 'zone' or tg_op <> 'DELETE' and new.origin = 'zone' then
-            perform headgate.fail_N(format('limit: "%s" is a zone of check_velocity; change headgate.zones', coalesce(new.name, old.name)));
+            perform headgate_internal.fail_N(format('limit: "%s" is a zone of check_velocity; change headgate.zones', coalesce(new.name, old.name)));
         elsif tg_op <> 'INSERT' and old.origin = 'bucket' or tg_op <> 'DELETE' and new.origin = 'bucket' then
-            perform headgate.fail_N(format('limit: "%s" is a bucket of request_token; change headgate.buckets', coalesce(new.name, old.name)));
+            perform headgate_internal.fail_N(format('limit: "%s" is a bucket of request_token; change headgate.buckets', coalesce(new.name, old.name)));
         end if;
     end if;
     if tg_op = 'INSERT' then
-        perform headgate.note_change_N(null, headgate.limit_item_N(new));
+        perform headgate_internal.note_change_N(null, headgate_internal.limit_item_N(new));
     elsif tg_op = 'DELETE' then
-        perform headgate.note_change_N(headgate.limit_item_N(old), null);
+        perform headgate_internal.note_change_N(headgate_internal.limit_item_N(old), null);
     elsif old.name <> new.name then
-        perform headgate.note_change_N(headgate.limit_item_N(old), null);
-        perform headgate.note_change_N(null, headgate.limit_item_N(new));
+        perform headgate_internal.note_change_N(headgate_internal.limit_item_N(old), null);
+        perform headgate_internal.note_change_N(null, headgate_internal.limit_item_N(new));
     else
-        perform headgate.note_change_N(headgate.limit_item_N(old), headgate.limit_item_N(new));
+        perform headgate_internal.note_change_N(headgate_internal.limit_item_N(old), headgate_internal.limit_item_N(new));
     end if;
     return null;
 end $$;
 
-create or replace function headgate.note_item() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.note_item() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op = 'INSERT' then
-        perform headgate.note_change_N(null, headgate.catalog_item_N(new));
+        perform headgate_internal.note_change_N(null, headgate_internal.catalog_item_N(new));
     elsif tg_op = 'DELETE' then
-        perform headgate.note_change_N(headgate.catalog_item_N(old), null);
+        perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(old), null);
     elsif (old.kind, old.name, old.key) <> (new.kind, new.name, new.key) then
-        perform headgate.note_change_N(headgate.catalog_item_N(old), null);
-        perform headgate.note_change_N(null, headgate.catalog_item_N(new));
+        perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(old), null);
+        perform headgate_internal.note_change_N(null, headgate_internal.catalog_item_N(new));
     else
-        perform headgate.note_change_N(headgate.catalog_item_N(old), headgate.catalog_item_N(new));
+        perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(old), headgate_internal.catalog_item_N(new));
     end if;
     if tg_op <> 'DELETE' then
         update headgate.limits l set varies = l.varies | i.bit
@@ -93,8 +93,8 @@ begin
     return null;
 end $$;
 
--- headgate.varies_N is what headgate.limits has in varies of a limit.
-create or replace function headgate.varies_N(p_limit text) returns int language sql stable as $$
+-- headgate_internal.varies_N is what headgate.limits has in varies of a limit.
+create or replace function headgate_internal.varies_N(p_limit text) returns int language sql stable as $$
     select exists (select from headgate.catalog c where c.kind = 'override' and c.name = p_limit)::int
         + exists (select from headgate.catalog c where c.kind = 'prefix-override' and c.name = p_limit)::int * 2
         + exists (select from headgate.catalog c where c.kind = 'plan' and c.key = p_limit)::int * 4
@@ -102,15 +102,15 @@ $$;
 
 -- What is gone is looked for once for each statement. For each row, the search would go through all
 -- rows that the statement has deleted before.
-create or replace function headgate.forget_items() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.forget_items() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    update headgate.limits l set varies = headgate.varies_N(l.name) where l.varies <> 0 and l.varies <> headgate.varies_N(l.name);
+    update headgate.limits l set varies = headgate_internal.varies_N(l.name) where l.varies <> 0 and l.varies <> headgate_internal.varies_N(l.name);
     return null;
 end $$;
 
--- Whatever changes a row locks the version before it, as headgate.write_catalog_N does: so two
+-- Whatever changes a row locks the version before it, as headgate_internal.write_catalog_N does: so two
 -- transactions cannot wait for each other.
-create or replace function headgate.lock_catalog() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.lock_catalog() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform from headgate.catalog_version c for update;
     return null;
@@ -118,26 +118,26 @@ end $$;
 
 -- TRUNCATE fires no triggers of rows, so this one notes what is removed, as DELETE would. Zones and
 -- buckets are not truncated: their limits would stay.
-create or replace function headgate.note_truncate() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.note_truncate() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_table_name in ('zones', 'buckets') then
-        perform headgate.fail_N(format('%s: its rows are limits too; use DELETE', tg_table_name));
+        perform headgate_internal.fail_N(format('%s: its rows are limits too; use DELETE', tg_table_name));
     end if;
     perform from headgate.catalog_version c for update;
     if tg_relid = 'headgate.catalog'::regclass then
-        perform headgate.note_change_N(headgate.catalog_item_N(c), null) from headgate.catalog c;
+        perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(c), null) from headgate.catalog c;
         update headgate.limits l set varies = 0 where l.varies <> 0;
     elsif exists (select from headgate.limits l where l.origin in ('zone', 'bucket')) then
-        perform headgate.fail_N('limit: zones of check_velocity and buckets of request_token are among them; empty headgate.zones and headgate.buckets first, by DELETE');
+        perform headgate_internal.fail_N('limit: zones of check_velocity and buckets of request_token are among them; empty headgate.zones and headgate.buckets first, by DELETE');
     else
-        perform headgate.note_change_N(headgate.limit_item_N(l), null) from headgate.limits l;
+        perform headgate_internal.note_change_N(headgate_internal.limit_item_N(l), null) from headgate.limits l;
     end if;
     return null;
 end $$;
 
 -- headgate.zone_limit keeps a limit for each zone of check_velocity: zone.ID. So its keys can be
 -- inspected, reset and blocked as those of all others.
-create or replace function headgate.zone_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.zone_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op <> 'INSERT' and (tg_op = 'DELETE' or old.id <> new.id) then
         delete from headgate.limits l where l.name = 'zone.' || old.id;
@@ -151,91 +151,91 @@ begin
     return null;
 end $$;
 
--- headgate.bucket_name_N is the limit of a bucket of request_token: bucket.ID, or null where the id cannot be
+-- headgate_internal.bucket_name_N is the limit of a bucket of request_token: bucket.ID, or null where the id cannot be
 -- part of a name.
-create or replace function headgate.bucket_name_N(id text) returns text language sql immutable as $$
+create or replace function headgate_internal.bucket_name_N(id text) returns text language sql immutable as $$
     select case when id ~ '^[a-z0-9_.-]{1,57}$' then 'bucket.' || id end
 $$;
 
 -- headgate.bucket_limit keeps a limit for each bucket of request_token, as headgate.zone_limit does for zones. The
 -- key is the id.
-create or replace function headgate.bucket_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.bucket_limit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if tg_op <> 'INSERT' and (tg_op = 'DELETE' or old.id <> new.id) then
-        delete from headgate.limits l where l.name = headgate.bucket_name_N(old.id);
+        delete from headgate.limits l where l.name = headgate_internal.bucket_name_N(old.id);
     end if;
-    if tg_op <> 'DELETE' and headgate.bucket_name_N(new.id) is not null then
+    if tg_op <> 'DELETE' and headgate_internal.bucket_name_N(new.id) is not null then
         insert into headgate.limits (name, rule, origin)
-        values (headgate.bucket_name_N(new.id), case when new.capacity = 0 then '0'
-            else format('fixed-window %s/%s from-first', new.capacity, headgate.format_period_N((new.refill_seconds * 1000000)::bigint)) end, 'bucket')
+        values (headgate_internal.bucket_name_N(new.id), case when new.capacity = 0 then '0'
+            else format('fixed-window %s/%s from-first', new.capacity, headgate_internal.format_period_N((new.refill_seconds * 1000000)::bigint)) end, 'bucket')
         on conflict (name) do update set rule = excluded.rule, origin = excluded.origin, updated_at = now();
     end if;
     return null;
 end $$;
 
 -- The text of a plan or an override has to be a limit. It is compiled here, and not by each decision.
-create or replace function headgate.compile_item() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function headgate_internal.compile_item() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     -- A row that means nothing would be taken for one that does. That limits and plans are there is not asked: a
     -- transaction may write them afterwards.
     if new.kind in ('override', 'prefix-override', 'plan') and new.name = '' then
-        perform headgate.fail_N(format('name: is missing in a row of kind %s', new.kind));
+        perform headgate_internal.fail_N(format('name: is missing in a row of kind %s', new.kind));
     elsif new.kind in ('assignment', 'prefix-assignment') and new.name <> '' then
-        perform headgate.fail_N(format('name: is "%s"; it is empty in a row of kind %s: the plan is its text, and who has it its key', new.name, new.kind));
+        perform headgate_internal.fail_N(format('name: is "%s"; it is empty in a row of kind %s: the plan is its text, and who has it its key', new.name, new.kind));
     elsif new.kind = 'plan' and new.key = '' then
-        perform headgate.fail_N(format('key: is missing in a row of kind %s', new.kind));
+        perform headgate_internal.fail_N(format('key: is missing in a row of kind %s', new.kind));
     elsif new.kind <> 'file' and new.text = '' then
-        perform headgate.fail_N(format('text: is missing in a row of kind %s', new.kind));
+        perform headgate_internal.fail_N(format('text: is missing in a row of kind %s', new.kind));
     end if;
-    new.compiled := case when new.kind in ('plan', 'override', 'prefix-override') then headgate.compile_N(new.text) end;
+    new.compiled := case when new.kind in ('plan', 'override', 'prefix-override') then headgate_internal.compile_N(new.text) end;
     return new;
 end $$;
 
 do $$ begin
     if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.limits execute function headgate.lock_catalog();
+        create trigger lock_catalog before insert or update or delete on headgate.limits execute function headgate_internal.lock_catalog();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.catalog execute function headgate.lock_catalog();
+        create trigger lock_catalog before insert or update or delete on headgate.catalog execute function headgate_internal.lock_catalog();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'note_limit') then
-        create trigger note_limit after insert or update or delete on headgate.limits for each row execute function headgate.note_limit();
+        create trigger note_limit after insert or update or delete on headgate.limits for each row execute function headgate_internal.note_limit();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'note_item') then
-        create trigger note_item after insert or update or delete on headgate.catalog for each row execute function headgate.note_item();
+        create trigger note_item after insert or update or delete on headgate.catalog for each row execute function headgate_internal.note_item();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.zones'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.zones execute function headgate.lock_catalog();
+        create trigger lock_catalog before insert or update or delete on headgate.zones execute function headgate_internal.lock_catalog();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.zones'::regclass and tgname = 'zone_limit') then
-        create trigger zone_limit after insert or update or delete on headgate.zones for each row execute function headgate.zone_limit();
+        create trigger zone_limit after insert or update or delete on headgate.zones for each row execute function headgate_internal.zone_limit();
         update headgate.zones z set description = z.description; -- for those that are there
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.buckets'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.buckets execute function headgate.lock_catalog();
+        create trigger lock_catalog before insert or update or delete on headgate.buckets execute function headgate_internal.lock_catalog();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.buckets'::regclass and tgname = 'bucket_limit') then
-        create trigger bucket_limit after insert or update or delete on headgate.buckets for each row execute function headgate.bucket_limit();
+        create trigger bucket_limit after insert or update or delete on headgate.buckets for each row execute function headgate_internal.bucket_limit();
         update headgate.buckets b set capacity = b.capacity; -- for those that are there
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'note_truncate') then
-        create trigger note_truncate before truncate on headgate.limits execute function headgate.note_truncate();
-        create trigger note_truncate before truncate on headgate.catalog execute function headgate.note_truncate();
-        create trigger note_truncate before truncate on headgate.zones execute function headgate.note_truncate();
-        create trigger note_truncate before truncate on headgate.buckets execute function headgate.note_truncate();
+        create trigger note_truncate before truncate on headgate.limits execute function headgate_internal.note_truncate();
+        create trigger note_truncate before truncate on headgate.catalog execute function headgate_internal.note_truncate();
+        create trigger note_truncate before truncate on headgate.zones execute function headgate_internal.note_truncate();
+        create trigger note_truncate before truncate on headgate.buckets execute function headgate_internal.note_truncate();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'compile_item') then
-        create trigger compile_item before insert or update of kind, text, compiled on headgate.catalog for each row execute function headgate.compile_item();
+        create trigger compile_item before insert or update of kind, text, compiled on headgate.catalog for each row execute function headgate_internal.compile_item();
     end if;
     if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'forget_items') then
-        create trigger forget_items after update or delete on headgate.catalog execute function headgate.forget_items();
+        create trigger forget_items after update or delete on headgate.catalog execute function headgate_internal.forget_items();
     end if;
 end $$;
 
--- headgate.read_catalog_N returns what versions after p_since have written, as it stands now,
+-- headgate_internal.read_catalog_N returns what versions after p_since have written, as it stands now,
 -- or all items but those of single keys. Without any it is one row, with a null kind. at and since_at are when the newest
 -- version and that of before were written, or 0.
-create or replace function headgate.read_catalog_N(p_since bigint)
+create or replace function headgate_internal.read_catalog_N(p_since bigint)
 returns table (version bigint, at bigint, since_at bigint, clock bigint, kind text, name text, key text, item jsonb)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -248,51 +248,51 @@ begin
     return query
     select v.version, coalesce(newest, 0), coalesce(before, 0), (extract(epoch from clock_timestamp()) * 1000000)::bigint, w.kind, w.name, w.key, w.item
     from headgate.catalog_version v left join (
-        select 'limit' as kind, l.name as name, '' as key, headgate.limit_item_N(l) as item from headgate.limits l where p_since = 0
+        select 'limit' as kind, l.name as name, '' as key, headgate_internal.limit_item_N(l) as item from headgate.limits l where p_since = 0
         union all
-        select c.kind, c.name, c.key, headgate.catalog_item_N(c) from headgate.catalog c
+        select c.kind, c.name, c.key, headgate_internal.catalog_item_N(c) from headgate.catalog c
         where p_since = 0 and c.kind not in ('override', 'assignment')
         union all
-        select h.kind, h.name, h.key, coalesce(headgate.limit_item_N(l), headgate.catalog_item_N(c))
+        select h.kind, h.name, h.key, coalesce(headgate_internal.limit_item_N(l), headgate_internal.catalog_item_N(c))
         from (select distinct e.kind, e.name, e.key from headgate.changes e where p_since > 0 and e.version > p_since) h
         left join headgate.limits l on h.kind = 'limit' and l.name = h.name
         left join headgate.catalog c on c.kind = h.kind and c.name = h.name and c.key = h.key
     ) w on true;
 end $$;
 
--- headgate.items_N returns those of the items that are there, and the version that they are of.
+-- headgate_internal.items_N returns those of the items that are there, and the version that they are of.
 -- Without any it is one row.
-create or replace function headgate.items_N(p_kinds text[], p_names text[], p_keys text[]) returns table (version bigint, item jsonb)
+create or replace function headgate_internal.items_N(p_kinds text[], p_names text[], p_keys text[]) returns table (version bigint, item jsonb)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     return query
     select v.version, w.item from headgate.catalog_version v left join (
-        select headgate.limit_item_N(l) as item from unnest(p_kinds, p_names) u(kind, name) join headgate.limits l on l.name = u.name
+        select headgate_internal.limit_item_N(l) as item from unnest(p_kinds, p_names) u(kind, name) join headgate.limits l on l.name = u.name
         where u.kind = 'limit'
         union all
-        select headgate.catalog_item_N(c) from unnest(p_kinds, p_names, p_keys) u(kind, name, key)
+        select headgate_internal.catalog_item_N(c) from unnest(p_kinds, p_names, p_keys) u(kind, name, key)
         join headgate.catalog c on c.kind = u.kind and c.name = u.name and c.key = u.key
     ) w on true;
 end $$;
 
--- headgate.items_after_N returns the first items of a kind after another one, in order.
-create or replace function headgate.items_after_N(p_kind text, p_name text, p_key text, p_most int) returns setof jsonb
+-- headgate_internal.items_after_N returns the first items of a kind after another one, in order.
+create or replace function headgate_internal.items_after_N(p_kind text, p_name text, p_key text, p_most int) returns setof jsonb
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
     if p_kind = 'limit' then
         return query
-        select headgate.limit_item_N(l) from headgate.limits l where l.name > p_name collate "C" order by l.name limit p_most;
+        select headgate_internal.limit_item_N(l) from headgate.limits l where l.name > p_name collate "C" order by l.name limit p_most;
     else
         return query
-        select headgate.catalog_item_N(c) from headgate.catalog c
+        select headgate_internal.catalog_item_N(c) from headgate.catalog c
         where c.kind = p_kind and (c.name, c.key) > (p_name collate "C", p_key collate "C") order by c.name, c.key limit p_most;
     end if;
 end $$;
 
--- headgate.write_catalog_N makes an edit, and returns the version that there is now; below 0
+-- headgate_internal.write_catalog_N makes an edit, and returns the version that there is now; below 0
 -- if it was not made, since the version is not p_base but another one, v: -1 - v.
-create or replace function headgate.write_catalog_N(p_base bigint, p_author text, p_reason text, p_items jsonb) returns bigint
+create or replace function headgate_internal.write_catalog_N(p_base bigint, p_author text, p_reason text, p_items jsonb) returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -316,10 +316,10 @@ begin
                 on conflict (name) do update set rule = excluded.rule, description = excluded.description,
                     origin = excluded.origin, retired = excluded.retired, updated_at = now();
             else
-                perform headgate.compile_N(i->>'text');
+                perform headgate_internal.compile_N(i->>'text');
             end if;
         exception when sqlstate '22023' then
-            perform headgate.fail_N(format('%s %s: %s', i->>'kind', i->>'name', sqlerrm));
+            perform headgate_internal.fail_N(format('%s %s: %s', i->>'kind', i->>'name', sqlerrm));
         end;
     end loop;
     insert into headgate.catalog (kind, name, key, text, note, origin, until, retired)
@@ -335,8 +335,8 @@ begin
     return v;
 end $$;
 
--- headgate.record_action_N keeps what somebody did to a key, and as many others as are kept.
-create or replace function headgate.record_action_N(p_verb text, p_limit text, p_key text, p_lasts bigint, p_author text, p_reason text) returns void
+-- headgate_internal.record_action_N keeps what somebody did to a key, and as many others as are kept.
+create or replace function headgate_internal.record_action_N(p_verb text, p_limit text, p_key text, p_lasts bigint, p_author text, p_reason text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
     n bigint;
@@ -347,16 +347,16 @@ begin
     delete from headgate.actions a where a.number <= n - 10000;
 end $$;
 
--- headgate.actions_N returns the newest actions below p_before, or of all if that is 0, newest first.
-create or replace function headgate.actions_N(p_before bigint, p_most int) returns setof headgate.actions
+-- headgate_internal.actions_N returns the newest actions below p_before, or of all if that is 0, newest first.
+create or replace function headgate_internal.actions_N(p_before bigint, p_most int) returns setof headgate.actions
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
     return query select * from headgate.actions a where p_before = 0 or a.number < p_before order by a.number desc limit p_most;
 end $$;
 
--- headgate.versions_N returns the newest versions below p_before, or of all if that is 0,
+-- headgate_internal.versions_N returns the newest versions below p_before, or of all if that is 0,
 -- with their changes, newest first.
-create or replace function headgate.versions_N(p_before bigint, p_most int)
+create or replace function headgate_internal.versions_N(p_before bigint, p_most int)
 returns table (version bigint, at bigint, author text, reason text, before jsonb, after jsonb)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column

@@ -1,6 +1,7 @@
 -- What people see of the schema in psql and other tools: \d+ and \df+.
 
 comment on schema headgate is 'Headgate, a rate limiter. Made by headgate migrate.';
+comment on schema headgate_internal is 'What the functions of schema headgate call. Made by headgate migrate.';
 
 comment on table headgate.schema_version is 'The migrations of tables that were applied.';
 comment on table headgate.installed is 'Which functions are installed: one row.';

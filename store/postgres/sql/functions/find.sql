@@ -1,6 +1,6 @@
 -- Which limit holds for a key: its own, or an override or a plan in the place of it.
 
--- headgate.resolve_N returns the limit that holds for a key in the place of its limit c, as
+-- headgate_internal.resolve_N returns the limit that holds for a key in the place of its limit c, as
 -- package catalog finds it in Go. The first of these that there is and that has not ended at p_now:
 --
 --     an override of the key
@@ -12,7 +12,7 @@
 -- A plan without the limit means the limit itself. applied says which it is. The limit
 -- holds from since until before lapse, 0 for no such time. An end that is long past is no since: an op
 -- with one is not plain, which costs.
-create or replace function headgate.resolve_N(p_name text, p_key text, p_varies int, p_now bigint,
+create or replace function headgate_internal.resolve_N(p_name text, p_key text, p_varies int, p_now bigint,
     inout c headgate.compiled, out since bigint, out lapse bigint, out applied text)
 language plpgsql stable as $$
 declare
@@ -53,44 +53,44 @@ begin
     end loop;
 end $$;
 
--- headgate.headroom_N returns what a charge is to leave to others, which stands after its limit: 10% of "api keep 10%".
+-- headgate_internal.headroom_N returns what a charge is to leave to others, which stands after its limit: 10% of "api keep 10%".
 -- It is null for none.
-create or replace function headgate.headroom_N(rule text) returns text language sql immutable as $$
+create or replace function headgate_internal.headroom_N(rule text) returns text language sql immutable as $$
     select substring(rule from ' keep ([^ ]*)$')
 $$;
 
--- headgate.find_N returns a limit by its name or notation, without the headroom, as it holds for a key: now, or
+-- headgate_internal.find_N returns a limit by its name or notation, without the headroom, as it holds for a key: now, or
 -- at a time of the server's. compiled says that the notation is not among those that are kept; the others
--- are those of headgate.resolve_N.
-create or replace function headgate.find_N(rule text, key text default null, now bigint default 0,
+-- are those of headgate_internal.resolve_N.
+create or replace function headgate_internal.find_N(rule text, key text default null, now bigint default 0,
     out name text, out c headgate.compiled, out compiled boolean, out since bigint, out lapse bigint, out applied text)
 language plpgsql stable as $$
 declare
     r record;
 begin
     if rule is null then
-        perform headgate.fail_N('limit: is null');
+        perform headgate_internal.fail_N('limit: is null');
     end if;
     compiled := false; since := 0; lapse := 0; applied := '';
     if rule ~ '^[a-z][a-z0-9_.-]{0,63}$' and rule <> 'unlimited' then
         name := rule;
         select l.compiled, l.varies into r from headgate.limits l where l.name = find_N.rule;
         if not found then
-            perform headgate.fail_N(format('unknown limit: "%s" is not in headgate.limits', rule));
+            perform headgate_internal.fail_N(format('unknown limit: "%s" is not in headgate.limits', rule));
         end if;
         c := r.compiled;
         if r.varies <> 0 and key is not null then
-            r := headgate.resolve_N(rule, key, r.varies, now, c);
+            r := headgate_internal.resolve_N(rule, key, r.varies, now, c);
             c := r.c; since := r.since; lapse := r.lapse; applied := r.applied;
         end if;
-    elsif headgate.headroom_N(rule) is not null then
-        r := headgate.find_N(left(rule, -length(' keep ' || headgate.headroom_N(rule))), key, now);
+    elsif headgate_internal.headroom_N(rule) is not null then
+        r := headgate_internal.find_N(left(rule, -length(' keep ' || headgate_internal.headroom_N(rule))), key, now);
         name := r.name; c := r.c; compiled := r.compiled; since := r.since; lapse := r.lapse; applied := r.applied;
     else
-        perform headgate.may_notate_N();
+        perform headgate_internal.may_notate_N();
         select (n.compiled).* into c from headgate.notations n where n.rule = find_N.rule limit 1;
         if not found then
-            c := headgate.compile_N(rule);
+            c := headgate_internal.compile_N(rule);
             compiled := true;
         end if;
         name := c.canonical;
@@ -106,9 +106,9 @@ declare
     f record;
 begin
     if p_key is null then
-        perform headgate.fail_N('key: is null');
+        perform headgate_internal.fail_N('key: is null');
     end if;
-    f := headgate.find_N(p_rule, p_key);
+    f := headgate_internal.find_N(p_rule, p_key);
     rule := (f.c).canonical; applied := f.applied;
-    until := case when f.lapse <> 0 then headgate.instant_N(f.lapse) end;
+    until := case when f.lapse <> 0 then headgate_internal.instant_N(f.lapse) end;
 end $$;

@@ -1,11 +1,11 @@
--- headgate.give_back_N is correct of package law: one op that returns, or charges in
--- addition, as headgate.apply_N has it, on the cell s, which the caller has locked. It
+-- headgate_internal.give_back_N is correct of package law: one op that returns, or charges in
+-- addition, as headgate_internal.apply_N has it, on the cell s, which the caller has locked. It
 -- returns the outcome and changes the entry. The caller writes the cell.
-create or replace function headgate.give_back_N(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
+create or replace function headgate_internal.give_back_N(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
 returns bigint[] language plpgsql volatile as $$
 declare
     c_max constant bigint := 9007199254740991;
-    p_ops alias for op; o constant int := 0; -- as in headgate.apply_N
+    p_ops alias for op; o constant int := 0; -- as in headgate_internal.apply_N
     whole boolean := op[{op.anchor}] = 2 or op[{op.drain}] = 9007199254740991; -- the bucket forgets all at once
     kind bigint := op[{op.kind}]; anchor bigint := op[{op.anchor}]; capacity bigint := op[{op.capacity}];
     step bigint := op[{op.step}]; drain bigint := op[{op.drain}];
@@ -98,10 +98,10 @@ begin
         empty_at => b_empty, blocked_until => s[{cell.blocked_until}], used => x, clock => clock, step => step}];
 end $$;
 
--- headgate.give_back_twice_N is correctAll of package law for a charge that was extended: what is unused is
--- given back by the last extension first. Arguments and result are those of headgate.give_back_N. The numbers of
+-- headgate_internal.give_back_twice_N is correctAll of package law for a charge that was extended: what is unused is
+-- given back by the last extension first. Arguments and result are those of headgate_internal.give_back_N. The numbers of
 -- the op are those of the extension, with the extension's cost and those of the first charge in the places that list settle of layout.go names.
-create or replace function headgate.give_back_twice_N(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
+create or replace function headgate_internal.give_back_twice_N(p_limit text, p_key text, op bigint[], s bigint[], clock bigint)
 returns bigint[] language plpgsql volatile as $$
 declare
     unused constant bigint := op[{op.cost}];
@@ -110,7 +110,7 @@ declare
     given bigint; res bigint[];
 begin
     op[{op.cost}] := least(unused, last);
-    res := headgate.give_back_N(p_limit, p_key, op, s, clock);
+    res := headgate_internal.give_back_N(p_limit, p_key, op, s, clock);
     if unused <= last then
         return res;
     end if;
@@ -118,7 +118,7 @@ begin
     -- The last extension was charged later, and takes nothing from what was charged first.
     op[{op.returned}] := op[{settle.first_returned}] + res[{out.prev}] - before;
     op[{op.cost}] := unused - last; op[{op.level}] := op[{settle.first_level}]; op[{op.at}] := op[{settle.first_at}];
-    res := headgate.give_back_N(p_limit, p_key, op, array[{cell: law => res[{out.law}], level => res[{out.level}], prev => res[{out.prev}],
+    res := headgate_internal.give_back_N(p_limit, p_key, op, array[{cell: law => res[{out.law}], level => res[{out.level}], prev => res[{out.prev}],
         at => res[{out.at}], unit => res[{out.unit}], empty_at => res[{out.empty_at}], blocked_until => res[{out.blocked_until}],
         step => res[{out.step}]}], clock);
     res[{out.granted}] := res[{out.granted}] + given;

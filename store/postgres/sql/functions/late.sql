@@ -1,11 +1,11 @@
--- headgate.start_together_N is late of package law, for a request that every cell of
+-- headgate_internal.start_together_N is late of package law, for a request that every cell of
 -- it admits: when it may start, and to what the levels are raised for all of it to
 -- count from then.
 --
--- p_ops, p_res  the numbers of its ops and of their outcomes, as headgate.apply_N has them
--- p_undo        what headgate.apply_N keeps of each op to go back to
+-- p_ops, p_res  the numbers of its ops and of their outcomes, as headgate_internal.apply_N has them
+-- p_undo        what headgate_internal.apply_N keeps of each op to go back to
 -- returns       the outcomes; the request is refused if granted is 0 in one of them
-create or replace function headgate.start_together_N(p_ops bigint[], p_res bigint[], p_undo bigint[])
+create or replace function headgate_internal.start_together_N(p_ops bigint[], p_res bigint[], p_undo bigint[])
 returns bigint[] language plpgsql immutable as $$
 declare
     c_max constant bigint := 9007199254740991;

@@ -1,4 +1,4 @@
--- headgate.used_at_N is what is in use of a cell at a time, rounded up to a millionth: use
+-- headgate_internal.used_at_N is what is in use of a cell at a time, rounded up to a millionth: use
 -- of package law, of a limit that has not been changed. What drains per step is not in
 -- the cell. It follows from the time at which the cell will be empty, mostly; else the
 -- limit says it; of one that is not known here the slowest drain is taken that fits.
@@ -8,7 +8,7 @@
 -- p_expired  the credits of its entries that have expired since the cell was written
 --
 -- It reads no table, since views let their readers see more than functions do.
-create or replace function headgate.used_at_N(p_limit text, law smallint, level bigint, prev bigint, at bigint, unit bigint, step bigint, empty_at bigint,
+create or replace function headgate_internal.used_at_N(p_limit text, law smallint, level bigint, prev bigint, at bigint, unit bigint, step bigint, empty_at bigint,
     p_now bigint, p_params bigint[], p_expired numeric)
 returns numeric language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -25,7 +25,7 @@ begin
             if prev > 0 or drain < (level - 1) / (steps - 1) then -- others fit too
                 if p_params is null then
                     begin
-                        p_params := (headgate.compile_N(p_limit)).params;
+                        p_params := (headgate_internal.compile_N(p_limit)).params;
                     exception when sqlstate '22023' then null; -- a name, of a limit in a file
                     end;
                 end if;
@@ -34,11 +34,11 @@ begin
                 end if;
             end if;
             if anchor is distinct from 2 then
-                x := headgate.drained_N(level, at, empty_at, now, anchor, drain, step);
+                x := headgate_internal.drained_N(level, at, empty_at, now, anchor, drain, step);
             end if;
         end if;
     elsif law = 2 then
-        q := headgate.grain_N(step);
+        q := headgate_internal.grain_N(step);
         f := step / q;
         x := case
             when at - at % step = now - now % step then {{template "weighed" (as "prev" "prev")}} + level
@@ -50,10 +50,10 @@ begin
     return ceil(x::numeric * 1000000 / unit) / 1000000;
 end $$;
 
--- headgate.capacity_at_N is how much can be in use of a limit for a key at a time; null of a limit that is not known.
+-- headgate_internal.capacity_at_N is how much can be in use of a limit for a key at a time; null of a limit that is not known.
 -- It has the digits that the limit's figures have, six at most.
 -- It has the rights of its owner, as the view that calls it has.
-create or replace function headgate.capacity_at_N(p_limit text, p_key text, p_now bigint) returns numeric
+create or replace function headgate_internal.capacity_at_N(p_limit text, p_key text, p_now bigint) returns numeric
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     r record; c headgate.compiled; capacity numeric;
@@ -62,12 +62,12 @@ begin
     if found then
         c := r.compiled;
         if r.varies <> 0 then
-            r := headgate.resolve_N(p_limit, p_key, r.varies, p_now, c);
+            r := headgate_internal.resolve_N(p_limit, p_key, r.varies, p_now, c);
             c := r.c;
         end if;
     else
         begin
-            c := headgate.compile_N(p_limit);
+            c := headgate_internal.compile_N(p_limit);
         exception when sqlstate '22023' then return null;
         end;
     end if;
@@ -86,10 +86,10 @@ select c.limit_name, c.key, v.used,
     round(100 * v.used / nullif(v.capacity, 0)) as percent
 from headgate.cells c cross join (select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now offset 0) n
 cross join lateral (
-    select round(headgate.used_at_N(c.limit_name, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, n.now,
+    select round(headgate_internal.used_at_N(c.limit_name, c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, n.now,
             (select (l.compiled).params from headgate.limits l where l.name = c.limit_name),
             case when c.law = 3 then (select sum(e.cost) from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key
                 and e.granted and e.expires_at > c.at and e.expires_at <= n.now) end), 6) as used,
-        headgate.capacity_at_N(c.limit_name, c.key, n.now) as capacity offset 0
+        headgate_internal.capacity_at_N(c.limit_name, c.key, n.now) as capacity offset 0
 ) v
 where c.law <> 0;

@@ -1,10 +1,10 @@
 -- Requests with an id: each is charged once however often it is asked, and can be
 -- extended and settled. What is remembered of them, and how, is said in 003_admissions.sql.
 
--- headgate.lock_ids_N locks the rows of some ids in headgate.admissions. The rows of several cells are locked in the order
+-- headgate_internal.lock_ids_N locks the rows of some ids in headgate.admissions. The rows of several cells are locked in the order
 -- of id and home. The rows of one cell are found by p_generations, which has the cell's generation for each id; their cells
 -- are locked already, so only a sweep competes for them.
-create or replace function headgate.lock_ids_N(p_ids text[], p_generations bigint[]) returns void language plpgsql volatile as $$
+create or replace function headgate_internal.lock_ids_N(p_ids text[], p_generations bigint[]) returns void language plpgsql volatile as $$
 begin
     perform from (select distinct i.id collate "C" as id from unnest(p_ids) i(id) where i.id <> '' order by 1 offset 0) i
     cross join lateral (select from headgate.admissions a where a.id = i.id and a.home < 0 order by a.home for no key update) a;
@@ -12,8 +12,8 @@ begin
     cross join lateral (select from headgate.admissions a where a.id = i.id and a.home = i.generation for no key update) a;
 end $$;
 
--- headgate.put_N puts values into places of a list.
-create or replace function headgate.put_N(list bigint[], places int[], vals bigint[]) returns bigint[] language plpgsql immutable as $$
+-- headgate_internal.put_N puts values into places of a list.
+create or replace function headgate_internal.put_N(list bigint[], places int[], vals bigint[]) returns bigint[] language plpgsql immutable as $$
 begin
     for k in 1 .. cardinality(places) loop
         list[places[k]] := vals[k];
@@ -21,9 +21,9 @@ begin
     return list;
 end $$;
 
--- headgate.apply_once_N is headgate.apply_N for a batch of which some ops have an id:
+-- headgate_internal.apply_once_N is headgate_internal.apply_N for a batch of which some ops have an id:
 -- applyOnce, applySettle and applyExtend of package law. It locks all cells, looks up what
--- they remember, lets headgate.apply_N decide about the rest, and puts down what was
+-- they remember, lets headgate_internal.apply_N decide about the rest, and puts down what was
 -- admitted, settled and extended. It locks what is remembered of the ids before it looks, so that a
 -- batch of several parts locks that in order too.
 --
@@ -31,9 +31,9 @@ end $$;
 -- p_parts   the last op of each part of the batch, in order. No id is in two requests
 --           of one part, and what resets stands apart: so what is remembered can be
 --           looked up, and put down, for a whole part at once
--- The others and what is returned are those of headgate.apply_N; of an outcome the
+-- The others and what is returned are those of headgate_internal.apply_N; of an outcome the
 -- status may be 2 replayed, 3 id reused, 4 unknown id, 5 settled otherwise too.
-create or replace function headgate.apply_once_N(
+create or replace function headgate_internal.apply_once_N(
     p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[], p_prints bigint[], p_parts int[])
 returns bigint[] language plpgsql volatile
 set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -59,8 +59,8 @@ declare
     a record; taken record; i int; j int; o int; r int; verb int; wrong int;
 begin
     -- What settles makes its cell too: else that might be there when the ops that are left lock it, after others.
-    perform headgate.apply_N(p_limits, p_keys, array_replace(p_modes, 1::smallint, 2::smallint), '{}', null);
-    perform headgate.lock_ids_N(p_notes, array(select c.generation from generate_series(1, n) u(k)
+    perform headgate_internal.apply_N(p_limits, p_keys, array_replace(p_modes, 1::smallint, 2::smallint), '{}', null);
+    perform headgate_internal.lock_ids_N(p_notes, array(select c.generation from generate_series(1, n) u(k)
         left join lateral (select e.generation from headgate.cells e
             where e.limit_name = p_limits[p_ops[(u.k - 1) * {op.width} + {op.cell}]] and e.key = p_keys[p_ops[(u.k - 1) * {op.width} + {op.cell}]] offset 0) c on true
         order by u.k));
@@ -175,10 +175,10 @@ begin
         continue when rest = '{}' and extended = '{}';
 
         if cardinality(rest) = n then
-            res := headgate.apply_N(p_limits, p_keys, p_modes, p_ops, p_notes);
+            res := headgate_internal.apply_N(p_limits, p_keys, p_modes, p_ops, p_notes);
         elsif rest <> '{}' then
             cells := array(select distinct p_ops[(k - 1) * {op.width} + {op.cell}] from unnest(rest) k order by 1);
-            part := headgate.apply_N(
+            part := headgate_internal.apply_N(
                 array(select p_limits[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_keys[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
                 array(select p_modes[c.c] from unnest(cells) with ordinality c(c, i) order by c.i),
@@ -202,7 +202,7 @@ begin
                 where x.admitted
                 group by p_ops[(x.k - 1) * {op.width} + {op.group}]
             loop
-                perform headgate.remember_N(p_limits, p_keys, p_ops, p_notes[taken.ops[1]], p_prints[taken.ops[1]], res, taken.ops);
+                perform headgate_internal.remember_N(p_limits, p_keys, p_ops, p_notes[taken.ops[1]], p_prints[taken.ops[1]], res, taken.ops);
             end loop;
         end if;
         if extended <> '{}' then
@@ -213,7 +213,7 @@ begin
                     from unnest(extended) with ordinality u(k, i)) x
                 where x.admitted order by x.i
             loop
-                held[a.k] := headgate.remember_more_N(p_notes[a.k], homes[a.k], places[a.k], a.more, p_ops[a.o + 1 : a.o + {op.width}], res[a.r + 1 : a.r + {out.width}]);
+                held[a.k] := headgate_internal.remember_more_N(p_notes[a.k], homes[a.k], places[a.k], a.more, p_ops[a.o + 1 : a.o + {op.width}], res[a.r + 1 : a.r + {out.width}]);
                 update headgate.cells e set ids_until = greatest(e.ids_until, p_ops[a.o + {op.now}] + p_ops[a.o + {op.ttl}])
                 where e.limit_name = p_limits[p_ops[a.o + {op.cell}]] and e.key = p_keys[p_ops[a.o + {op.cell}]];
             end loop;
@@ -229,7 +229,7 @@ begin
             end if;
         end loop;
         if settles then -- but not again, and not if the calendar was stale
-            update headgate.admissions e set settled = headgate.put_N(e.settled, x.places, x.costs)
+            update headgate.admissions e set settled = headgate_internal.put_N(e.settled, x.places, x.costs)
             from (select p_notes[u.k] as id, homes[u.k] as home, array_agg(places[u.k]) as places, array_agg(actual[u.k]) as costs
                 from unnest(rest) u(k)
                 where p_ops[(u.k - 1) * {op.width} + {op.verb}] = 4 and res[(u.k - 1) * {out.width} + {out.status}] = 0
@@ -240,9 +240,9 @@ begin
     return res;
 end $$;
 
--- headgate.remember_N puts down the charges of a request that was admitted: p_ops_of are its ops, or some of them. What
+-- headgate_internal.remember_N puts down the charges of a request that was admitted: p_ops_of are its ops, or some of them. What
 -- is there of a cell under the id, cancelled or forgotten, is replaced; the other cells make a row.
-create or replace function headgate.remember_N(
+create or replace function headgate_internal.remember_N(
     p_limits text[], p_keys text[], p_ops bigint[], p_id text, p_print bigint, p_res bigint[], p_ops_of int[])
 returns void language plpgsql volatile as $$
 declare
@@ -267,7 +267,7 @@ begin
             set prints[found_.i] = p_print, keeps[found_.i] = until, keep_until = greatest(e.keep_until, until),
                 costs[found_.i] = p_ops[o + {op.cost}] * p_ops[o + {op.count}], settled[found_.i] = -1,
                 rules[found_.i : found_.i] = rule, outcomes[found_.i : found_.i] = outcome,
-                extensions = case when e.extensions is null then null else headgate.extended_N(e.extensions, found_.i, array[0, 0, 0, 0]) end
+                extensions = case when e.extensions is null then null else headgate_internal.extended_N(e.extensions, found_.i, array[0, 0, 0, 0]) end
             where e.id = p_id and e.home = found_.home;
         else
             fresh.cells := fresh.cells || own; fresh.prints := fresh.prints || p_print; fresh.keeps := fresh.keeps || until;
@@ -281,9 +281,9 @@ begin
     end if;
 end $$;
 
--- headgate.remember_more_N is extend of package law: it puts down that more credits were charged by an op with this outcome,
+-- headgate_internal.remember_more_N is extend of package law: it puts down that more credits were charged by an op with this outcome,
 -- or that the charge is to be remembered for longer. It returns what is charged in all.
-create or replace function headgate.remember_more_N(p_id text, p_home bigint, i int, more bigint, op bigint[], res bigint[])
+create or replace function headgate_internal.remember_more_N(p_id text, p_home bigint, i int, more bigint, op bigint[], res bigint[])
 returns bigint language plpgsql volatile as $$
 declare
     m headgate.admissions; was bigint; until bigint := op[{op.now}] + op[{op.ttl}];
@@ -303,7 +303,7 @@ begin
                 was := coalesce(m.extensions[i][{extension.cost}], 0);
                 m.outcomes[i][{kept.level}] := least(m.outcomes[i][{kept.level}] + was, 9007199254740991);
             end if;
-            m.extensions := headgate.extended_N(coalesce(m.extensions, array_fill(0::bigint, array[cardinality(m.cells), 4])), i,
+            m.extensions := headgate_internal.extended_N(coalesce(m.extensions, array_fill(0::bigint, array[cardinality(m.cells), 4])), i,
                 array[{extension: cost => more, level => res[{out.level}], at => res[{out.at}], prev => res[{out.prev}]}]);
         end if;
     end if;
@@ -313,8 +313,8 @@ begin
     return m.costs[i];
 end $$;
 
--- headgate.extended_N puts the numbers of an extension into their place.
-create or replace function headgate.extended_N(extensions bigint[], i int, numbers bigint[]) returns bigint[] language plpgsql immutable as $$
+-- headgate_internal.extended_N puts the numbers of an extension into their place.
+create or replace function headgate_internal.extended_N(extensions bigint[], i int, numbers bigint[]) returns bigint[] language plpgsql immutable as $$
 begin
     for k in 1 .. 4 loop
         extensions[i][k] := numbers[k];

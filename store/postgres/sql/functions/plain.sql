@@ -1,178 +1,220 @@
--- headgate.drained_N and headgate.drained_at_N are bucket of package law, for the
+-- Plain charges: single ones, and batches of them.
+
+-- headgate_internal.drained_N and headgate_internal.drained_at_N are bucket of package law, for the
 -- anchors that need no boundaries: the credits in use at now, and the time that
--- they hold for. headgate.drained_by_N is after, of a level that the capacity
+-- they hold for. headgate_internal.drained_by_N is after, of a level that the capacity
 -- bounds: so that nothing can pass 2^53. They are short enough to be made part of
 -- the statement that calls them, which a test looks at.
-create or replace function headgate.drained_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate_internal.drained_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select case when now >= empty_at then 0 else {{template "drained" (as "level" "level" "at" "at" "now" "now")}} end
 $$;
 
-create or replace function headgate.drained_at_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
+create or replace function headgate_internal.drained_at_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}}
 $$;
 
-create or replace function headgate.drained_by_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
+create or replace function headgate_internal.drained_by_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint, cost bigint)
 returns bigint language sql immutable as $$
     select step * ((case when now >= empty_at then 0 else {{template "drained" (as "level" "level" "at" "at" "now" "now")}} end + cost + drain - 1) / drain)
         + case when anchor = 1 then greatest(at - at % step, now - now % step)
         else {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}} end
 $$;
 
--- headgate.take_plain_N: a batch of which most requests are plain charges: most batches of
--- callers who have been merged. A cell is granted all that is asked of it, or nothing, by one
--- update: if it is there, is of the bucket law in the same unit and step, has had nothing
--- returned, is neither blocked nor ahead of the clock, and has room for the sum. Cells that
--- are not there are made before, but not where limits have a maximum of keys. The rest is
--- decided by headgate.apply_N, one request after another, in the same call. Where a sum fits,
--- its charges are granted one after another too: see TakePlain of package law.
+-- headgate_internal.take_one_N: one plain charge, in one round trip. One update grants it, if the
+-- cell is there, is of the bucket law in the same unit and step, has had nothing returned,
+-- is neither blocked nor ahead of the clock, and has room. Else one select says that the
+-- cell of this kind has no room; else one insert makes the cell; all others are decided by
+-- headgate_internal.apply_N, in the same call.
 --
--- One statement locks the rows, and makes those that are missing, in the order of the cells,
--- which the caller sorts, and another updates them by their place in the table (ctid), which cannot change while they
--- are locked. So neither has a plan that depends on how large the planner takes the table
--- for. They must be two: one statement that joins by ctid misses the rows that another
--- session has just updated. The clock is read between them.
+-- The clock is read before the row is locked. If a charge that is granted had to wait for
+-- its row, that clock is behind, which drains less: greatest(clock, at), for which it is
+-- decided then, is after what the cell has. If the clock was set back meanwhile, the charge is
+-- undone and made again. For a refusal the clock is read again.
 --
--- A request of several charges is admitted if each of its cells has room for the sum of the
--- cell. That is tested before the update. If a cell has not, the requests that name it are
--- left for headgate.apply_N, and so is each later request on a cell of one of those: so each
--- cell is charged in the order of the batch.
+-- The row is reached by the primary key, with a plan that is made once: a plan made while
+-- the table was small would read all of it.
 --
--- p_keys     the cells, each once, sorted by limit and key
--- p_rule     the number of each cell's limit among the following
--- p_limit, p_anchor, p_unit, p_capacity, p_step, p_drain, p_block
---            the limits. The unit is 0 where no charge is plain
--- p_cost     the sum of each cell's plain charges
--- p_now      a test's times; 0: the server's clock
---            Of p_rule, p_cost and p_now the first stands for all cells that have none
--- p_plain    how many cells have plain charges
--- p_cell, p_group, p_each, p_count
---            the plain charges in the order of the batch: the numbers of the cell and of the
---            request, cost and count. What has a count above 1 may be granted in part.
---            Null: each cell has one, of a count of 1
--- p_coupled  a request has charges on several cells. p_cost is whole then
--- p_modes    the mode of each cell for what follows; -1: nothing is on that cell
--- p_more, p_notes, p_prints, p_parts
---            what is left, for headgate.apply_N, or for headgate.once_plain_N if there are
---            prints. On a cell it comes after all plain charges. Null: nothing
--- returns    the clock; which cells were granted, and level, at and blocked_until of each;
---            which plain charges were not granted by the update; and the outcomes of
---            those, and then of what is left
-create or replace function headgate.take_plain_N(
-    p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
-    p_drain bigint[], p_block bigint[], p_cost bigint[], p_now bigint[], p_plain int,
-    p_cell int[], p_group int[], p_each bigint[], p_count bigint[], p_coupled boolean,
-    p_modes smallint[], p_more bigint[], p_notes text[], p_prints bigint[], p_parts int[],
-    out store_clock bigint, out granted int[], out level bigint[], out at bigint[], out blocked_until bigint[],
-    out rest int[], out outcomes bigint[])
-language plpgsql volatile
-set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+-- p_now    a test's time; 0: the server's clock
+-- returns  the numbers of the outcome: see law.Numbers
+create or replace function headgate_internal.take_one_N(
+    p_limit text, p_key text, p_anchor bigint, p_unit bigint, p_capacity bigint, p_step bigint, p_drain bigint,
+    p_block bigint, p_cost bigint, p_now bigint)
+returns bigint[] language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    n int := cardinality(p_keys);
-    places tid[];
-    full_ boolean[]; -- of each cell: what comes next on it is not granted by the update
-    found_ int[]; left_ boolean; i int; j int;
+    clock bigint := case when p_now > 0 then p_now else (extract(epoch from clock_timestamp()) * 1000000)::bigint end;
+    res bigint[];
 begin
-    rest := '{}';
-    places := array(select coalesce((select e.ctid from headgate.cells e where e.limit_name = u.name and e.key = u.key for no key update),
-            case when u.key is not null then headgate.make_cell_N(u.name, u.key)::tid end)
-        from (select case when x.mode = 0 and p_unit[coalesce(x.rule, p_rule[1])] = 0 then null else x.key end as key, p_limit[coalesce(x.rule, p_rule[1])] as name
-            from unnest(p_keys, p_rule, p_modes) x(key, rule, mode) offset 0) u);
-    store_clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    update headgate.cells c
+    set level = headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) + p_cost,
+        at = headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step),
+        empty_at = headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step, p_cost)
+    where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
+      and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
+      and headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) <= p_capacity - p_cost
+    returning {{template "granted one"}} into res;
+    if found then
+        {{template "not set back" "p_now"}}
+        return res;
+    end if;
+    if p_now = 0 then -- the update may have waited for the row
+        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    end if;
 
-    if p_coupled then
-        found_ := array(select u.i::int from
-            {{template "plain rows"}}
-            where u.unit > 0 and (select true from headgate.cells c
-                where {{template "plain fits"}}) is null);
-        if found_ <> '{}' then
-            full_ := array_fill(false, array[n]);
-            foreach i in array found_ loop
-                full_[i] := true;
-            end loop;
-            i := 1;
-            while i <= cardinality(p_cell) loop
-                j := i;
-                left_ := full_[p_cell[i]];
-                while p_group[j + 1] = p_group[i] loop
-                    j := j + 1;
-                    left_ := left_ or full_[p_cell[j]];
-                end loop;
-                for k in i .. j loop
-                    exit when not left_;
-                    rest := rest || k;
-                    full_[p_cell[k]] := true;
-                    p_cost[p_cell[k]] := p_cost[p_cell[k]] - p_each[k] * p_count[k];
-                    if p_cost[p_cell[k]] = 0 then
-                        places[p_cell[k]] := null;
-                    end if;
-                end loop;
-                i := j + 1;
-            end loop;
+    if p_block = 0 and p_cost <= p_capacity then
+        select array[{out: granted => 0, law => 1, level => c.level, prev => 0, at => c.at, unit => c.unit, empty_at => c.empty_at,
+            blocked_until => c.blocked_until, used => u.x, clock => clock,
+            retry_at => greatest(c.blocked_until, {{template "no longer" (as "whole" "p_drain = 9007199254740991" "empty" "c.empty_at"
+                "retry" "headgate_internal.after_N(u.t, u.x - (p_capacity - p_cost), p_anchor, p_drain, p_step, 0, 0, 0, 0)")}}),
+            entry => 0, status => 0, start_at => 0, step => c.step}]
+        into res
+        from headgate.cells c, lateral (select
+            headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as x,
+            headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as t offset 0) u
+        where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
+          and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
+          and u.x > p_capacity - p_cost;
+        if found then
+            return res;
+        end if;
+
+        insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
+        select p_limit, p_key, 1, p_cost, headgate_internal.drained_at_N(0, 0, 0, clock, p_anchor, p_drain, p_step), p_unit, p_step,
+            headgate_internal.drained_by_N(0, 0, 0, clock, p_anchor, p_drain, p_step, p_cost)
+        on conflict do nothing
+        returning {{template "granted one"}} into res;
+        if found then
+            return res;
         end if;
     end if;
 
+    return headgate_internal.apply_N(array[p_limit], array[p_key], array[2::smallint],
+        array[{op: verb => 1, group => 1, cell => 1, kind => 1, anchor => p_anchor, unit => p_unit, capacity => p_capacity,
+            step => p_step, drain => p_drain, block => p_block, cost => p_cost, count => 1, now => p_now}], null);
+end $$;
+
+-- headgate_internal.take_sums_N: a batch of plain charges, each a request of its own. One update grants
+-- each cell all that is asked of it, or nothing: if it is there, is of the bucket law in the same unit
+-- and step, has had nothing returned, is neither blocked nor ahead of the clock, and has room for the
+-- sum. Where a sum fits, its charges are granted one after another too: see TakePlain of package law.
+-- Nothing is locked before the update. The rows are reached by the primary key in the order of the cells, which
+-- the caller sorts, so that batches wait for each other in one order. For that order nothing may
+-- be locked afterwards either. So what the update does not grant is left to the caller, with the
+-- cell as it was read without a lock: that tells a refusal. Everything else comes again by
+-- headgate_internal.apply_plain_N, in a transaction of its own. Cells that are not there are inserted with
+-- their sums, where no other session is making them.
+--
+-- The clock is read before the rows are locked. If a charge that is granted had to wait for its
+-- row, that clock is behind, which drains less. It is read again for what is refused, and for new
+-- cells: at the first time the key may have had a cell that was swept meanwhile.
+--
+-- A batch that waits for a row for longer than 50 ms gives up, with nothing done.
+--
+-- "limit_name = any (array[..])" and "key =" leave the planner no plan but a look-up by the primary key. With two "=" it
+-- may read all cells in key order; with two arrays it may look up by limit_name alone.
+--
+-- p_keys     the cells, each once, sorted by limit and key
+-- p_rule     the number of each cell's limit among the following
+-- p_limit, p_anchor, p_unit, p_capacity, p_step, p_drain
+--            the limits
+-- p_cost     the sum of each cell
+--            Of p_rule and p_cost the first stands for all cells that have none
+-- p_now      a test's time; 0: the server's clock
+-- returns    rows of four numbers. The first: the clock, how many cells were granted, the second
+--            clock, how many of the granted are new. Then of each granted cell its number, and level,
+--            at and blocked_until; the new ones come last. Then three rows of each cell that was read:
+--            its number, law, level, prev; at, unit, step, empty_at; blocked_until, the second clock, 0, 0
+create or replace function headgate_internal.take_sums_N(
+    p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
+    p_drain bigint[], p_cost bigint[], p_now bigint)
+returns bigint[] language plpgsql volatile
+set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set lock_timeout = '50ms' set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    clock bigint := case when p_now > 0 then p_now else (extract(epoch from clock_timestamp()) * 1000000)::bigint end;
+    n int := cardinality(p_keys);
+    res bigint[];
+    left_ boolean[]; -- of each cell: it is not granted, and not there
+    names text[]; keys text[]; levels bigint[]; times bigint[]; made_ bigint[]; -- of new cells; the last are their numbers
+    states bigint[];
+    first_ bigint; i int; k int;
+begin
     with done as (
         update headgate.cells c
-        set
-            {{template "charge sum" (as "now" "u.now")}}
+        set law = 1, unit = u.unit, step = u.step,
+            level = headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) + u.cost,
+            at = headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step),
+            empty_at = headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step, u.cost)
         from
-            {{template "plain rows"}}
-        where {{template "plain fits"}}
-        returning u.i, c.level, c.at, c.blocked_until)
-    select array_agg(i::int), array_agg(level), array_agg(at), array_agg(blocked_until)
-    into granted, level, at, blocked_until from done;
+            {{template "sum rows"}}
+        where c.limit_name = any (array[u.name]) and c.key = u.key
+          and (c.law = 1 and c.unit = u.unit and c.step = u.step or c.law = 0) and c.prev = 0
+          and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
+          and headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
+        returning array[u.i, c.level, c.at, c.blocked_until] as v)
+    select array_agg(v) into res from done;
+    {{template "not set back" "p_now"}}
+    if cardinality(res) = 4 * n then
+        return array[array[clock, n, clock, 0]] || res;
+    end if;
 
-    if not p_coupled and coalesce(cardinality(granted), 0) < p_plain then
-        full_ := array_fill(true, array[n]);
-        foreach i in array coalesce(granted, '{}') loop
-            full_[i] := false;
+    first_ := clock;
+    if p_now = 0 then -- the update may have waited for a row
+        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
+    end if;
+    left_ := array_fill(true, array[n]);
+    for k in 1 .. coalesce(array_length(res, 1), 0) loop
+        left_[res[k][1]] := false;
+    end loop;
+
+    states := array(select w.v from
+            {{template "sum rows"}},
+        lateral (select e.* from headgate.cells e where e.limit_name = u.name and e.key = u.key offset 0) c,
+        lateral (values (1, array[u.i, c.law, c.level, c.prev]), (2, array[c.at, c.unit, c.step, c.empty_at]),
+            (3, array[c.blocked_until, clock, 0, 0])) w(o, v)
+        where left_[u.i]
+        order by u.i, w.o);
+    for k in 1 .. coalesce(array_length(states, 1), 0) by 3 loop
+        left_[states[k][1]] := false;
+    end loop;
+
+    if true = any (left_) then
+        -- A new cell has room for its sum. Cells that come after it may be locked by now, so what another session has
+        -- made and not committed is not waited for: nothing is made then.
+        begin
+            perform set_config('lock_timeout', '1ms', true);
+            with made as (
+                insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
+                select u.name, u.key, 1, u.cost, headgate_internal.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
+                    u.unit, u.step, headgate_internal.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
+                from
+                    {{template "sum rows"}}
+                where left_[u.i]
+                order by u.i
+                on conflict do nothing
+                returning c.limit_name, c.key, c.level, c.at)
+            select array_agg(limit_name), array_agg(key), array_agg(level), array_agg(at) into names, keys, levels, times from made;
+        exception when lock_not_available then
+            null;
+        end;
+        for i in 1 .. n loop -- both are in the order of the cells
+            exit when coalesce(cardinality(made_), 0) >= coalesce(cardinality(names), 0);
+            k := coalesce(cardinality(made_), 0) + 1;
+            if left_[i] and p_keys[i] = keys[k] and p_limit[coalesce(p_rule[i], p_rule[1])] = names[k] then
+                made_ := made_ || i::bigint;
+            end if;
         end loop;
-        if p_cell is null then
-            rest := array(select u.i from unnest(full_) with ordinality u(left_, i) where u.left_ order by 1);
-        else
-            rest := array(select u.i from unnest(p_cell) with ordinality u(cell, i) where full_[u.cell] order by 1);
+        if names is not null then
+            res := coalesce(res, '{}') || array(select array[x.i, x.level, x.at, 0]
+                from unnest(made_, levels, times) with ordinality x(i, level, at, o) order by x.o);
         end if;
     end if;
-    if rest = '{}' and p_more is null then
-        return;
-    end if;
-
-    -- The ops for headgate.apply_N, and their cells.
-    if p_cell is null then
-        p_cell := array(select generate_series(1, n));
-        p_group := p_cell;
-        p_each := array(select coalesce(x.sum, p_cost[1]) from unnest(p_cell, p_cost) x(cell, sum));
-        p_count := array_fill(1::bigint, array[n]);
-    end if;
-    found_ := array(select p_cell[x.k] from unnest(rest) x(k)
-        union select x.i from unnest(p_modes) with ordinality x(mode, i) where x.mode >= 0 order by 1);
-    p_more := array(select w.v from unnest(rest) with ordinality r(k, place),
-            lateral (select p_cell[r.k] as cell, coalesce(p_rule[p_cell[r.k]], p_rule[1]) as rule offset 0) x,
-            unnest(array[{op: verb => 1, group => p_group[r.k], cell => array_position(found_, x.cell), kind => 1,
-                anchor => p_anchor[x.rule], unit => p_unit[x.rule], capacity => p_capacity[x.rule], step => p_step[x.rule],
-                drain => p_drain[x.rule], block => p_block[x.rule], cost => p_each[r.k], count => p_count[r.k],
-                how => (p_count[r.k] > 1)::int, now => coalesce(p_now[x.cell], p_now[1])}]) with ordinality w(v, o)
-            order by r.place, w.o)
-        || array(select case when (x.o - 1) % {op.width} + 1 = {op.cell} then array_position(found_, x.v::int) else x.v end
-            from unnest(p_more) with ordinality x(v, o) order by x.o);
-    p_limit := array(select p_limit[coalesce(p_rule[x.c], p_rule[1])] from unnest(found_) with ordinality x(c, i) order by x.i);
-    p_keys := array(select p_keys[x.c] from unnest(found_) with ordinality x(c, i) order by x.i);
-    p_cell := array(select p_cell[x.k] from unnest(rest) x(k));
-    p_modes := array(select case when x.c = any (p_cell) then 2 else p_modes[x.c] end
-        from unnest(found_) with ordinality x(c, i) order by x.i);
-    n := cardinality(rest);
-    if p_notes is not null then
-        p_notes := array_fill(''::text, array[n]) || p_notes;
-    end if;
-    if p_prints is null then
-        outcomes := headgate.apply_N(p_limit, p_keys, p_modes, p_more, p_notes);
-    else
-        outcomes := headgate.once_plain_N(p_limit, p_keys, p_modes, p_more, p_notes, array_fill(0::bigint, array[n]) || p_prints,
-            case when n > 0 then array[n] end || array(select x.k + n from unnest(p_parts) with ordinality x(k, i) order by x.i));
-    end if;
+    return array[array[first_, coalesce(array_length(res, 1), 0), clock, coalesce(cardinality(made_), 0)]] || coalesce(res, '{}') || coalesce(states, '{}');
 end $$;

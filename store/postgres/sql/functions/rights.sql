@@ -4,7 +4,7 @@
 -- transaction may be reading.
 do $$ declare f regprocedure; given record; begin
     for f in
-        select p.oid from headgate.functions_N() o join pg_proc p on p.oid = o.f
+        select p.oid from headgate_internal.functions_N() o join pg_proc p on p.oid = o.f
         where p.proname !~ '^(used|capacity)_at_' and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where a.grantee = 0)
     loop
         execute format('revoke all on function %s from public', f);
@@ -13,6 +13,6 @@ do $$ declare f regprocedure; given record; begin
         select g.role, g.name from headgate.granted g join pg_roles r on r.rolname = g.name
         where exists (select from pg_namespace n, aclexplode(n.nspacl) a where n.nspname = 'headgate' and a.grantee = r.oid)
     loop
-        perform headgate.give_rights_N(given.role, given.name);
+        perform headgate_internal.give_rights_N(given.role, given.name);
     end loop;
 end $$;

@@ -1,27 +1,27 @@
 -- Several charges in one request, all or none: take_all, take_all_once, extend_all, reserve_all and
--- settle_all. Each is one call of headgate.ask_again_N, as a request of one charge is.
+-- settle_all. Each is one call of headgate_internal.ask_again_N, as a request of one charge is.
 
--- headgate.checked_array_N refuses an array that does not have an element for each charge.
-create or replace function headgate.checked_array_N(field text, dimensions int, length int, wanted int) returns void language plpgsql immutable as $$
+-- headgate_internal.checked_array_N refuses an array that does not have an element for each charge.
+create or replace function headgate_internal.checked_array_N(field text, dimensions int, length int, wanted int) returns void language plpgsql immutable as $$
 declare
     most constant int := 1000;
 begin
     if length is null then
-        perform headgate.fail_N(format('%s: is null', field));
+        perform headgate_internal.fail_N(format('%s: is null', field));
     elsif length = 0 then
-        perform headgate.fail_N(format('%s: is empty; a request has one charge or more', field));
+        perform headgate_internal.fail_N(format('%s: is empty; a request has one charge or more', field));
     elsif length > most then
-        perform headgate.fail_N(format('%s: has %s elements, at most %s are allowed', field, length, most));
+        perform headgate_internal.fail_N(format('%s: has %s elements, at most %s are allowed', field, length, most));
     elsif dimensions > 1 then
-        perform headgate.fail_N(format('%s: has more than one dimension', field));
+        perform headgate_internal.fail_N(format('%s: has more than one dimension', field));
     elsif length <> wanted then
-        perform headgate.fail_N(format('%s: has %s elements, limits has %s', field, length, wanted));
+        perform headgate_internal.fail_N(format('%s: has %s elements, limits has %s', field, length, wanted));
     end if;
 end $$;
 
--- headgate.charge_all_N is headgate.charge_N for the charges of one request: verb 1 takes, 4 settles, 8 extends. The limits
+-- headgate_internal.charge_all_N is headgate_internal.charge_N for the charges of one request: verb 1 takes, 4 settles, 8 extends. The limits
 -- are those of one version of the catalogue. note is the id; wait is how much later a reservation may start.
-create or replace function headgate.charge_all_N(verb int, limits text[], p_keys text[], costs numeric[], life bigint, note text, wait bigint,
+create or replace function headgate_internal.charge_all_N(verb int, limits text[], p_keys text[], costs numeric[], life bigint, note text, wait bigint,
     out names text[], out cs headgate.compiled[], out keys text[], out credits bigint[], out res bigint[])
 language plpgsql volatile as $$
 declare
@@ -29,17 +29,17 @@ declare
     rules text[]; amounts numeric[]; asked headgate.compiled[]; since bigint[]; lapse bigint[]; nothing bigint[]; clocks bigint[];
     how int; ceilings bigint[]; keep text; twice int; stale boolean;
 begin
-    perform headgate.checked_array_N('limits', array_ndims(limits), n, n);
-    perform headgate.checked_array_N('keys', array_ndims(p_keys), cardinality(p_keys), n);
-    perform headgate.checked_array_N('costs', array_ndims(costs), cardinality(costs), n);
+    perform headgate_internal.checked_array_N('limits', array_ndims(limits), n, n);
+    perform headgate_internal.checked_array_N('keys', array_ndims(p_keys), cardinality(p_keys), n);
+    perform headgate_internal.checked_array_N('costs', array_ndims(costs), cardinality(costs), n);
     select array_agg(u.rule order by u.i), array_agg(u.key order by u.i), array_agg(u.cost order by u.i)
     into rules, keys, amounts -- counted from 1
     from unnest(limits, p_keys, costs) with ordinality u(rule, key, cost, i);
     for k in 1 .. n loop
         if rules[k] is null then
-            perform headgate.fail_N(format('limits[%s]: is null', k));
+            perform headgate_internal.fail_N(format('limits[%s]: is null', k));
         end if;
-        perform headgate.checked_key_N(format('keys[%s]', k), keys[k]);
+        perform headgate_internal.checked_key_N(format('keys[%s]', k), keys[k]);
     end loop;
 
     nothing := array_fill(0::bigint, array[n]);
@@ -47,38 +47,38 @@ begin
     for try in 1 .. 4 loop
         select array_agg(f.name order by u.i), array_agg(f.c order by u.i), array_agg(f.since order by u.i), array_agg(f.lapse order by u.i)
         into names, cs, since, lapse
-        from unnest(rules, keys, clocks) with ordinality u(rule, key, clock, i), lateral headgate.find_N(u.rule, u.key, u.clock) f;
+        from unnest(rules, keys, clocks) with ordinality u(rule, key, clock, i), lateral headgate_internal.find_N(u.rule, u.key, u.clock) f;
         asked := cs; credits := nothing; ceilings := nothing;
         how := case when wait > 0 then 2 else 0 end; -- if all may start later
         for k in 1 .. n loop
-            credits[k] := headgate.credits_N(format('costs[%s]', k), amounts[k], cs[k], verb = 4);
+            credits[k] := headgate_internal.credits_N(format('costs[%s]', k), amounts[k], cs[k], verb = 4);
             continue when verb = 4;
-            perform headgate.takeable_N(cs[k]);
-            keep := headgate.headroom_N(rules[k]);
-            how := case when headgate.queues_N(cs[k]) and keep is null then how else 0 end;
+            perform headgate_internal.takeable_N(cs[k]);
+            keep := headgate_internal.headroom_N(rules[k]);
+            how := case when headgate_internal.queues_N(cs[k]) and keep is null then how else 0 end;
             if wait > 0 or keep is not null then
-                asked[k] := headgate.unblocking_N(cs[k]);
+                asked[k] := headgate_internal.unblocking_N(cs[k]);
             end if;
             if keep is not null then
-                ceilings[k] := headgate.keeping_N(cs[k], keep);
+                ceilings[k] := headgate_internal.keeping_N(cs[k], keep);
             end if;
         end loop;
         if note <> '' then
             select u.i into twice from (select i, row_number() over (partition by l, k order by i) as nth from unnest(names, keys) with ordinality v(l, k, i)) u
             where u.nth > 1 order by u.i limit 1;
             if found then
-                perform headgate.fail_N(format('keys[%s]: "%s" of "%s" is charged twice; a request with an id charges each key of a limit once', twice, keys[twice], names[twice]));
+                perform headgate_internal.fail_N(format('keys[%s]: "%s" of "%s" is charged twice; a request with an id charges each key of a limit once', twice, keys[twice], names[twice]));
             end if;
         end if;
         if how = 2 then
             for k in 1 .. n loop
-                ceilings[k] := headgate.ceiling_N(cs[k], wait);
+                ceilings[k] := headgate_internal.ceiling_N(cs[k], wait);
             end loop;
         end if;
         if verb = 4 then -- at any time
             since := nothing; lapse := nothing;
         end if;
-        res := headgate.ask_again_N(verb, names, asked, keys, credits, life, note, how, ceilings, 0, since, lapse);
+        res := headgate_internal.ask_again_N(verb, names, asked, keys, credits, life, note, how, ceilings, 0, since, lapse);
         stale := false;
         for k in 1 .. n loop
             stale := stale or res[(k - 1) * {out.width} + {out.status}] = 1;
@@ -91,9 +91,9 @@ begin
     raise exception 'limit: the server''s time keeps leaving the time for which "%" holds', names[1] using errcode = '40001';
 end $$;
 
--- headgate.each_N has the figures of each charge of a request, derived as in Go from what headgate.charge_all_N
+-- headgate_internal.each_N has the figures of each charge of a request, derived as in Go from what headgate_internal.charge_all_N
 -- returned. fits says that it passes, or would have passed alone.
-create or replace function headgate.each_N(names text[], cs headgate.compiled[], keys text[], credits bigint[], res bigint[])
+create or replace function headgate_internal.each_N(names text[], cs headgate.compiled[], keys text[], credits bigint[], res bigint[])
 returns table (ordinality bigint, allowed boolean, fits boolean, limit_name text, key text, capacity bigint, remaining bigint,
     retry_after interval, reset_after interval, at timestamptz)
 language plpgsql stable as $$
@@ -115,7 +115,7 @@ begin
                 end if;
             end loop;
         end if;
-        d := headgate.figures_N(out_, names[k], cs[k]);
+        d := headgate_internal.figures_N(out_, names[k], cs[k]);
         return query select k::bigint, passed, d.allowed, d.limit_name, keys[k], (cs[k]).params[{limit.capacity}] / (cs[k]).params[{limit.unit}],
             d.remaining, d.retry_after, d.reset_after, d.at;
     end loop;
@@ -132,9 +132,9 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record;
 begin
-    f := headgate.charge_all_N(1, limits, keys, costs, 0, '', 0);
+    f := headgate_internal.charge_all_N(1, limits, keys, costs, 0, '', 0);
     return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, not e.fits
-        from headgate.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
+        from headgate_internal.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
 end $$;
 
 -- headgate.take_all_once is headgate.take_all for a request with an id, as headgate.take_once is headgate.take.
@@ -146,11 +146,11 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record;
 begin
-    f := headgate.charge_all_N(1, limits, keys, costs, greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id), 0);
-    perform headgate.started_N(id, f.res);
+    f := headgate_internal.charge_all_N(1, limits, keys, costs, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0);
+    perform headgate_internal.started_N(id, f.res);
     return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, not e.fits,
-            headgate.replayed_N(f.res)
-        from headgate.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
+            headgate_internal.replayed_N(f.res)
+        from headgate_internal.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
 end $$;
 
 -- headgate.extend_all is headgate.extend for several charges of a request with an id, all or none: costs are what they are in
@@ -163,13 +163,13 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; more bigint[];
 begin
-    f := headgate.charge_all_N(8, limits, keys, costs, greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id), 0);
+    f := headgate_internal.charge_all_N(8, limits, keys, costs, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0);
     for k in 1 .. cardinality(f.names) loop -- what was asked for in addition, if the request was refused
         more[k] := greatest(0, f.credits[k] - f.res[(k - 1) * {out.width} + {out.granted}]);
     end loop;
     return query select e.ordinality, e.allowed, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, e.reset_after, e.at, not e.fits,
-            headgate.corrected_N(f.res[(e.ordinality - 1) * {out.width} + {out.granted}], f.cs[e.ordinality])
-        from headgate.each_N(f.names, f.cs, f.keys, more, headgate.fitting_N(f.res)) e;
+            headgate_internal.corrected_N(f.res[(e.ordinality - 1) * {out.width} + {out.granted}], f.cs[e.ordinality])
+        from headgate_internal.each_N(f.names, f.cs, f.keys, more, headgate_internal.fitting_N(f.res)) e;
 end $$;
 
 -- headgate.reserve_all is headgate.reserve for several charges, all or none, with a start in common: later than
@@ -183,12 +183,12 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; s record;
 begin
-    f := headgate.charge_all_N(1, limits, keys, costs, case when id is null then 0 else greatest(headgate.micros_N('life', life), 1) end,
-        case when id is null then '' else headgate.checked_id_N(id) end, headgate.micros_N('wait', wait));
-    s := headgate.start_N(f.res, f.cs);
+    f := headgate_internal.charge_all_N(1, limits, keys, costs, case when id is null then 0 else greatest(headgate_internal.micros_N('life', life), 1) end,
+        case when id is null then '' else headgate_internal.checked_id_N(id) end, headgate_internal.micros_N('wait', wait));
+    s := headgate_internal.start_N(f.res, f.cs);
     return query select e.ordinality, e.allowed, s.start_at, s.delay, e.limit_name, e.key, e.capacity, e.remaining, e.retry_after, not e.fits,
-            headgate.replayed_N(f.res)
-        from headgate.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
+            headgate_internal.replayed_N(f.res)
+        from headgate_internal.each_N(f.names, f.cs, f.keys, f.credits, f.res) e;
 end $$;
 
 -- headgate.settle_all is headgate.settle for several charges of a request with an id, all or none. They need not be
@@ -200,8 +200,8 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record;
 begin
-    f := headgate.charge_all_N(4, limits, keys, costs, 0, headgate.checked_id_N(id), 0);
+    f := headgate_internal.charge_all_N(4, limits, keys, costs, 0, headgate_internal.checked_id_N(id), 0);
     for k in 1 .. cardinality(f.names) loop
-        return query select k::bigint, f.names[k], f.keys[k], headgate.corrected_N(f.res[(k - 1) * {out.width} + {out.granted}], f.cs[k]);
+        return query select k::bigint, f.names[k], f.keys[k], headgate_internal.corrected_N(f.res[(k - 1) * {out.width} + {out.granted}], f.cs[k]);
     end loop;
 end $$;

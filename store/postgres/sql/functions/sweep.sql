@@ -4,17 +4,17 @@ set search_path = pg_catalog, pg_temp as $$
 declare
     removed int;
 begin
-    perform headgate.checked_count_N('p_max', p_max);
-    select s.removed into removed from headgate.sweep_from_N(p_max, 2147483647, 0, '', '') s;
+    perform headgate_internal.checked_count_N('p_max', p_max);
+    select s.removed into removed from headgate_internal.sweep_from_N(p_max, 2147483647, 0, '', '') s;
     return removed;
 end $$;
 
--- headgate.checked_count_N refuses what is no number of rows.
-create or replace function headgate.checked_count_N(field text, n int) returns void language plpgsql immutable as $$
+-- headgate_internal.checked_count_N refuses what is no number of rows.
+create or replace function headgate_internal.checked_count_N(field text, n int) returns void language plpgsql immutable as $$
 begin
     if n is null then
-        perform headgate.fail_N(field || ': is null');
+        perform headgate_internal.fail_N(field || ': is null');
     elsif n < 0 then
-        perform headgate.fail_N(format('%s: is %s; it must not be below 0', field, n));
+        perform headgate_internal.fail_N(format('%s: is %s; it must not be below 0', field, n));
     end if;
 end $$;

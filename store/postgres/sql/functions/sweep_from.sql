@@ -1,4 +1,4 @@
--- headgate.sweep_from_N removes up to p_max rows that can matter to no decision. It
+-- headgate_internal.sweep_from_N removes up to p_max rows that can matter to no decision. It
 -- locks only rows that nobody holds (skip locked) and looks at each again under
 -- its lock. First the entries that nobody asked to keep and that do not count:
 -- subtracted already, of no cell, or of a cell that has been empty for 100 ms: a decision
@@ -9,7 +9,7 @@
 -- It looks at no more than p_rows entries and p_rows cells, from where the last
 -- one stopped, and returns how many it removed and where the next one goes on: 0,
 -- or empty texts, after the last row.
-create or replace function headgate.sweep_from_N(
+create or replace function headgate_internal.sweep_from_N(
     p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
     out removed int, out next_number bigint, out next_limit text, out next_key text)
 language plpgsql volatile
@@ -24,7 +24,7 @@ begin
     select r.number into next_number from headgate.entries r where r.number > p_number order by r.number offset p_rows limit 1;
     with dead as (
         select e.number from headgate.entries e
-        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply_N
+        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate_internal.apply_N
         where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
           and e.keep_until <= now and (c.key is null or e.expires_at <= c.at)
         limit p_max

@@ -1,21 +1,21 @@
 -- What people call: take, check, block, reset, and views to read. Each function
--- is one call of headgate.apply_N; it locks and writes what that says.
+-- is one call of headgate_internal.apply_N; it locks and writes what that says.
 --
 -- Inside a transaction of yours, the cell stays locked until it ends: that is
 -- what you want when the charge is to commit or roll back with your work, and
 -- not what you want in a long one.
 
--- headgate.instant_N is a time of ours. It is stable, as the addition is: else it would not be
+-- headgate_internal.instant_N is a time of ours. It is stable, as the addition is: else it would not be
 -- made part of the expressions that call it. Views say the same without it: a function that
 -- is made part of a view would find its operators by the search_path of the reader.
-create or replace function headgate.instant_N(us bigint) returns timestamptz language sql stable as $$
+create or replace function headgate_internal.instant_N(us bigint) returns timestamptz language sql stable as $$
     select 'epoch'::timestamptz + us * interval '1 microsecond'
 $$;
 
--- headgate.starts_at_N is the first instant at which the clocks of a zone show a
+-- headgate_internal.starts_at_N is the first instant at which the clocks of a zone show a
 -- local time or a later one: where no change of the zone's offset is near, a
 -- subtraction, else the minutes around are tried in turn.
-create or replace function headgate.starts_at_N(local timestamp, zone text) returns timestamptz language plpgsql stable as $$
+create or replace function headgate_internal.starts_at_N(local timestamp, zone text) returns timestamptz language plpgsql stable as $$
 declare
     guess timestamptz := local at time zone zone;
     near constant interval := '26 hours';
@@ -26,11 +26,11 @@ begin
     return coalesce((select min(u) from generate_series(guess - near, guess + near, '1 minute') u where u at time zone zone >= local), guess);
 end $$;
 
--- headgate.bounds_N returns four ascending window boundaries with now, in
+-- headgate_internal.bounds_N returns four ascending window boundaries with now, in
 -- microseconds, between the second and the third.
-create or replace function headgate.bounds_N(calendar text, zone text, now bigint) returns bigint[] language plpgsql stable as $$
+create or replace function headgate_internal.bounds_N(calendar text, zone text, now bigint) returns bigint[] language plpgsql stable as $$
 declare
-    t timestamptz := headgate.instant_N(now);
+    t timestamptz := headgate_internal.instant_N(now);
     step interval; p timestamp; list timestamptz[];
 begin
     if calendar = 'hour' then
@@ -42,28 +42,28 @@ begin
     else
         step := case calendar when 'day' then '1 day' when 'week' then '7 days' else '1 month' end;
         p := date_trunc(calendar, t at time zone zone) + step;
-        while headgate.starts_at_N(p, zone) > t loop
+        while headgate_internal.starts_at_N(p, zone) > t loop
             p := p - step;
         end loop;
-        list := array[headgate.starts_at_N(p - step, zone), headgate.starts_at_N(p, zone),
-            headgate.starts_at_N(p + step, zone), headgate.starts_at_N(p + 2 * step, zone)];
+        list := array[headgate_internal.starts_at_N(p - step, zone), headgate_internal.starts_at_N(p, zone),
+            headgate_internal.starts_at_N(p + step, zone), headgate_internal.starts_at_N(p + 2 * step, zone)];
     end if;
     return array(select (extract(epoch from u) * 1000000)::bigint from unnest(list) u);
 end $$;
 
--- headgate.print_N is Print of package law, of a request of one charge.
-create or replace function headgate.print_N(name text, key text, credits bigint, unit bigint) returns bigint language sql immutable as $$
+-- headgate_internal.print_N is Print of package law, of a request of one charge.
+create or replace function headgate_internal.print_N(name text, key text, credits bigint, unit bigint) returns bigint language sql immutable as $$
     select ('x' || left(encode(sha256(convert_to(octet_length(name) || ':' || name || octet_length(key) || ':' || key
         || credits / gcd(credits, unit) || '/' || unit / gcd(credits, unit), 'UTF8')), 'hex'), 13))::bit(52)::bigint
 $$;
 
--- headgate.ask_again_N applies the ops of one request, one for each charge, and again with
+-- headgate_internal.ask_again_N applies the ops of one request, one for each charge, and again with
 -- boundaries around the server's time if those guessed before the lock were a window off.
--- It returns what headgate.apply_N returns.
+-- It returns what headgate_internal.apply_N returns.
 -- names, cs, keys and credits are those of the charges; so are ceilings, since and lapse. note
 -- is the id of a request that takes, extends or settles; how is 1 for one that takes what fits, 2 for one
 -- that may start later; entry what is renewed or returned.
-create or replace function headgate.ask_again_N(verb int, names text[], cs headgate.compiled[], keys text[], credits bigint[], ttl bigint, note text,
+create or replace function headgate_internal.ask_again_N(verb int, names text[], cs headgate.compiled[], keys text[], credits bigint[], ttl bigint, note text,
     how int, ceilings bigint[], entry bigint, since bigint[], lapse bigint[])
 returns bigint[] language plpgsql volatile as $$
 declare
@@ -87,7 +87,7 @@ begin
         for k in 1 .. n loop
             c := cs[k];
             modes[place[k]] := case when verb = 2 then 0 when verb in (3, 4, 6, 7, 8) then 1 else 2 end;
-            b := case when c.calendar is null then '{0,0,0,0}' else headgate.bounds_N(c.calendar, c.zone, clocks[k]) end;
+            b := case when c.calendar is null then '{0,0,0,0}' else headgate_internal.bounds_N(c.calendar, c.zone, clocks[k]) end;
             ops := ops || array[{op: verb => verb, group => 1, cell => place[k], kind => c.params[{limit.kind}], anchor => c.params[{limit.anchor}],
                 unit => c.params[{limit.unit}], capacity => c.params[{limit.capacity}], step => c.params[{limit.step}],
                 drain => greatest(c.params[{limit.drain}], 1), block => c.params[{limit.block}], history => c.params[{limit.history}],
@@ -99,13 +99,13 @@ begin
         if note <> '' and verb in (1, 4, 8) then
             if i = 1 and verb = 1 then -- Print of package law
                 for k in 1 .. n loop
-                    prints := prints + headgate.print_N(names[k], keys[k], credits[k], (cs[k]).params[{limit.unit}]);
+                    prints := prints + headgate_internal.print_N(names[k], keys[k], credits[k], (cs[k]).params[{limit.unit}]);
                 end loop;
                 prints := prints & 9007199254740991;
             end if;
-            res := headgate.apply_once_N(limits, cells, modes, ops, array_fill(note, array[n]), array_fill(prints, array[n]), array[n]);
+            res := headgate_internal.apply_once_N(limits, cells, modes, ops, array_fill(note, array[n]), array_fill(prints, array[n]), array[n]);
         else
-            res := headgate.apply_N(limits, cells, modes, ops, case when note <> '' then array_fill(note, array[n]) end);
+            res := headgate_internal.apply_N(limits, cells, modes, ops, case when note <> '' then array_fill(note, array[n]) end);
         end if;
         late := false; untimely := false;
         for k in 1 .. n loop
@@ -120,131 +120,133 @@ begin
     end loop;
     for k in 1 .. n loop
         case res[(k - 1) * {out.width} + {out.status}]
-            when 3 then perform headgate.fail_N(format('id: "%s": the id was used for other charges', note));
-            when 4 then perform headgate.fail_N(format('id: "%s": no request of this id is known', note));
-            when 5 then perform headgate.fail_N(format('id: "%s": it is settled already', note));
+            when 3 then perform headgate_internal.fail_N(format('id: "%s": the id was used for other charges', note));
+            when 4 then perform headgate_internal.fail_N(format('id: "%s": no request of this id is known', note));
+            when 5 then perform headgate_internal.fail_N(format('id: "%s": it is settled already', note));
             else null;
         end case;
     end loop;
     return res;
 end $$;
 
--- headgate.checked_key_N refuses keys that none can have.
-create or replace function headgate.checked_key_N(field text, key text) returns void language plpgsql immutable as $$
+-- headgate_internal.checked_key_N refuses keys that none can have.
+create or replace function headgate_internal.checked_key_N(field text, key text) returns void language plpgsql immutable as $$
 begin
     if key is null then
-        perform headgate.fail_N(field || ': is null');
+        perform headgate_internal.fail_N(field || ': is null');
     elsif octet_length(key) > 512 then
-        perform headgate.fail_N(format('%s: is %s bytes long, at most 512 are allowed', field, octet_length(key)));
+        perform headgate_internal.fail_N(format('%s: is %s bytes long, at most 512 are allowed', field, octet_length(key)));
     end if;
 end $$;
 
--- headgate.ask_N is headgate.ask_again_N for one charge, but decides most in a few
+-- headgate_internal.ask_N is headgate_internal.ask_again_N for one charge, but decides most in a few
 -- statements.
-create or replace function headgate.ask_N(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
+create or replace function headgate_internal.ask_N(verb int, name text, c headgate.compiled, key text, credits bigint, ttl bigint, note text,
     how int default 0, ceiling bigint default 0, entry bigint default 0, since bigint default 0, lapse bigint default 0)
 returns bigint[] language plpgsql volatile as $$
 declare
     res bigint[];
 begin
-    perform headgate.checked_key_N('key', key);
+    perform headgate_internal.checked_key_N('key', key);
     if verb = 1 and note = '' and how = 0 and ceiling = 0 and since = 0 and lapse = 0 then -- in a few statements, mostly
         case
-            when c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 then res := headgate.charge_one_N(name, key, c.params, credits);
-            when c.params[{limit.kind}] = 3 then res := headgate.log_one_N(name, key, c.params, credits);
+            when c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 then
+                res := headgate_internal.take_one_N(name, key, c.params[{limit.anchor}], c.params[{limit.unit}], c.params[{limit.capacity}],
+                    c.params[{limit.step}], c.params[{limit.drain}], coalesce(c.params[{limit.block}], 0), credits, 0);
+            when c.params[{limit.kind}] = 3 then res := headgate_internal.log_one_N(name, key, c.params, credits);
             else null;
         end case;
         if res[{out.status}] = 0 then
             return res;
         end if;
     end if;
-    return headgate.ask_again_N(verb, array[name], array[c], array[key], array[credits], ttl, note, how, array[ceiling], entry, array[since], array[lapse]);
+    return headgate_internal.ask_again_N(verb, array[name], array[c], array[key], array[credits], ttl, note, how, array[ceiling], entry, array[since], array[lapse]);
 end $$;
 
--- headgate.credits_N is a cost in credits, rounded up. zero says that it may be none.
-create or replace function headgate.credits_N(field text, cost numeric, c headgate.compiled, zero boolean) returns bigint language plpgsql immutable as $$
+-- headgate_internal.credits_N is a cost in credits, rounded up. zero says that it may be none.
+create or replace function headgate_internal.credits_N(field text, cost numeric, c headgate.compiled, zero boolean) returns bigint language plpgsql immutable as $$
 declare
     unit bigint := c.params[{limit.unit}]; credits numeric;
 begin
     if cost is null then
-        perform headgate.fail_N(field || ': is null');
+        perform headgate_internal.fail_N(field || ': is null');
     elsif cost = 'NaN' or cost::text like '%Infinity' then
-        perform headgate.fail_N(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, cost));
+        perform headgate_internal.fail_N(format('%s: "%s" is not a decimal number such as 3 or 0.5', field, cost));
     elsif cost < 0 or cost = 0 and not zero then
-        perform headgate.fail_N(format('%s: is %s; it must %s', field, cost, case when zero then 'not be below 0' else 'be above 0' end));
+        perform headgate_internal.fail_N(format('%s: is %s; it must %s', field, cost, case when zero then 'not be below 0' else 'be above 0' end));
     end if;
     credits := ceil(cost * unit);
     if c.canonical = '0' then
         return 2; -- more than fits, however little or much it is
     elsif credits > 9007199254740991 then
-        perform headgate.fail_N(format('%s: %s is too large', field, cost));
+        perform headgate_internal.fail_N(format('%s: %s is too large', field, cost));
     end if;
     return credits;
 end $$;
 
--- headgate.retry_after_N is that of a Decision, from what headgate.ask_N returned; null for
+-- headgate_internal.retry_after_N is that of a Decision, from what headgate_internal.ask_N returned; null for
 -- never.
-create or replace function headgate.retry_after_N(res bigint[]) returns interval language sql immutable as $$
+create or replace function headgate_internal.retry_after_N(res bigint[]) returns interval language sql immutable as $$
     select case when res[{out.granted}] = 1 then '0'::interval
         when res[{out.retry_at}] < 9007199254740991 then greatest(0, res[{out.retry_at}] - res[{out.clock}]) * interval '1 microsecond' end
 $$;
 
--- headgate.decided_at_N is DecidedAt of package law: the server's clock, or the cell's own
+-- headgate_internal.decided_at_N is DecidedAt of package law: the server's clock, or the cell's own
 -- time where that is ahead by less than a cell that is to be healed.
-create or replace function headgate.decided_at_N(res bigint[], c headgate.compiled) returns bigint language sql immutable as $$
+create or replace function headgate_internal.decided_at_N(res bigint[], c headgate.compiled) returns bigint language sql immutable as $$
     select case when res[{out.at}] <= res[{out.clock}] or res[{out.at}] - res[{out.clock}] > greatest(2000000, case c.params[{limit.kind}]
             when 2 then 2 * c.params[{limit.step}]
             when 3 then c.params[{limit.step}]
-            else headgate.add_steps_N(0, (c.params[{limit.capacity}] - 1) / greatest(c.params[{limit.drain}], 1) + 1, c.params[{limit.step}]) end)
+            else headgate_internal.add_steps_N(0, (c.params[{limit.capacity}] - 1) / greatest(c.params[{limit.drain}], 1) + 1, c.params[{limit.step}]) end)
         then res[{out.clock}] else res[{out.at}] end
 $$;
 
--- headgate.figures_N are those of a Decision, derived as in Go from what
--- headgate.ask_N returned.
-create or replace function headgate.figures_N(res bigint[], name text, c headgate.compiled) returns headgate.decision language sql stable as $$
+-- headgate_internal.figures_N are those of a Decision, derived as in Go from what
+-- headgate_internal.ask_N returned.
+create or replace function headgate_internal.figures_N(res bigint[], name text, c headgate.compiled) returns headgate.decision language sql stable as $$
     select row(res[{out.granted}] = 1,
         case when res[{out.blocked_until}] > greatest(res[{out.clock}], res[{out.at}]) then 0 else greatest(0, c.params[{limit.capacity}] - res[{out.used}]) / c.params[{limit.unit}] end,
-        headgate.retry_after_N(res),
+        headgate_internal.retry_after_N(res),
         greatest(0, greatest(res[{out.empty_at}], res[{out.blocked_until}]) - res[{out.clock}]) * interval '1 microsecond',
         name,
-        headgate.instant_N(headgate.decided_at_N(res, c)))::headgate.decision
+        headgate_internal.instant_N(headgate_internal.decided_at_N(res, c)))::headgate.decision
 $$;
 
--- headgate.takeable_N refuses limits whose charges are held.
-create or replace function headgate.takeable_N(c headgate.compiled) returns void language plpgsql immutable as $$
+-- headgate_internal.takeable_N refuses limits whose charges are held.
+create or replace function headgate_internal.takeable_N(c headgate.compiled) returns void language plpgsql immutable as $$
 begin
     if c.canonical like 'concurrency %' then
-        perform headgate.fail_N(format('limit: %s is acquired and released, not taken', c.canonical));
+        perform headgate_internal.fail_N(format('limit: %s is acquired and released, not taken', c.canonical));
     end if;
 end $$;
 
--- headgate.held_N refuses limits whose charges are taken.
-create or replace function headgate.held_N(c headgate.compiled) returns void language plpgsql immutable as $$
+-- headgate_internal.held_N refuses limits whose charges are taken.
+create or replace function headgate_internal.held_N(c headgate.compiled) returns void language plpgsql immutable as $$
 begin
     if c.canonical not like 'concurrency %' then
-        perform headgate.fail_N(format('limit: %s is taken, not acquired: only concurrency limits are', c.canonical));
+        perform headgate_internal.fail_N(format('limit: %s is taken, not acquired: only concurrency limits are', c.canonical));
     end if;
 end $$;
 
--- headgate.unblocking_N is a limit for a caller that waits: a refusal does not block it.
-create or replace function headgate.unblocking_N(c headgate.compiled) returns headgate.compiled language sql immutable as $$
+-- headgate_internal.unblocking_N is a limit for a caller that waits: a refusal does not block it.
+create or replace function headgate_internal.unblocking_N(c headgate.compiled) returns headgate.compiled language sql immutable as $$
     select row(c.canonical, c.params[{limit.kind}:{limit.drain}] || 0::bigint || c.params[{limit.history}], c.calendar, c.zone)::headgate.compiled
 $$;
 
--- headgate.queues_N says whether what is charged to a limit may start later.
-create or replace function headgate.queues_N(c headgate.compiled) returns boolean language sql immutable as $$
+-- headgate_internal.queues_N says whether what is charged to a limit may start later.
+create or replace function headgate_internal.queues_N(c headgate.compiled) returns boolean language sql immutable as $$
     select c.canonical ~ '^(token-bucket|leaky-bucket|gcra) '
 $$;
 
--- headgate.ceiling_N is Ceiling of package law, of a limit that queues.
-create or replace function headgate.ceiling_N(c headgate.compiled, wait bigint) returns bigint language sql immutable as $$
+-- headgate_internal.ceiling_N is Ceiling of package law, of a limit that queues.
+create or replace function headgate_internal.ceiling_N(c headgate.compiled, wait bigint) returns bigint language sql immutable as $$
     select case when wait / c.params[{limit.step}] > (9007199254740991 - c.params[{limit.capacity}]) / c.params[{limit.drain}] then 9007199254740991
         else c.params[{limit.capacity}] + wait / c.params[{limit.step}] * c.params[{limit.drain}] end
 $$;
 
--- headgate.keeping_N returns the credits up to which a charge is admitted that leaves headroom to others: a share of
+-- headgate_internal.keeping_N returns the credits up to which a charge is admitted that leaves headroom to others: a share of
 -- the capacity, such as 10%, or an amount. It is rounded up. headroom.go has the same.
-create or replace function headgate.keeping_N(c headgate.compiled, keep text) returns bigint language plpgsql immutable as $$
+create or replace function headgate_internal.keeping_N(c headgate.compiled, keep text) returns bigint language plpgsql immutable as $$
 declare
     capacity constant bigint := c.params[{limit.capacity}];
     share constant boolean := right(keep, 1) = '%';
@@ -252,55 +254,55 @@ declare
     amount numeric; credits numeric;
 begin
     if number !~ '^[0-9]+([.][0-9]+)?$' then
-        perform headgate.fail_N(format('keep: "%s" is not a decimal number such as 3 or 0.5', number));
+        perform headgate_internal.fail_N(format('keep: "%s" is not a decimal number such as 3 or 0.5', number));
     end if;
     amount := trim_scale(number::numeric);
     if scale(amount) > 9 then
-        perform headgate.fail_N(format('keep: "%s" has more than 9 digits after the point', number));
+        perform headgate_internal.fail_N(format('keep: "%s" has more than 9 digits after the point', number));
     elsif amount = 0 then
-        perform headgate.fail_N('keep: is 0; it must be above 0');
+        perform headgate_internal.fail_N('keep: is 0; it must be above 0');
     elsif share and amount >= 100 then
-        perform headgate.fail_N(format('keep: %s leaves nothing of a limit to take', keep));
+        perform headgate_internal.fail_N(format('keep: %s leaves nothing of a limit to take', keep));
     end if;
     if c.canonical = '0' then
         return capacity; -- which no cost fits below
     end if;
     credits := ceil(case when share then amount * capacity * 0.01 else amount * c.params[{limit.unit}] end);
     if credits >= capacity then
-        perform headgate.fail_N(format('keep: %s leaves nothing to take of a limit of %s at once', keep,
+        perform headgate_internal.fail_N(format('keep: %s leaves nothing to take of a limit of %s at once', keep,
             trim_scale(div(capacity::numeric * 1000000, c.params[{limit.unit}]) / 1000000)));
     end if;
     return capacity - credits;
 end $$;
 
--- headgate.charge_N decides by the limit that holds for a key when the cell is locked. Where what
+-- headgate_internal.charge_N decides by the limit that holds for a key when the cell is locked. Where what
 -- was found does not hold at that time, it finds again with the time that it was told. life
 -- and note are of a request with an id, which verb 8 extends; wait is how much later a reservation may start; hold says that the
 -- charge is held; fill that what fits of it is taken, and counted in credits.
-create or replace function headgate.charge_N(verb int, rule text, key text, cost numeric, life bigint, note text, wait bigint, hold boolean,
+create or replace function headgate_internal.charge_N(verb int, rule text, key text, cost numeric, life bigint, note text, wait bigint, hold boolean,
     fill boolean default false,
     out name text, out c headgate.compiled, out res bigint[])
 language plpgsql volatile as $$
 declare
-    f record; asked headgate.compiled; now bigint := 0; how int; ceiling bigint; keep text := headgate.headroom_N(rule);
+    f record; asked headgate.compiled; now bigint := 0; how int; ceiling bigint; keep text := headgate_internal.headroom_N(rule);
 begin
     for try in 1 .. 4 loop
-        f := headgate.find_N(rule, key, now);
+        f := headgate_internal.find_N(rule, key, now);
         name := f.name; c := f.c; asked := c; how := case when fill then 1 else 0 end; ceiling := 0;
         if hold then
-            perform headgate.held_N(c);
+            perform headgate_internal.held_N(c);
         else
-            perform headgate.takeable_N(c);
+            perform headgate_internal.takeable_N(c);
         end if;
         if wait > 0 or keep is not null then
-            asked := headgate.unblocking_N(c);
+            asked := headgate_internal.unblocking_N(c);
         end if;
         if keep is not null then
-            ceiling := headgate.keeping_N(c, keep);
-        elsif wait > 0 and headgate.queues_N(c) then
-            how := 2; ceiling := headgate.ceiling_N(c, wait);
+            ceiling := headgate_internal.keeping_N(c, keep);
+        elsif wait > 0 and headgate_internal.queues_N(c) then
+            how := 2; ceiling := headgate_internal.ceiling_N(c, wait);
         end if;
-        res := headgate.ask_N(verb, name, asked, key, headgate.credits_N(case verb when 8 then 'total' else 'cost' end, cost, c, false), life, note, how, ceiling, 0, f.since, f.lapse);
+        res := headgate_internal.ask_N(verb, name, asked, key, headgate_internal.credits_N(case verb when 8 then 'total' else 'cost' end, cost, c, false), life, note, how, ceiling, 0, f.since, f.lapse);
         if res[{out.status}] <> 1 then
             return;
         end if;
@@ -309,17 +311,17 @@ begin
     raise exception 'limit: the server''s time keeps leaving the time for which "%" holds', name using errcode = '40001';
 end $$;
 
--- headgate.decide_N is take and check.
-create or replace function headgate.decide_N(verb int, name text, c headgate.compiled, key text, cost numeric) returns headgate.decision
+-- headgate_internal.decide_N is take and check.
+create or replace function headgate_internal.decide_N(verb int, name text, c headgate.compiled, key text, cost numeric) returns headgate.decision
 language plpgsql volatile as $$
 declare
     res bigint[];
 begin
     if c.canonical like 'concurrency %' then
-        perform headgate.takeable_N(c);
+        perform headgate_internal.takeable_N(c);
     end if;
-    res := headgate.ask_N(verb, name, c, key, headgate.credits_N('cost', cost, c, false), 0, '');
-    return headgate.figures_N(res, name, c);
+    res := headgate_internal.ask_N(verb, name, c, key, headgate_internal.credits_N('cost', cost, c, false), 0, '');
+    return headgate_internal.figures_N(res, name, c);
 end $$;
 
 -- headgate.take takes cost from a limit for a key. One row: allowed; remaining,
@@ -332,56 +334,45 @@ create or replace function headgate.take(rule text, key text, cost numeric defau
 language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-    f record; decision headgate.decision; credits numeric; credits_ bigint; clock bigint; name_ text;
-    varies_ int := 0; timed boolean := false;
-    kind_ bigint; anchor_ bigint; unit_ bigint; capacity_ bigint; step_ bigint; drain_ bigint;
+    f record; c headgate.compiled; credits numeric; res bigint[]; name_ text; varies_ int := 0; timed boolean := false;
 begin
-    -- Most charges are of a limit that is kept compiled, and granted: one look at that and
-    -- one update. What is wrong with all others is said below.
+    -- Most charges are of a limit that is kept compiled: one look at that and headgate_internal.take_one_N. What is
+    -- wrong with all others is said below.
     if strpos(take.rule, ' ') = 0 then
-        select l.varies, l.name, u.p[{limit.kind}], u.p[{limit.anchor}], u.p[{limit.unit}], u.p[{limit.capacity}], u.p[{limit.step}], u.p[{limit.drain}]
-        into varies_, name_, kind_, anchor_, unit_, capacity_, step_, drain_
-        from headgate.limits l, lateral (select (l.compiled).params as p offset 0) u
-        where l.name = take.rule and l.name ~ '^[a-z][a-z0-9_.-]{0,63}$';
-    elsif headgate.headroom_N(rule) is not null then
-        f := headgate.charge_N(1, rule, key, cost, 0, '', 0, false);
-        return headgate.figures_N(f.res, f.name, f.c);
+        select l.varies, l.name, (l.compiled).* into varies_, name_, c.canonical, c.params, c.calendar, c.zone
+        from headgate.limits l where l.name = take.rule and l.name ~ '^[a-z][a-z0-9_.-]{0,63}$';
+    elsif headgate_internal.headroom_N(rule) is not null then
+        f := headgate_internal.charge_N(1, rule, key, cost, 0, '', 0, false);
+        return headgate_internal.figures_N(f.res, f.name, f.c);
     else
-        perform headgate.may_notate_N();
-        select u.name, u.p[{limit.kind}], u.p[{limit.anchor}], u.p[{limit.unit}], u.p[{limit.capacity}], u.p[{limit.step}], u.p[{limit.drain}]
-        into name_, kind_, anchor_, unit_, capacity_, step_, drain_
-        from headgate.notations n, lateral (select (n.compiled).canonical as name, (n.compiled).params as p offset 0) u
-        where n.rule = take.rule limit 1;
+        perform headgate_internal.may_notate_N();
+        select (n.compiled).canonical, (n.compiled).* into name_, c.canonical, c.params, c.calendar, c.zone
+        from headgate.notations n where n.rule = take.rule limit 1;
     end if;
     if varies_ <> 0 then
-        f := headgate.find_N(rule, key);
+        f := headgate_internal.find_N(rule, key);
         timed := f.since <> 0 or f.lapse <> 0;
-        kind_ := (f.c).params[{limit.kind}]; anchor_ := (f.c).params[{limit.anchor}]; unit_ := (f.c).params[{limit.unit}];
-        capacity_ := (f.c).params[{limit.capacity}]; step_ := (f.c).params[{limit.step}]; drain_ := (f.c).params[{limit.drain}];
+        c := f.c;
     end if;
-    credits := cost * unit_;
-    if not timed and kind_ = 1 and anchor_ < 2 and credits between 1 and capacity_ and credits = trunc(credits) then
-        credits_ := credits;
-        clock := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-        {{template "grant one" (as "limit" "name_" "key" "take.key" "anchor" "anchor_" "unit" "unit_" "capacity" "capacity_"
-            "step" "step_" "drain" "drain_" "cost" "credits_" "now" "0"
-            "granted" "true, (capacity_ - c.level) / unit_, '0'::interval, greatest(0, c.empty_at - greatest(clock, c.at)) * interval '1 microsecond', name_, headgate.instant_N(greatest(clock, c.at))"
-            "into" "decision")}}
-        if found then
-            return decision;
-        end if;
+    credits := cost * c.params[{limit.unit}];
+    if not timed and c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 and credits between 1 and c.params[{limit.capacity}]
+        and credits = trunc(credits) and octet_length(key) <= 512 and c.canonical <> '0'
+    then
+        res := headgate_internal.take_one_N(name_, key, c.params[{limit.anchor}], c.params[{limit.unit}], c.params[{limit.capacity}],
+            c.params[{limit.step}], c.params[{limit.drain}], coalesce(c.params[{limit.block}], 0), credits::bigint, 0);
+        return headgate_internal.figures_N(res, name_, c);
     end if;
     if coalesce(varies_, 0) = 0 then -- null: there is no such limit
-        f := headgate.find_N(rule, key);
+        f := headgate_internal.find_N(rule, key);
         timed := f.since <> 0 or f.lapse <> 0; -- it may have got an override by now
     end if;
     if f.compiled then
-        perform headgate.keep_N(rule);
+        perform headgate_internal.keep_N(rule);
     elsif timed then
-        f := headgate.charge_N(1, rule, key, cost, 0, '', 0, false);
-        return headgate.figures_N(f.res, f.name, f.c);
+        f := headgate_internal.charge_N(1, rule, key, cost, 0, '', 0, false);
+        return headgate_internal.figures_N(f.res, f.name, f.c);
     end if;
-    return headgate.decide_N(1, f.name, f.c, key, cost);
+    return headgate_internal.decide_N(1, f.name, f.c, key, cost);
 end $$;
 
 -- headgate.check tells whether take would admit the cost, and what could pass now, and takes nothing.
@@ -390,10 +381,10 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; res bigint[];
 begin
-    f := headgate.charge_N(2, rule, key, cost, 0, '', 0, false);
+    f := headgate_internal.charge_N(2, rule, key, cost, 0, '', 0, false);
     res := f.res;
-    res[{out.used}] := res[{out.used}] - res[{out.granted}] * headgate.credits_N('cost', cost, f.c, false);
-    return headgate.figures_N(res, f.name, f.c);
+    res[{out.used}] := res[{out.used}] - res[{out.granted}] * headgate_internal.credits_N('cost', cost, f.c, false);
+    return headgate_internal.figures_N(res, f.name, f.c);
 end $$;
 
 -- headgate.block refuses everything of a key for a while; a zero interval lifts
@@ -404,18 +395,18 @@ declare
     f record; us numeric; res bigint[];
 begin
     if for_interval is null then
-        perform headgate.fail_N('for_interval: is null');
+        perform headgate_internal.fail_N('for_interval: is null');
     end if;
     us := extract(epoch from for_interval)::numeric * 1000000;
     if us < 0 or us > 3660 * 86400000000 then
-        perform headgate.fail_N(format('for_interval: %s is not from 0 to 3660 days', for_interval));
+        perform headgate_internal.fail_N(format('for_interval: %s is not from 0 to 3660 days', for_interval));
     elsif octet_length(coalesce(reason, '')) > 512 then
-        perform headgate.fail_N('reason: is longer than 512 bytes');
+        perform headgate_internal.fail_N('reason: is longer than 512 bytes');
     end if;
-    f := headgate.find_N(rule, key);
-    res := headgate.ask_N(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
-    perform headgate.record_action_N(case us when 0 then 'unblock' else 'block' end, f.name, key, us::bigint, headgate.author_N(), coalesce(reason, ''));
-    blocked_until := case when res[{out.blocked_until}] > 0 then headgate.instant_N(res[{out.blocked_until}]) end;
+    f := headgate_internal.find_N(rule, key);
+    res := headgate_internal.ask_N(5, f.name, f.c, key, 1, us::bigint, coalesce(reason, ''));
+    perform headgate_internal.record_action_N(case us when 0 then 'unblock' else 'block' end, f.name, key, us::bigint, headgate_internal.author_N(), coalesce(reason, ''));
+    blocked_until := case when res[{out.blocked_until}] > 0 then headgate_internal.instant_N(res[{out.blocked_until}]) end;
 end $$;
 
 -- headgate.reset forgets a key: its level and its block. It returns whether
@@ -425,9 +416,9 @@ set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    f := headgate.find_N(rule, key);
-    existed := (headgate.ask_N(6, f.name, f.c, key, 1, 0, ''))[{out.granted}] = 1;
-    perform headgate.record_action_N('reset', f.name, key, 0, headgate.author_N(), '');
+    f := headgate_internal.find_N(rule, key);
+    existed := (headgate_internal.ask_N(6, f.name, f.c, key, 1, 0, ''))[{out.granted}] = 1;
+    perform headgate_internal.record_action_N('reset', f.name, key, 0, headgate_internal.author_N(), '');
 end $$;
 
 -- Attempts, allowed or refused, of the limits that keep a history. What was
@@ -443,9 +434,9 @@ returns table (number bigint, at timestamptz, allowed boolean, cost numeric, id 
 language plpgsql stable set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off
 set search_path = pg_catalog, pg_temp as $$
 begin
-    perform headgate.checked_count_N('p_most', p_most);
+    perform headgate_internal.checked_count_N('p_most', p_most);
     return query
-    select e.number, headgate.instant_N(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
+    select e.number, headgate_internal.instant_N(e.at), e.granted, round(e.cost::numeric / coalesce(nullif((select c.unit from headgate.cells c
         where c.limit_name = p_limit and c.key = p_key), 0), 1000), 6), nullif(e.id, '')
     from headgate.entries e where e.limit_name = p_limit and e.key = p_key order by e.number + 0 desc limit p_most; -- by the index on cells
 end $$;

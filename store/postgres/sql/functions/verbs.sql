@@ -1,41 +1,41 @@
 -- What people call to be charged once, to charge more, to settle, to start later, and to hold.
 
--- headgate.micros_N is an interval in microseconds, from 0 to 3660 days.
-create or replace function headgate.micros_N(field text, d interval) returns bigint language plpgsql immutable as $$
+-- headgate_internal.micros_N is an interval in microseconds, from 0 to 3660 days.
+create or replace function headgate_internal.micros_N(field text, d interval) returns bigint language plpgsql immutable as $$
 declare
     us numeric := extract(epoch from d)::numeric * 1000000;
 begin
     if d is null then
-        perform headgate.fail_N(field || ': is null');
+        perform headgate_internal.fail_N(field || ': is null');
     elsif us < 0 or us > 3660 * 86400000000 then
-        perform headgate.fail_N(format('%s: %s is not from 0 to 3660 days', field, d));
+        perform headgate_internal.fail_N(format('%s: %s is not from 0 to 3660 days', field, d));
     end if;
     return us;
 end $$;
 
--- headgate.checked_id_N refuses ids that none can have.
-create or replace function headgate.checked_id_N(id text) returns text language plpgsql immutable as $$
+-- headgate_internal.checked_id_N refuses ids that none can have.
+create or replace function headgate_internal.checked_id_N(id text) returns text language plpgsql immutable as $$
 begin
     if coalesce(id, '') = '' then
-        perform headgate.fail_N('id: is missing');
+        perform headgate_internal.fail_N('id: is missing');
     elsif octet_length(id) > 255 then
-        perform headgate.fail_N(format('id: is %s bytes long, at most 255 are allowed', octet_length(id)));
+        perform headgate_internal.fail_N(format('id: is %s bytes long, at most 255 are allowed', octet_length(id)));
     end if;
     return id;
 end $$;
 
--- headgate.started_N refuses what was admitted under an id for a start that lies ahead.
-create or replace function headgate.started_N(id text, res bigint[]) returns void language plpgsql stable as $$
+-- headgate_internal.started_N refuses what was admitted under an id for a start that lies ahead.
+create or replace function headgate_internal.started_N(id text, res bigint[]) returns void language plpgsql stable as $$
 begin
     for r in 0 .. cardinality(res) - {out.width} by {out.width} loop
         if res[r + {out.start_at}] > res[r + {out.clock}] then
-            perform headgate.fail_N(format('id: "%s" was reserved, and starts at %s', id, headgate.instant_N(res[r + {out.start_at}])));
+            perform headgate_internal.fail_N(format('id: "%s" was reserved, and starts at %s', id, headgate_internal.instant_N(res[r + {out.start_at}])));
         end if;
     end loop;
 end $$;
 
--- headgate.replayed_N says whether all of a request was admitted before under its id.
-create or replace function headgate.replayed_N(res bigint[]) returns boolean language plpgsql immutable as $$
+-- headgate_internal.replayed_N says whether all of a request was admitted before under its id.
+create or replace function headgate_internal.replayed_N(res bigint[]) returns boolean language plpgsql immutable as $$
 begin
     for r in 0 .. cardinality(res) - {out.width} by {out.width} loop
         if res[r + {out.status}] <> 2 then
@@ -45,9 +45,9 @@ begin
     return true;
 end $$;
 
--- headgate.start_N is when a request may start that was admitted, and how long that is from now. A cell that is ahead
+-- headgate_internal.start_N is when a request may start that was admitted, and how long that is from now. A cell that is ahead
 -- of a clock that was set back decides by its own time, and means its start by that.
-create or replace function headgate.start_N(res bigint[], cs headgate.compiled[], out start_at timestamptz, out delay interval) language plpgsql stable as $$
+create or replace function headgate_internal.start_N(res bigint[], cs headgate.compiled[], out start_at timestamptz, out delay interval) language plpgsql stable as $$
 declare
     part bigint[]; decided bigint; starts bigint; start bigint := 0; wait bigint := 0;
 begin
@@ -56,16 +56,16 @@ begin
         if part[{out.granted}] <> 1 then
             return;
         end if;
-        decided := headgate.decided_at_N(part, cs[k]);
+        decided := headgate_internal.decided_at_N(part, cs[k]);
         starts := case when part[{out.start_at}] > 0 then part[{out.start_at}] else decided end;
         start := greatest(start, starts); wait := greatest(wait, starts - decided);
     end loop;
-    start_at := headgate.instant_N(start);
+    start_at := headgate_internal.instant_N(start);
     delay := wait * interval '1 microsecond';
 end $$;
 
--- headgate.corrected_N is credits that were settled, or were charged under an id, as a cost.
-create or replace function headgate.corrected_N(credits bigint, c headgate.compiled) returns numeric language sql immutable as $$
+-- headgate_internal.corrected_N is credits that were settled, or were charged under an id, as a cost.
+create or replace function headgate_internal.corrected_N(credits bigint, c headgate.compiled) returns numeric language sql immutable as $$
     select trim_scale(round(credits::numeric / c.params[{limit.unit}], 9))
 $$;
 
@@ -79,15 +79,15 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; res bigint[];
 begin
-    f := headgate.charge_N(1, rule, key, cost, greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id), 0, false);
+    f := headgate_internal.charge_N(1, rule, key, cost, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0, false);
     res := f.res;
-    perform headgate.started_N(id, res);
-    return query select g.*, headgate.replayed_N(res) from headgate.figures_N(res, f.name, f.c) g;
+    perform headgate_internal.started_N(id, res);
+    return query select g.*, headgate_internal.replayed_N(res) from headgate_internal.figures_N(res, f.name, f.c) g;
 end $$;
 
--- headgate.fitting_N are the outcomes of a request that extends as those of one that takes: granted is 1 of what
+-- headgate_internal.fitting_N are the outcomes of a request that extends as those of one that takes: granted is 1 of what
 -- fits, and not how much is charged.
-create or replace function headgate.fitting_N(res bigint[]) returns bigint[] language plpgsql immutable as $$
+create or replace function headgate_internal.fitting_N(res bigint[]) returns bigint[] language plpgsql immutable as $$
 begin
     for r in 0 .. cardinality(res) - {out.width} by {out.width} loop
         res[r + {out.granted}] := case when res[r + {out.retry_at}] = 0 then 1 else 0 end;
@@ -105,8 +105,8 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record;
 begin
-    f := headgate.charge_N(8, rule, key, total, greatest(headgate.micros_N('life', life), 1), headgate.checked_id_N(id), 0, false);
-    return query select g.*, headgate.corrected_N(f.res[{out.granted}], f.c) from headgate.figures_N(headgate.fitting_N(f.res), f.name, f.c) g;
+    f := headgate_internal.charge_N(8, rule, key, total, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), 0, false);
+    return query select g.*, headgate_internal.corrected_N(f.res[{out.granted}], f.c) from headgate_internal.figures_N(headgate_internal.fitting_N(f.res), f.name, f.c) g;
 end $$;
 
 -- headgate.settle makes actual the cost of a charge that was admitted under an id;
@@ -118,9 +118,9 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; res bigint[];
 begin
-    f := headgate.find_N(rule, key);
-    res := headgate.ask_N(4, f.name, f.c, key, headgate.credits_N('actual', actual, f.c, true), 0, headgate.checked_id_N(id));
-    corrected := headgate.corrected_N(res[{out.granted}], f.c);
+    f := headgate_internal.find_N(rule, key);
+    res := headgate_internal.ask_N(4, f.name, f.c, key, headgate_internal.credits_N('actual', actual, f.c, true), 0, headgate_internal.checked_id_N(id));
+    corrected := headgate_internal.corrected_N(res[{out.granted}], f.c);
 end $$;
 
 -- headgate.cancel takes back a charge that was admitted under an id, and returns how
@@ -131,9 +131,9 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; res bigint[];
 begin
-    f := headgate.find_N(rule, key);
-    res := headgate.ask_N(4, f.name, f.c, key, -2, 0, headgate.checked_id_N(id));
-    returned := headgate.corrected_N(res[{out.granted}], f.c);
+    f := headgate_internal.find_N(rule, key);
+    res := headgate_internal.ask_N(4, f.name, f.c, key, -2, 0, headgate_internal.checked_id_N(id));
+    returned := headgate_internal.corrected_N(res[{out.granted}], f.c);
 end $$;
 
 -- headgate.reserve takes cost now for a start at most wait from now: with
@@ -146,15 +146,15 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; s record; res bigint[];
 begin
-    f := headgate.charge_N(1, rule, key, cost, case when id is null then 0 else greatest(headgate.micros_N('life', life), 1) end,
-        case when id is null then '' else headgate.checked_id_N(id) end, headgate.micros_N('wait', wait), false);
+    f := headgate_internal.charge_N(1, rule, key, cost, case when id is null then 0 else greatest(headgate_internal.micros_N('life', life), 1) end,
+        case when id is null then '' else headgate_internal.checked_id_N(id) end, headgate_internal.micros_N('wait', wait), false);
     res := f.res;
     allowed := res[{out.granted}] = 1;
-    s := headgate.start_N(res, array[f.c]);
+    s := headgate_internal.start_N(res, array[f.c]);
     start_at := s.start_at; delay := s.delay;
-    retry_after := headgate.retry_after_N(res);
+    retry_after := headgate_internal.retry_after_N(res);
     limit_name := f.name;
-    replayed := headgate.replayed_N(res);
+    replayed := headgate_internal.replayed_N(res);
     return next;
 end $$;
 
@@ -167,12 +167,12 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; res bigint[];
 begin
-    f := headgate.charge_N(1, rule, key, cost, 0, '', 0, true);
+    f := headgate_internal.charge_N(1, rule, key, cost, 0, '', 0, true);
     res := f.res;
     acquired := res[{out.granted}] = 1;
     lease := case when acquired then res[{out.entry}] end;
     ttl := (f.c).params[{limit.step}] * interval '1 microsecond';
-    retry_after := headgate.retry_after_N(res);
+    retry_after := headgate_internal.retry_after_N(res);
     limit_name := f.name;
     return next;
 end $$;
@@ -184,9 +184,9 @@ set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    f := headgate.find_N(rule, key);
-    perform headgate.held_N(f.c);
-    done := (headgate.ask_N(7, f.name, f.c, key, 1, 0, '', entry => headgate.checked_lease_N(lease)))[{out.granted}] = 1;
+    f := headgate_internal.find_N(rule, key);
+    perform headgate_internal.held_N(f.c);
+    done := (headgate_internal.ask_N(7, f.name, f.c, key, 1, 0, '', entry => headgate_internal.checked_lease_N(lease)))[{out.granted}] = 1;
 end $$;
 
 -- headgate.release ends a lease. It returns false if it was lost or released before.
@@ -195,15 +195,15 @@ set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
 declare
     f record;
 begin
-    f := headgate.find_N(rule, key);
-    perform headgate.held_N(f.c);
-    done := (headgate.ask_N(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate.checked_lease_N(lease)))[{out.granted}] > 0;
+    f := headgate_internal.find_N(rule, key);
+    perform headgate_internal.held_N(f.c);
+    done := (headgate_internal.ask_N(3, f.name, f.c, key, 9007199254740991, 0, '', entry => headgate_internal.checked_lease_N(lease)))[{out.granted}] > 0;
 end $$;
 
-create or replace function headgate.checked_lease_N(lease bigint) returns bigint language plpgsql immutable as $$
+create or replace function headgate_internal.checked_lease_N(lease bigint) returns bigint language plpgsql immutable as $$
 begin
     if lease is null or lease < 1 then
-        perform headgate.fail_N('lease: was never acquired');
+        perform headgate_internal.fail_N('lease: was never acquired');
     end if;
     return lease;
 end $$;

@@ -10,14 +10,14 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; res bigint[]; unit numeric; d headgate.decision;
 begin
-    f := headgate.charge_N(1, rule, key, cost, 0, '', 0, false, true);
+    f := headgate_internal.charge_N(1, rule, key, cost, 0, '', 0, false, true);
     res := f.res; unit := (f.c).params[{limit.unit}];
     accepted := trim_scale(div(res[{out.granted}]::numeric * 1000000, unit) / 1000000);
     level := trim_scale(div(res[{out.used}]::numeric * 1000000 + unit - 1, unit) / 1000000);
     brim := res[{out.used}] >= (f.c).params[{limit.capacity}];
     capacity := (f.c).params[{limit.capacity}] / (f.c).params[{limit.unit}];
     res[{out.granted}] := least(res[{out.granted}], 1);
-    d := headgate.figures_N(res, f.name, f.c);
+    d := headgate_internal.figures_N(res, f.name, f.c);
     remaining := d.remaining; retry_after := d.retry_after; reset_after := d.reset_after; limit_name := d.limit_name; at := d.at;
     return next;
 end $$;
@@ -28,7 +28,7 @@ create or replace function headgate.take_float(rule text, key text, cost double 
 language plpgsql volatile security definer set extra_float_digits = 1 set search_path = pg_catalog, pg_temp as $$
 begin
     if abs(cost) = 'Infinity' then -- which was no numeric before PostgreSQL 14
-        perform headgate.fail_N(format('cost: "%s" is not a decimal number such as 3 or 0.5', cost));
+        perform headgate_internal.fail_N(format('cost: "%s" is not a decimal number such as 3 or 0.5', cost));
     end if;
     return headgate.take(rule, key, cost::text::numeric);
 end $$;
@@ -44,13 +44,13 @@ language plpgsql volatile security definer set plan_cache_mode = 'force_generic_
 declare
     f record; d headgate.decision; seconds numeric; message text; detail text; hint text;
 begin
-    f := headgate.charge_N(1, rule, key, cost, 0, '', 0, false);
+    f := headgate_internal.charge_N(1, rule, key, cost, 0, '', 0, false);
     if (f.c).params[{limit.block}] > 0 or (f.c).params[{limit.history}] > 0 then
         raise exception 'limit: "%" has a %, which the error of a refusal would undo', f.name,
             case when (f.c).params[{limit.block}] > 0 then 'block' else 'history' end
             using errcode = '0A000', hint = 'Call headgate.take, and do not raise an error when it refuses; or enforce a limit without block and history.';
     end if;
-    d := headgate.figures_N(f.res, f.name, f.c);
+    d := headgate_internal.figures_N(f.res, f.name, f.c);
     if d.allowed then
         return d;
     end if;

@@ -92,7 +92,7 @@ create table if not exists headgate.limits (
     compiled    headgate.compiled
 );
 
--- One-line limits that callers from SQL have used, compiled: what headgate.find_N looks up
+-- One-line limits that callers from SQL have used, compiled: what headgate_internal.find_N looks up
 -- instead of compiling them again. Every row can be deleted at any time. A notation may
 -- have several rows: with a unique index, a session that inserts one would wait for the
 -- transaction of another one.

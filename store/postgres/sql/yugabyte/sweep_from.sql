@@ -1,4 +1,4 @@
--- headgate.sweep_from_N removes up to p_max rows that can matter to no decision. On
+-- headgate_internal.sweep_from_N removes up to p_max rows that can matter to no decision. On
 -- YugabyteDB the rows of cells and entries are spread by a hash of their keys, so they
 -- have no order: to go on "after this key" would read and sort a whole table each time. So
 -- a sweep takes a slice of the hash codes, 0 to 65535, of each table. Such a condition
@@ -9,8 +9,8 @@
 -- A slice has at most p_rows rows: one with more is halved, and after one with few rows
 -- the next is twice as wide. p_number is the code where the slice of entries begins, p_limit that
 -- of cells, as a text, and p_key has the two widths. What is returned is where the
--- next one goes on: 0, or an empty text, after the last code. What is removed is that of headgate.sweep_from_N of PostgreSQL.
-create or replace function headgate.sweep_from_N(
+-- next one goes on: 0, or an empty text, after the last code. What is removed is that of headgate_internal.sweep_from_N of PostgreSQL.
+create or replace function headgate_internal.sweep_from_N(
     p_max int, p_rows int, p_number bigint, p_limit text, p_key text,
     out removed int, out next_number bigint, out next_limit text, out next_key text)
 language plpgsql volatile

@@ -1,5 +1,5 @@
 {{- /*
-Blocks of headgate.once_plain.
+Blocks of headgate.apply_plain.
 */ -}}
 
 {{- /* rows of an id are those that may say something of a cell. */ -}}
@@ -16,9 +16,9 @@ says that nothing but the cell's level stands against them. n is what is charged
 {{define "known ops" -}}
 select k.k, r.first as request, u.c, r.verb, r.id, u.clock, greatest(u.clock, c_at[u.c]) as now, u.anchor, u.capacity, u.drain, u.step, u.unit, u.cost,
     a.home, p.i, a.outcomes[p.i][{kept.at}] as made, a.outcomes[p.i][{kept.level}] as level, a.outcomes[p.i][{kept.prev}] as returned,
-    case when r.verb = 1 then u.cost else a.costs[p.i] - greatest(u.cost, 0) end as n,
+    case when r.verb = 1 then u.cost * u.count else a.costs[p.i] - greatest(u.cost, 0) end as n, u.count,
     p_ops[u.o + {op.kind}] = 1 and u.anchor < 2 and coalesce(c_law[u.c] in (0, 1), false) and case r.verb
-        when 1 then p_ops[u.o + {op.count}] = 1 and p_ops[u.o + {op.how}] = 0 and p_ops[u.o + {op.ceiling}] = 0
+        when 1 then (u.count = 1 or coalesce(r.id, '') = '') and p_ops[u.o + {op.how}] < 2 and p_ops[u.o + {op.ceiling}] = 0
             and p_ops[u.o + {op.since}] = 0 and p_ops[u.o + {op.lapse}] = 0 and a.id is null
         when 4 then coalesce(not a.several and a.settled[p.i] = -1 and a.keeps[p.i] - u.clock > 0 and a.costs[p.i] >= u.cost
             and a.rules[p.i : p.i] = array[p_ops[u.o + {op.kind} : u.o + {op.drain}]]
@@ -37,7 +37,7 @@ left join lateral (select a.*, count(*) over () > 1 as several from (
     where r.id <> '' limit 1) a on true
 cross join lateral generate_series(r.first, r.last) k(k)
 cross join lateral (select o.o, p_ops[o.o + {op.cell}]::int as c, p_ops[o.o + {op.anchor}] as anchor, p_ops[o.o + {op.capacity}] as capacity,
-        p_ops[o.o + {op.drain}] as drain, p_ops[o.o + {op.unit}] as unit, p_ops[o.o + {op.step}] as step, p_ops[o.o + {op.cost}] as cost,
+        p_ops[o.o + {op.drain}] as drain, p_ops[o.o + {op.unit}] as unit, p_ops[o.o + {op.step}] as step, p_ops[o.o + {op.cost}] as cost, p_ops[o.o + {op.count}] as count,
         case when p_ops[o.o + {op.now}] <> 0 then p_ops[o.o + {op.now}] else store_clock end as clock
     from (select (k.k - 1) * {op.width} as o offset 0) o offset 0) u
 cross join lateral (select case when r.verb = 4 then array_position(a.cells, c_generation[u.c]) end as i offset 0) p
@@ -50,10 +50,10 @@ sum returned before the op. What a settlement gives back depends on what those b
 twice, and the second guess, from the sums of the first, holds if it comes out again from its own sums.
 */ -}}
 {{define "decided ops" -}}
-select d.k, d.request, d.c, d.verb, d.id, d.clock, d.unit, d.step, d.cost, d.n, d.home, d.i, d.fits, d.t, d.back, d.level_, d.prev_, d.written, d.final, d.keep,
+select d.k, d.request, d.c, d.verb, d.id, d.clock, d.unit, d.step, d.cost, d.n, d.count, d.home, d.i, d.fits, d.t, d.back, d.level_, d.prev_, d.written, d.final, d.keep,
     coalesce(max(d.until) over w, c_empty[d.c]) as empty
 from (
-    select b.*, case when verb = 1 then greatest(headgate.after_N(b.t, b.level_, b.anchor, b.drain, b.step, 0, 0, 0, 0),
+    select b.*, case when verb = 1 then greatest(headgate_internal.after_N(b.t, b.level_, b.anchor, b.drain, b.step, 0, 0, 0, 0),
             case when nth = 1 and prev_ > 0 then c_empty[c] else 0 end) end as until
     from (
         select f.*, x + taken - back as level_, prev + case when whole then 0 else back end as prev_,
@@ -82,8 +82,8 @@ from (
                             select o.*, case when verb = 1 then n else 0 end as taken, {{template "given back" (as "x" "x0" "prev" "prev0")}} as guess
                             from (
                                 select o.*, drain = 9007199254740991 as whole, case when now >= empty0 then 0 else c_prev[c] end as prev0,
-                                    case when plain then headgate.drained_N(level0, at0, empty0, now, anchor, drain, step) end as x0,
-                                    case when plain then headgate.drained_at_N(level0, at0, empty0, now, anchor, drain, step) end as t,
+                                    case when plain then headgate_internal.drained_N(level0, at0, empty0, now, anchor, drain, step) end as x0,
+                                    case when plain then headgate_internal.drained_at_N(level0, at0, empty0, now, anchor, drain, step) end as t,
                                     case when plain and verb = 4 and made <= now then {{template "left" (as "level" "level" "at" "made" "now" "now")}} end as held
                                 from (select o.*, c_level[c] as level0, c_at[c] as at0, c_empty[c] as empty0 from ({{template "known ops"}} offset 0) o offset 0) o offset 0) o offset 0) o
                         window w as (partition by c order by k rows unbounded preceding)) o offset 0) g
@@ -119,13 +119,13 @@ with decided as materialized (
     group by u.request, u.id
 ), settled as (
     update headgate.admissions e
-    set settled = case when u.size = cardinality(e.settled) then u.costs else headgate.put_N(e.settled, u.places, u.costs) end
+    set settled = case when u.size = cardinality(e.settled) then u.costs else headgate_internal.put_N(e.settled, u.places, u.costs) end
     from (select d.id, d.home, count(*) as size, array_agg(d.i) as places, array_agg(d.cost) as costs
         from (select request, id, home, i, cost from decided where verb = 4 and (select yes from agreed) order by request, i offset 0) d
         group by d.request, d.id, d.home order by d.id, d.home offset 0) u
     where e.id = any (array[u.id]) and e.home = u.home
 )
-select array_agg(d.k), array_agg(d.fits), array_agg(array[{out: granted => case when d.verb = 1 then 1 else d.back end, law => 1,
+select array_agg(d.k), array_agg(d.fits), array_agg(array[{out: granted => case when d.verb = 1 then d.count else d.back end, law => 1,
     level => case when d.written then d.level_ else c_level[d.c] end, prev => case when d.written then d.prev_ else c_prev[d.c] end,
     at => case when d.written then d.t else c_at[d.c] end, unit => d.unit, empty_at => d.empty, blocked_until => c_block[d.c], used => d.level_,
     clock => d.clock, step => d.step}])

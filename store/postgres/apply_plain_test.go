@@ -9,14 +9,14 @@ import (
 )
 
 // TestPlainRequestsWithAnIDAreDecidedTogether charges requests on cells in common, and
-// settles them, while headgate.apply_once answers nothing: it is not asked, but for a request
+// settles them, while headgate_internal.apply_once answers nothing: it is not asked, but for a request
 // that is repeated, and then about that alone.
 func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	if _, err := conn.Exec(t.Context(), `
-		create or replace function headgate.apply_once_1(
+		create or replace function headgate_internal.apply_once_1(
 			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 			p_prints bigint[], p_parts int[])
 		returns bigint[] language sql volatile as $$ select array[-cardinality(p_notes)]::bigint[] $$`); err != nil {
@@ -52,6 +52,6 @@ func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
 		}
 	}
 	if err := s.Apply(t.Context(), takes, outs); err == nil {
-		t.Error("requests that are repeated are not for headgate.apply_once")
+		t.Error("requests that are repeated are not for headgate_internal.apply_once")
 	}
 }

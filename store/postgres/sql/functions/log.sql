@@ -1,28 +1,9 @@
--- Single charges as people make them from SQL: without an id, for now. headgate.ask_N calls
--- these functions first. Their callers set how statements are planned: see
--- headgate.take_one_N.
-
--- headgate.charge_one_N is headgate.take_one_N with the params of a compiled limit. It
--- returns all numbers of the outcome.
-create or replace function headgate.charge_one_N(p_limit text, p_key text, params bigint[], p_cost bigint)
-returns bigint[] language plpgsql volatile as $$
-#variable_conflict use_column
-declare
-    p_anchor constant bigint := params[{limit.anchor}]; p_unit constant bigint := params[{limit.unit}];
-    p_capacity constant bigint := params[{limit.capacity}]; p_step constant bigint := params[{limit.step}];
-    p_drain constant bigint := params[{limit.drain}]; p_block constant bigint := coalesce(params[{limit.block}], 0);
-    p_now constant bigint := 0;
-    clock bigint := (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-    res bigint[];
-begin
-    {{template "take one" (as "granted" "array[{out: granted => 1, law => 1, level => c.level, prev => 0, at => c.at, unit => c.unit, empty_at => c.empty_at, blocked_until => c.blocked_until, used => c.level, clock => greatest(clock, c.at), retry_at => 0, entry => 0, status => 0, start_at => 0, step => c.step}]")}}
-end $$;
-
--- headgate.log_one_N decides one charge of a limit with a log: it locks the cell, sums up what has
+-- headgate_internal.log_one_N decides one charge of a limit with a log, as people make it from SQL, without an id. Its
+-- callers set how statements are planned: see headgate_internal.take_one_N. It locks the cell, sums up what has
 -- expired, and writes the cell and one entry. It returns null, and has written nothing,
 -- if the cell is not there, is of another law or unit, is blocked or to be healed, if the
--- refusal blocks it, or if the cost never passes: headgate.apply_N decides then.
-create or replace function headgate.log_one_N(p_limit text, p_key text, params bigint[], p_cost bigint)
+-- refusal blocks it, or if the cost never passes: headgate_internal.apply_N decides then.
+create or replace function headgate_internal.log_one_N(p_limit text, p_key text, params bigint[], p_cost bigint)
 returns bigint[] language plpgsql volatile as $$
 declare
     unit constant bigint := params[{limit.unit}];
