@@ -119,6 +119,12 @@ var (
 	outcomeColumns = strings.Fields("n g x clk retry at empty block now how when charged")
 )
 
+// nextOp reads the charge after i others, in the order of their cells. A cursor would stay open while statements
+// lose against another node of a Galera cluster, and the node died of that (MariaDB 10.11).
+var nextOp = "if i < p_size then select o.n, unhex(o.l), unhex(o.k), " + prefixed("o.`", opColumns, "`") +
+	" into n, p_limit, p_key, " + prefixed("p_", opColumns, "") + " from " + chargesOf("asked") +
+	" order by o.l, o.k, o.n limit i, 1; else set ended = 1; end if;"
+
 // A request with an id is remembered by the numbers of what was answered, and those of its last extension.
 var receiptColumns = append(append([]string{}, law.NumberNames[:]...), "more", "more_level", "more_at", "more_prev")
 
@@ -206,8 +212,7 @@ func expand(text string) string {
 		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
 		"{{no terms}}", law.Terms{}.String(),
 		"{{ops}}", chargesOf("asked"),
-		"{{op columns}}", prefixed("o.`", opColumns, "`"),
-		"{{op variables}}", prefixed("p_", opColumns, ""),
+		"{{next op}}", nextOp,
 		"{{receipt}}", prefixed("r_", receiptColumns, ""),
 		"{{answer of receipt}}", prefixed("r_", receiptColumns[:law.Width], ""),
 		"{{numbers of a_outcome}}", jsonRows("concat('[[', replace(convert(a_outcome using utf8mb4), ' ', ','), "+

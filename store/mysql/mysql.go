@@ -2,12 +2,10 @@
 // their protocol: Galera clusters, and TiDB. Any number of processes share
 // them.
 //
-// The laws run in the server, in one text of several statements for each
-// batch: one round trip and one transaction, and no lock held while a client
-// is waited for. On MariaDB most batches are a single statement, which is prepared
-// for one charge, on the connections that [Open] makes. Decisions use no stored procedures;
-// those are for people who call from the mysql client, and contain the same
-// statements as batches do. See docs/sql.md. [Store.WriteCatalog] has them read limits.
+// A decision is one of at most three ways: a lone charge of a bucket (lone.go on MariaDB, call.go on MySQL),
+// a batch of charges of buckets (sums.go, MariaDB), and the general way (rows.go): a transaction of two
+// texts, between which package law decides here. The laws stand in SQL a second time, for people who call
+// procedures: see sql/procedures/law.sql and docs/sql.md. [Store.WriteCatalog] has these read limits.
 package mysql
 
 import (
@@ -26,23 +24,6 @@ import (
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/keycount"
 )
-
-// The files are read in this order. A file uses files of the lines above its own and of
-// its own line, and no two files use each other. Package internal/housetest checks both.
-//
-//	law text    sqltext, law_params, law_memory, law_text, columns, expand_several, expand
-//	plan        plan, plan_plain, plan_sums
-//	statement   statement, statement_plain, statement_one, statement_sums, statement_log, statement_batch
-//	transport   errors, tls, url, session, view, transport, server
-//	decode      decode, decode_sums
-//	store       schema, mysql, ready, apply_texts, apply, limits, triggers, inspect, sweep, doctor
-//	schema      alone, remove, grant, migrate
-//	catalogue   catalog, catalog_write
-//
-// The law text is what the laws are in SQL: the templates, and what puts names into them
-// for a batch, or in expand for the procedures. A plan says which rows an op takes and
-// which runs of rows there are. A statement decides a run. The transport sends the text of
-// all statements, and decode turns the answer into outcomes.
 
 var (
 	_ store.Store      = (*Store)(nil)

@@ -15,7 +15,7 @@ create procedure headgate_group_N(p_verb int, p_size int, asked longtext charact
 modifies sql data sql security invoker
 begin
     declare inside, again int default 1;
-    declare tries, ended, n, is_first, p_kind, p_anchor, cleared, moved, clears, stale, outdated, admitted, counts int default 0;
+    declare tries, ended, i, n, is_first, p_kind, p_anchor, cleared, moved, clears, stale, outdated, admitted, counts int default 0;
     declare pass, fault, fault_of, fresh, starts, known, same, how, decided, fits, was_kind int default 0;
     declare p_unit, p_capacity, p_step, p_drain, p_block, p_history, p_cost, p_ceiling, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse bigint;
     declare p_limit varbinary(255);
@@ -33,17 +33,15 @@ begin
     {{cell}}
 
     {{open}}
-            begin -- it ends with its cursor when the transaction is repeated
-                declare ops cursor for select o.n, unhex(o.l), unhex(o.k), {{op columns}} from {{ops}} order by o.l, o.k, o.n;
+            begin
                 declare continue handler for not found set ended = 1;
                 insert into headgate_cells (limit_name, cell_key) select unhex(o.l), unhex(o.k) from {{ops}} order by o.l, o.k
                 on duplicate key update law = headgate_cells.law;
                 set clock = {{clock}}, pass = if(p_size = 1, 3, if(p_id <> '', 0, 1)), fault = 0, fault_of = 0, fresh = 0, decided = 0,
                     starts = p_late, start_at = 0, admitted = 1, outdated = 0, @hg_all = '', @hg_moments = repeat('0', 17 * p_size);
                 while pass < 4 do
-                    open ops;
-                    set ended = 0, is_first = 1;
-                    fetch ops into n, p_limit, p_key, {{op variables}};
+                    set ended = 0, is_first = 1, i = 0;
+                    {{next op}}
                     while not ended do
                         if is_first then
                             {{read}} for update;
@@ -223,14 +221,13 @@ begin
                             set s_kind = was_kind, s_level = was_level, s_prev = was_prev, s_at = was_at, s_unit = was_unit, s_step = was_step,
                                 s_empty_at = was_empty_at, s_blocked_until = was_blocked_until;
                         end if;
-                        set ended = 0, decided = 0, last_limit = p_limit, last_key = p_key;
-                        fetch ops into n, p_limit, p_key, {{op variables}};
+                        set ended = 0, decided = 0, last_limit = p_limit, last_key = p_key, i = i + 1;
+                        {{next op}}
                         set is_first = ended or p_limit <> last_limit or p_key <> last_key;
                         if pass = 3 and is_first and not counts then -- it was made to be locked
                             delete from headgate_cells where limit_name = last_limit and cell_key = last_key and law = 0;
                         end if;
                     end while;
-                    close ops;
                     case pass
                         when 0 then
                             set pass = if(fault > 0 or outdated or p_verb = 4, 3, 1);
