@@ -108,7 +108,8 @@ func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
 		case !answers && bytes.Contains(buf[:n], []byte(s.After)):
 			sent.Store(true)
 		}
-		for s.silent.Load() && !s.cut.Load() && (s.After == "" || !answers && bytes.Contains(buf[:n], []byte(s.After))) {
+		held := s.After == "" || !answers && bytes.Contains(buf[:n], []byte(s.After))
+		for held && s.silent.Load() && !s.cut.Load() {
 			time.Sleep(time.Millisecond)
 		}
 		if err != nil {

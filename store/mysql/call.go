@@ -49,8 +49,8 @@ func (s *Store) applyCall(ctx context.Context, n *node, op *law.Op, out *law.Out
 	}
 	p, granted, clock := &op.Params, answer[1].Int64, answer[2].Int64
 	after := law.State{
-		Kind: law.Bucket, Level: answer[3].Int64, At: answer[4].Int64, Unit: p.Unit, Step: p.Step, EmptyAt: answer[5].Int64,
-		BlockedUntil: answer[6].Int64,
+		Kind: law.Bucket, Unit: p.Unit, Step: p.Step,
+		Level: answer[3].Int64, At: answer[4].Int64, EmptyAt: answer[5].Int64, BlockedUntil: answer[6].Int64,
 	}
 	record := law.Record{State: after}
 	if granted > 0 {

@@ -49,7 +49,10 @@ func (r remembers) Receipt(cell law.Cell, id string) (law.Receipt, bool, error) 
 	p := &r.ops[0].Params
 	return law.Receipt{
 		ID: id, Terms: p.Terms(), Cost: 500, Settled: law.Unsettled, KeepUntil: law.Max,
-		Outcome: law.Outcome{Granted: 1, EntryNumber: 1, State: law.State{Kind: p.Kind, Level: 500, Unit: p.Unit, Step: p.Step}},
+		Outcome: law.Outcome{
+			Granted: 1, EntryNumber: 1,
+			State: law.State{Kind: p.Kind, Level: 500, Unit: p.Unit, Step: p.Step},
+		},
 	}, true, nil
 }
 

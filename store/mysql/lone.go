@@ -38,7 +38,8 @@ var oneText string
 // whole or not at all, and granted by a cell that no charge has touched. So the row of that
 // cell need not be taken back.
 func isLone(ops []law.Op) bool {
-	return len(ops) == 1 && ops[0].Valid() == nil && summable(&ops[0]) && !(ops[0].Partial && ops[0].Count > 1)
+	return len(ops) == 1 && ops[0].Valid() == nil && summable(&ops[0]) &&
+		(!ops[0].Partial || ops[0].Count == 1)
 }
 
 // room returns how many credits may be in use before a lone charge that is granted.

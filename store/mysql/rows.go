@@ -156,7 +156,8 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	}
 	ended, undo := abandon(ctx, conn, s.restore())
 	number, _ := numberOf(err)
-	nothing := undo == nil && !ended || number == errDuplicate // which no COMMIT says; a Galera node may fail at the ROLLBACK too
+	// No COMMIT says that a row is a duplicate; a Galera node may fail at the ROLLBACK after it.
+	nothing := undo == nil && !ended || number == errDuplicate
 	if nothing {
 		err = ofWrite(err)
 	}
@@ -215,7 +216,7 @@ func ofWrite(err error) error {
 // A Galera node may repeat by itself the statement under way when its transaction lost against another
 // node's, so it is told not to. It may also show rows as they were before another node wrote them. What is
 // decided by these fails at its COMMIT, but a refusal has none. So a node first catches up: a request that
-// another node had just admitted was taken for unknown.
+// another node had just admitted was taken for unknown, and a reset found no cell.
 func (s *Store) begin(only bool) (text string) {
 	if !s.own {
 		text = guard
@@ -240,7 +241,8 @@ func (s *Store) begin(only bool) (text string) {
 		text += ",@hg_idle=@@wait_timeout,wait_timeout=1,@hg_lock=@@innodb_lock_wait_timeout,innodb_lock_wait_timeout=1"
 	}
 	if s.galera.Load() {
-		text += ",@hg_again=@@wsrep_retry_autocommit,wsrep_retry_autocommit=0,@hg_sync=@@wsrep_sync_wait,wsrep_sync_wait=1"
+		text += ",@hg_again=@@wsrep_retry_autocommit,wsrep_retry_autocommit=0," +
+			"@hg_sync=@@wsrep_sync_wait,wsrep_sync_wait=1;START TRANSACTION" // SAVEPOINT and what follows do not wait
 	}
 	return text + ";SAVEPOINT headgate;"
 }

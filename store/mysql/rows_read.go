@@ -114,7 +114,8 @@ func (f *flight) lookForEntries(b *strings.Builder) {
 		}
 		if !charged {
 			b.WriteString("SELECT e.number,e.limit_name,e.cell_key,e.cost,e.expires_at FROM headgate_admissions a " +
-				"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number=" + spaced("a.outcome", entryField) +
+				"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number=" +
+				spaced("a.outcome", entryField) +
 				" WHERE e.expires_at>0 AND (")
 		} else {
 			b.WriteString(" OR ")
@@ -236,7 +237,7 @@ func (f *flight) readCell(r *sql.Rows) error {
 	}
 	c := f.Cell(law.Cell{Limit: string(limit), Key: string(key)})
 	if c == nil {
-		return fmt.Errorf("the server's answer makes no sense: it is about %q of %s, which was not asked for", key, limit)
+		return fmt.Errorf("the server's answer makes no sense: %q of %s was not asked for", key, limit)
 	}
 	c.State, c.Reason, c.Found = st, string(reason), true
 	return nil

@@ -40,7 +40,8 @@ const (
 
 // procedureFiles are the files of sql/procedures.
 var procedureFiles = []string{
-	"compile", "calendar", "law", "giveback", "decide", "direct", "group", "take", "holds", "verbs", "several", "extend",
+	"compile", "calendar", "law", "giveback", "decide", "direct", "group", "take", "holds", "verbs", "several",
+	"extend",
 	"levels", "sweep", "catalog", "manage", "kept",
 }
 

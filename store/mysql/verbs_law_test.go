@@ -190,7 +190,8 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	}
 	// An extension of a log is rare.
 	rounds := tier.Pick(300, 3500, 10_000)
-	for round := 0; round < rounds || round < 10_000 && (!all(corrected) || !all(extended) || !all(alone) || direct < 20); round++ {
+	enough := func() bool { return all(corrected) && all(extended) && all(alone) && direct >= 20 }
+	for round := 0; round < rounds || round < 10_000 && !enough(); round++ {
 		n := rng.IntN(len(laws))
 		p := laws[n]
 		if rng.IntN(40) == 0 {
@@ -334,8 +335,8 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (plain bool) {
 	t.Helper()
 	p := &op.Params
-	if _, err := conn.ExecContext(t.Context(), "CALL "+mysql.Numbered("headgate_direct")+"(?,?,?,?,?,?,?,?)", op.Cell.Limit,
-		op.Cell.Key, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, op.Cost); err != nil {
+	call := "CALL " + mysql.Numbered("headgate_direct") + "(?,?,?,?,?,?,?,?)"
+	if _, err := conn.ExecContext(t.Context(), call, op.Cell.Limit, op.Cell.Key, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, op.Cost); err != nil {
 		t.Fatalf("%+v: %v", *op, err)
 	}
 	if err := conn.QueryRowContext(t.Context(), "SELECT @hg_count").Scan(&plain); err != nil {
