@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,7 @@ import (
 // its statement was done. It can also be silent, or cut everything.
 type Swallower struct {
 	Addr   string // host:port to connect to
-	After  string // only what holds this is silenced, and answers to it lost; empty: all are
+	after  []byte // only what holds this is silenced, and answers to it lost; empty: all are
 	lose   atomic.Bool
 	silent atomic.Bool
 	cut    atomic.Bool
@@ -24,14 +25,18 @@ type Swallower struct {
 	open map[net.Conn]struct{}
 }
 
-// Swallow starts a proxy in front of a server, for as long as the test runs.
-func Swallow(tb testing.TB, target string) *Swallower {
+// Swallow starts a proxy in front of a server, for as long as the test runs. Where a text is named, only what a
+// client sends with that in it is silenced, and answers are lost only after it.
+func Swallow(tb testing.TB, target string, after ...string) *Swallower {
 	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Swallower{Addr: l.Addr().String(), open: map[net.Conn]struct{}{}}
+	s := &Swallower{
+		Addr: l.Addr().String(), open: map[net.Conn]struct{}{},
+		after: []byte(strings.Join(after, "")),
+	}
 	tb.Cleanup(func() {
 		_ = l.Close()
 		s.Cut(true)
@@ -89,7 +94,7 @@ func (s *Swallower) keep(ends ...net.Conn) bool {
 	return !s.cut.Load()
 }
 
-// pass passes on what comes from one end, until that ends. sent tells whether what After names was sent while
+// pass passes on what comes from one end, until that ends. sent tells whether what is named was sent while
 // answers were to get lost.
 func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
 	defer func() {
@@ -105,10 +110,10 @@ func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
 		case !s.lose.Load():
 		case answers && sent.Load():
 			return // with the answer in hand
-		case !answers && bytes.Contains(buf[:n], []byte(s.After)):
+		case !answers && bytes.Contains(buf[:n], s.after):
 			sent.Store(true)
 		}
-		held := s.After == "" || !answers && bytes.Contains(buf[:n], []byte(s.After))
+		held := len(s.after) == 0 || !answers && bytes.Contains(buf[:n], s.after)
 		for held && s.silent.Load() && !s.cut.Load() {
 			time.Sleep(time.Millisecond)
 		}

@@ -25,8 +25,7 @@ func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	s, db := dbtest.Swallow(t, host), plain(t, url)
-	s.After = "COMMIT;"
+	s, db := dbtest.Swallow(t, host, "COMMIT;"), plain(t, url)
 	storetest.CutOff(t, bare(t, url), openAt(t, "mysql://root@"+s.Addr+"/"+name), func(lose bool) {
 		s.Lose(lose)
 		for busy := 1; busy > 0 && !lose; {

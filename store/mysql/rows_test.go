@@ -249,8 +249,7 @@ func TestAProcessThatStopsBetweenTheTexts(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	proxy, other := dbtest.Swallow(t, host), bare(t, url)
-	proxy.After = "COMMIT;"
+	proxy, other := dbtest.Swallow(t, host, "COMMIT;"), bare(t, url)
 	stopped := openAt(t, "mysql://root@"+proxy.Addr+"/"+name)
 	for _, s := range []store.Store{stopped, other} {
 		if _, err := decideOne(t.Context(), s, inWindow("k")); err != nil {

@@ -64,7 +64,7 @@ func TestANewCellIsChargedAtATimeAfterItsLock(t *testing.T) {
 		}
 		done <- s.Apply(context.Background(), ops, outs)
 	}()
-	waits(t, db, "INSERT INTO headgate_cells")
+	waits(t, db, "headgate_cells")
 	now := serverClock(t, db)
 	await.Until(t, "200 ms to pass, which is longer than a clock may be old", func() bool {
 		return serverClock(t, db) > now+200_000
