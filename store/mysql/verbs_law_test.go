@@ -336,7 +336,8 @@ func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (plain bool) {
 	t.Helper()
 	p := &op.Params
 	call := "CALL " + mysql.Numbered("headgate_direct") + "(?,?,?,?,?,?,?,?)"
-	if _, err := conn.ExecContext(t.Context(), call, op.Cell.Limit, op.Cell.Key, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, op.Cost); err != nil {
+	if _, err := conn.ExecContext(t.Context(), call, op.Cell.Limit, op.Cell.Key, p.Anchor, p.Unit,
+		p.Capacity, p.Step, p.Drain, op.Cost); err != nil {
 		t.Fatalf("%+v: %v", *op, err)
 	}
 	if err := conn.QueryRowContext(t.Context(), "SELECT @hg_count").Scan(&plain); err != nil {
