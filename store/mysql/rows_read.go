@@ -149,12 +149,17 @@ func (f *flight) lookForSums(b *strings.Builder) {
 	if f.locks != "" {
 		return
 	}
-	logs := 0
+	logs := map[law.Cell]bool{}
+	for i := range f.ops {
+		if op := &f.ops[i]; op.Params.Kind == law.Log {
+			logs[op.Cell] = true
+		}
+	}
 	for _, c := range f.Cells {
-		if !f.keepsLog(c.Name) {
+		if !logs[c.Name] {
 			continue
 		}
-		if logs++; logs == 1 {
+		if f.sums == nil {
 			f.sums = map[law.Cell]span{}
 			b.WriteByte(';')
 		} else {
@@ -168,16 +173,6 @@ func (f *flight) lookForSums(b *strings.Builder) {
 		ofCell(b, c.Name)
 		b.WriteString(") AND expires_at<=@hg_clock)")
 	}
-}
-
-// keepsLog reports whether the law of an op on a cell asks for a sum of its log.
-func (f *flight) keepsLog(cell law.Cell) bool {
-	for i := range f.ops {
-		if op := &f.ops[i]; op.Cell == cell && op.Params.Kind == law.Log {
-			return true
-		}
-	}
-	return false
 }
 
 // read sends the text of look and takes in what it answers.
