@@ -184,6 +184,9 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 		return nil
 	default:
 		text, _ := f.changes()
+		if !s.group.Load() { // autocommit may be on: what is written after the transaction has ended would stay
+			text = "RELEASE SAVEPOINT headgate;SAVEPOINT headgate;" + text
+		}
 		if err = f.write(outs, text+s.commit()); err == nil {
 			return nil
 		}
@@ -194,6 +197,9 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 	}
 	if !s.group.Load() && !only {
 		_, _ = s.tx.ExecContext(undo, "ROLLBACK TO SAVEPOINT headgate")
+		if s.galera.Load() {
+			_, _ = s.tx.ExecContext(undo, "SET wsrep_retry_autocommit=@hg_again")
+		}
 	}
 	return err
 }
@@ -231,6 +237,9 @@ func (s *Store) begin(only bool) (text string) {
 		if s.group.Load() {
 			return text
 		}
+		if s.galera.Load() {
+			text += "SET @hg_again=@@wsrep_retry_autocommit,wsrep_retry_autocommit=0;"
+		}
 		return text + "SAVEPOINT headgate;"
 	}
 	if !s.own { // a connection that Open has made has it
@@ -255,6 +264,8 @@ func (s *Store) commit() string {
 		return "RELEASE SAVEPOINT headgate;SET @hg_end=1;COMMIT;" + s.restore()
 	case s.group.Load():
 		return ""
+	case s.galera.Load():
+		return "RELEASE SAVEPOINT headgate;SET wsrep_retry_autocommit=@hg_again"
 	}
 	return "RELEASE SAVEPOINT headgate"
 }

@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -24,8 +25,9 @@ import (
 // written: between its two texts.
 type between struct {
 	driver.Connector
-	texts atomic.Int64
-	do    func(driver.QueryerContext)
+	texts  atomic.Int64
+	before string // what the text has before which do is called; empty: that of a COMMIT
+	do     func(driver.QueryerContext)
 }
 
 type betweenConn struct {
@@ -45,7 +47,7 @@ func (c *betweenConn) ExecContext(ctx context.Context, query string, args []driv
 func (c *betweenConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	ask := c.Conn.(driver.QueryerContext)
 	c.b.texts.Add(1)
-	if c.b.do != nil && strings.Contains(query, "COMMIT;") {
+	if c.b.do != nil && strings.Contains(query, cmp.Or(c.b.before, "COMMIT;")) {
 		c.b.do(ask)
 	}
 	return ask.QueryContext(ctx, query, args)
@@ -108,6 +110,33 @@ func TestATransactionThatEndsBetweenTheTexts(t *testing.T) {
 				t.Errorf("%d of %d batches were decided again", got, rounds-1)
 			}
 		})
+	}
+}
+
+// TestATransactionOfTheCallersThatEndsBetweenTheTexts: nothing is written outside of it.
+func TestATransactionOfTheCallersThatEndsBetweenTheTexts(t *testing.T) {
+	t.Parallel()
+	url := migrated.MariaDB(t)
+	b := &between{Connector: connector(t, url)}
+	db := sql.OpenDB(b)
+	t.Cleanup(func() { db.Close() })
+	s := mysql.New(db, nil)
+	if _, err := decideOne(t.Context(), s, inWindow("k")); err != nil {
+		t.Fatal(err)
+	}
+	tx := begin(t, db)
+	b.before, b.do = "RELEASE SAVEPOINT", func(ask driver.QueryerContext) {
+		if err := exhaust(ask.QueryContext(t.Context(), "ROLLBACK", nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	if out, err := decideOne(t.Context(), s.InTx(tx), inWindow("k")); err == nil {
+		t.Errorf("%+v, want an error", out)
+	}
+	b.do = nil
+	_ = tx.Rollback()
+	if out, err := decideOne(t.Context(), s, inWindow("k")); err != nil || out.Used != 2 {
+		t.Errorf("then: %+v, %v; want two charges", out, err)
 	}
 }
 
