@@ -83,7 +83,7 @@ func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, e
 	}, pool.Close, errors.Join(errTable, errRows, errVacuum)
 }
 
-// leakyField is PostgreSQL with leaky buckets, beside article 004.
+// leakyField compares leaky buckets on PostgreSQL with the function of article 004.
 func (b *bench) leakyField() *field {
 	return &field{
 		name: "postgres-leaky", title: "PostgreSQL, leaky buckets", limit: alive, callers: []int{512}, url: b.postgres,
@@ -178,7 +178,7 @@ func bareMariaDB(ctx context.Context, db *sql.DB, keys []string) (bare other, er
 	}, err
 }
 
-// logField is MariaDB with sliding logs, beside article 001.
+// logField compares sliding logs on MariaDB with the procedure of article 001.
 func (b *bench) logField() *field {
 	return &field{
 		name: "mariadb-log", title: "MariaDB, sliding logs of 5 in 60 s", limit: headgate.MustParse("sliding-log 5/1m"),

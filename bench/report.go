@@ -191,7 +191,7 @@ var modules = []string{
 	"golang.org/x/time", "github.com/sethvargo/go-limiter",
 }
 
-// machine returns what is known of the machine, the versions and the commit.
+// machine describes the machine, the versions of the modules and the commit, for the head of a report.
 func machine(ctx context.Context) [][2]string {
 	versions := make([]string, len(modules))
 	for i, m := range modules {

@@ -95,7 +95,7 @@ func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.N
 	for i := range answer {
 		to[i] = &answer[i]
 	}
-	if err = scanLast(to, within, conn, text); err == nil {
+	if err = scanLast(within, conn, text, to...); err == nil {
 		return answer, nil
 	}
 	if ended, undo := abandon(ctx, conn, ""); undo == nil && !ended {
@@ -105,7 +105,7 @@ func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.N
 }
 
 // scanLast reads the row of the last result of a text.
-func scanLast(to []any, ctx context.Context, conn *sql.Conn, text string) error { //nolint:revive // as Scan
+func scanLast(ctx context.Context, conn *sql.Conn, text string, to ...any) error {
 	rows, err := conn.QueryContext(ctx, text)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -375,26 +374,10 @@ func transactOnce(ctx context.Context, n *node, text string) (number int, err er
 	defer conn.Close()
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if number, err = lastNumber(conn.QueryContext(within, text)); err != nil {
+	if err = scanLast(within, conn, text, &number); err != nil {
 		if _, undo := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); undo != nil {
 			_ = conn.Raw(func(any) error { return errBadConn })
 		}
 	}
 	return number, err
-}
-
-// lastNumber reads the results of a text, each of one column.
-func lastNumber(rows *sql.Rows, err error) (number int, _ error) {
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	for more := true; more; more = rows.NextResultSet() {
-		for rows.Next() {
-			if err := rows.Scan(&number); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return number, rows.Err()
 }
