@@ -53,17 +53,20 @@ type storeOptions struct {
 func openMemory(_ context.Context, address string, _ storeOptions) (store.Store, error) {
 	path, query, _ := strings.Cut(strings.TrimPrefix(address, "memory:"), "?")
 	options, err := url.ParseQuery(query)
-	keys := options["max_keys"]
-	delete(options, "max_keys")
-	c := &memory.Config{Names: true}
-	if err == nil && len(keys) == 1 {
-		c.MaxKeys, err = strconv.Atoi(keys[0])
+	var keys, bytes int64
+	for name, to := range map[string]*int64{"max_keys": &keys, "max_bytes": &bytes} {
+		if values := options[name]; len(values) == 1 && err == nil {
+			if *to, err = strconv.ParseInt(values[0], 10, 64); *to < 1 {
+				path = name
+			}
+			delete(options, name)
+		}
 	}
-	if err != nil || path != "" || len(options) > 0 || len(keys) > 1 || len(keys) == 1 && c.MaxKeys < 1 {
-		return nil, headgate.Invalid("store",
-			"memory: has no path, and one option: memory:?max_keys=N, the keys of each limit, N above 0")
+	if err != nil || path != "" || len(options) > 0 || int64(int(keys)) != keys {
+		return nil, headgate.Invalid("store", "memory: has no path, and two options: memory:?max_keys=N&max_bytes=M, "+
+			"the keys of each limit, and the bytes of all attempts and ids that are remembered; numbers above 0")
 	}
-	return memory.New(c), nil
+	return memory.New(&memory.Config{Names: true, MaxKeys: int(keys), MaxBytes: bytes}), nil
 }
 
 // kindOf returns the store of a URL. The error shows no more than its scheme.

@@ -68,11 +68,11 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	defer s.scratch.Put(sc)
 	sc.plan(s, ops)
 	for {
-		l := s.applyLocked(sc, ops, outs)
-		if l == nil {
+		l, bytes := s.applyLocked(sc, ops, outs)
+		if l == nil && bytes == 0 {
 			break
 		}
-		if !s.makeRoom(l, s.clock()) {
+		if !s.makeRoom(func() bool { return l != nil && s.reserve(l) || l == nil && s.reserveBytes(sc, bytes) }, s.clock()) {
 			if op := &ops[0]; len(ops) == 1 && op.Verb == law.Block && op.TTL == 0 { // there is no block to lift
 				outs[0] = law.Outcome{Granted: op.Count, Clock: s.clock()}
 			} else {
@@ -80,19 +80,23 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 			}
 			break
 		}
-		sc.spare = append(sc.spare, l)
+		if l != nil {
+			sc.spare = append(sc.spare, l)
+		}
 	}
 	for _, l := range sc.spare {
 		s.release(l)
 	}
+	s.bytes.Add(-sc.bytes) // what was added is counted where it was
+	sc.bytes = 0
 	clear(sc.work)
 	clear(sc.spare)
 	sc.spare = sc.spare[:0]
 }
 
 // applyLocked applies a group with its tables locked. If there is no room for one of its new cells it does nothing,
-// and returns the limit of that cell.
-func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lacking *limit) {
+// and returns the limit of that cell; if there is none for what it has to remember, how many bytes that may be.
+func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lacking *limit, bytes int64) {
 	for _, i := range sc.tables {
 		s.lock(i)
 		defer s.unlockAt(i)
@@ -104,13 +108,26 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 	for again := true; again; {
 		s.find(sc, ops)
 		if lacking, again = s.reserveAll(sc, now); lacking != nil {
-			return lacking
+			return lacking, 0
 		}
 	}
 	for i := range sc.work {
 		if w := &sc.work[i]; w.first == i {
 			s.load(w, &ops[i])
 		}
+	}
+	if bytes = sc.mostBytes(ops); !s.reserveBytes(sc, bytes) {
+		for i := range sc.work {
+			w := &sc.work[i]
+			if w.rich != nil {
+				w.rich.word.Store(w.word)
+			}
+			if w.reserved {
+				sc.spare = append(sc.spare, w.limit)
+			}
+			w.rec, w.log, w.known, w.bytes, w.rich = law.Record{}, nil, nil, 0, nil // it may be another cell next time
+		}
+		return nil, bytes
 	}
 	law.Apply(ops, outs, now, sc.records)
 	for i, r := range sc.records {
@@ -128,7 +145,7 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 			}
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // load fills the record of a cell.
@@ -146,6 +163,7 @@ func (s *Store) load(w *work, op *law.Op) {
 			w.word, w.limit = w.rich.lock(), w.rich.limit
 			w.rec.State, w.rec.Reason = w.rich.load(w.word), w.rich.reason
 			w.log, w.known = w.rich.log, w.rich.known
+			w.bytes = w.log.bytes() + w.known.bytes()
 		}
 	}
 	if w.log == nil && op.Params.Kind == law.Log {
@@ -168,6 +186,7 @@ func (s *Store) settle(w *work, op *law.Op) (added bool) {
 		return false
 	}
 	w.settleLog()
+	s.bytes.Add(w.log.bytes() + w.known.bytes() - w.bytes)
 	kept := w.log != nil && len(w.log.list) > 0 || w.known.len() > 0
 	if r.State.Kind == 0 && !kept {
 		s.forget(w)
@@ -181,6 +200,28 @@ func (s *Store) settle(w *work, op *law.Op) (added bool) {
 		}
 	}
 	return s.keepRich(w, op, simple)
+}
+
+// mostBytes returns how much a group may add to what is remembered. What corrects or ends a charge is never refused
+// for it: a settlement adds no more than one attempt to each of a request. Neither is a request that is repeated.
+func (sc *scratch) mostBytes(ops []law.Op) (n int64) {
+	for i := range ops {
+		op := &ops[i]
+		if op.Verb == law.Block || op.Verb != law.Extend && !creates(op) {
+			continue
+		}
+		if _, again := sc.work[sc.work[i].first].known.Receipt(op.ID); again && op.Verb == law.Take {
+			continue
+		}
+		id := int64(len(op.ID))
+		if op.Params.Kind == law.Log {
+			n += max(op.Count, 1) * (entryBytes + id)
+		}
+		if id > 0 {
+			n += receiptBytes + id
+		}
+	}
+	return n
 }
 
 // settleLog does what the law left to the store for the log and the register of a

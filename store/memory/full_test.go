@@ -231,3 +231,56 @@ func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 		}
 	}
 }
+
+// TestABoundOfBytes fills a store with requests that have ids, and with attempts of a log, until it remembers as much
+// as it may. Requests that would add to it fail; others, and what ends a charge, go on. When they count no more, there
+// is room again.
+func TestABoundOfBytes(t *testing.T) {
+	t.Parallel()
+	now := t0
+	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxBytes: 100_000})
+	log := law.Params{Kind: law.Log, Unit: 1, Capacity: 1 << 40, Step: 60_000_000, Drain: 1}
+	attempt := func(key string) law.Op {
+		op := takeOp("log", key, log)
+		op.Cost = 1
+		return op
+	}
+	request := func(i int) law.Op {
+		op := takeOp("l", fmt.Sprint(i), slow)
+		op.ID, op.TTL = fmt.Sprintf("request %4d", i), 60_000_000
+		return op
+	}
+	fill := func() (requests, attempts int) {
+		for requests = 0; apply(t, s, request(requests)).Err == nil; requests++ {
+			if requests%2 == 0 {
+				continue
+			}
+			if out := apply(t, s, attempt(fmt.Sprint(requests))); out.Err == nil {
+				attempts++
+			}
+		}
+		return requests, attempts
+	}
+	requests, attempts := fill()
+	if bytes := requests*462 + attempts*100; bytes > 100_000 || bytes < 98_000 {
+		t.Errorf("%d requests and %d attempts took %d bytes, of 100,000", requests, attempts, bytes)
+	}
+	for name, tt := range map[string]struct {
+		op   law.Op
+		want error
+	}{
+		"a request":      {request(10_000), store.ErrFull},
+		"no id":          {takeOp("l", "x", slow), nil},
+		"a repetition":   {request(0), nil},
+		"a cancellation": {law.Op{Verb: law.Settle, Cell: request(0).Cell, Params: slow, ID: request(0).ID, Count: 1}, nil},
+		"a reset":        {law.Op{Verb: law.Reset, Cell: attempt("1").Cell, Params: log}, nil},
+	} {
+		if out := apply(t, s, tt.op); !errors.Is(out.Err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, out.Err, tt.want)
+		}
+	}
+	now += 2 * slow.Step
+	if again, _ := fill(); again < requests {
+		t.Errorf("%d requests when the others were over, %d before", again, requests)
+	}
+}

@@ -13,6 +13,18 @@ import (
 // stand in front in the order of their numbers.
 type entries struct {
 	list []law.Entry
+	ids  int64 // the bytes of their ids
+}
+
+// entryBytes is what an entry takes without its id, and with its share of the room for more.
+const entryBytes = 100
+
+// bytes returns what the entries take.
+func (e *entries) bytes() int64 {
+	if e == nil {
+		return 0
+	}
+	return int64(len(e.list))*entryBytes + e.ids
 }
 
 func byExpiry(a, b law.Entry) int {
@@ -56,6 +68,7 @@ func (e *entries) Freed(after, need int64) int64 {
 // add appends an entry at its place.
 func (e *entries) add(x law.Entry) {
 	e.list = append(e.list, x)
+	e.ids += int64(len(x.ID))
 	n := len(e.list)
 	if n > 1 && byExpiry(e.list[n-2], x) > 0 {
 		i, _ := slices.BinarySearchFunc(e.list[:n-1], x, byExpiry)
@@ -71,6 +84,8 @@ func (e *entries) clear() {
 		if x.KeepUntil > x.ExpiresAt {
 			x.ExpiresAt = 0
 			kept = append(kept, x)
+		} else {
+			e.ids -= int64(len(x.ID))
 		}
 	}
 	e.list = kept
@@ -82,6 +97,7 @@ func (e *entries) clear() {
 func (e *entries) prune(at, now int64) {
 	n := 0
 	for n < len(e.list) && e.list[n].ExpiresAt <= at && e.list[n].KeepUntil <= now {
+		e.ids -= int64(len(e.list[n].ID))
 		n++
 	}
 	e.list = slices.Delete(e.list, 0, n)
@@ -96,6 +112,7 @@ func (e *entries) compact(at, emptyAt, now int64, most int) (n int) {
 	e.list = slices.DeleteFunc(e.list, func(x law.Entry) bool {
 		gone := n < most && x.ExpiresAt <= at && x.KeepUntil <= now
 		if gone {
+			e.ids -= int64(len(x.ID))
 			n++
 		}
 		return gone
@@ -154,5 +171,6 @@ func (e *entries) replace(i int, x law.Entry) {
 		return
 	}
 	e.list = slices.Delete(e.list, i, i+1)
+	e.ids -= int64(len(x.ID))
 	e.add(x)
 }

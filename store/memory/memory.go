@@ -33,12 +33,15 @@ type Config struct {
 	// millisecond for many decisions while there are many.
 	Clock store.Clock
 
-	// MaxKeys is how many keys each limit may have. What a key keeps in log entries and
-	// ids is not bounded. 0: DefaultMaxKeys, below 0: no bound.
+	// MaxKeys is how many keys each limit may have. 0: DefaultMaxKeys, below 0: no bound.
 	MaxKeys int
 	// MaxTotal is how many keys all limits may have together. 0: DefaultMaxTotal, or
 	// twice MaxKeys if that is more or has no bound; below 0: no bound.
 	MaxTotal int
+	// MaxBytes is how many bytes the attempts of limits that keep a log, and the requests
+	// with an id that are remembered, may take together: some 100 for an attempt, and 450
+	// for a request, with their ids. 0: no bound.
+	MaxBytes int64
 
 	// Names keeps the names of keys, so that cells can be listed. A key that is named
 	// can be looked at without. It costs what the keys take, and 6 bytes a cell.
@@ -52,13 +55,15 @@ type Config struct {
 // It holds a bounded number of cells. When a limit has as many as it may, a new key
 // takes the place of one in which nothing counts any more. If there is none, a request
 // that would make a cell fails with store.ErrFull: nothing is charged or blocked. Keys
-// that have a cell are decided as before.
+// that have a cell are decided as before. Where Config.MaxBytes is reached, the same
+// happens to requests of limits that keep a log, and to those with an id.
 type Store struct {
 	clock  store.Clock
 	coarse *coarse.Clock // nil: clock is the caller's
 	names  bool
 	each   int64 // cells of a limit at most
 	most   int64 // of all together
+	within int64 // bytes of attempts and requests at most
 	seeds  [4]maphash.Seed
 	shift  uint                      // of a hash, to the index of its table
 	tables []atomic.Pointer[table]   // nil until used
@@ -70,6 +75,7 @@ type Store struct {
 
 	_       [64]byte      // what follows is written to
 	count   atomic.Int64  // cells held or reserved
+	bytes   atomic.Int64  // of attempts and requests, those included that a group may add
 	number  atomic.Int64  // of the last log entry
 	soonest atomic.Int64  // no cell can be forgotten before this time
 	swept   atomic.Int64  // the table at which Sweep goes on
@@ -98,6 +104,9 @@ func New(cfg *Config) *Store {
 	s := &Store{clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, listing: make(chan struct{}, 1)}
 	s.listing <- struct{}{}
 	s.each, s.most = bounds(cfg)
+	if s.within = cfg.MaxBytes; s.within <= 0 {
+		s.within = unbounded
+	}
 	if s.clock == nil {
 		s.clock, s.coarse = store.SystemClock, &coarse.Clock{}
 	}

@@ -12,6 +12,7 @@ type scratch struct {
 	records []*law.Record
 	tables  []int    // ascending, each once
 	spare   []*limit // for which room is reserved, for a cell each
+	bytes   int64    // that are reserved
 }
 
 // work is one op of a group, and the cell, if it is the first on that cell.
@@ -27,6 +28,7 @@ type work struct {
 	rec      law.Record
 	log      *entries
 	known    *register
+	bytes    int64  // of both, as they were
 	rich     *rich  // its object, locked, or nil
 	word     uint64 // of the object
 }
@@ -97,7 +99,7 @@ func (s *Store) reserveAll(sc *scratch, now int64) (lacking *limit, again bool) 
 			}
 		}
 		for _, ti := range sc.tables {
-			if s.roomIn(s.tables[ti].Load(), w.limit, now) {
+			if s.roomIn(s.tables[ti].Load(), func() bool { return s.reserve(w.limit) }, now) {
 				sc.spare = append(sc.spare, w.limit)
 				return nil, true
 			}
@@ -105,6 +107,15 @@ func (s *Store) reserveAll(sc *scratch, now int64) (lacking *limit, again bool) 
 		return w.limit, false
 	}
 	return nil, false
+}
+
+// reserveBytes makes what is reserved for a group so many bytes, if they may be had.
+func (s *Store) reserveBytes(sc *scratch, bytes int64) bool {
+	ok := bytes <= sc.bytes || add(&s.bytes, bytes-sc.bytes, s.within)
+	if ok {
+		sc.bytes = max(sc.bytes, bytes)
+	}
+	return ok
 }
 
 // takeSpare takes room for a cell of a limit that is reserved already.

@@ -5,8 +5,20 @@ import "github.com/headgate/headgate/law"
 // register is what a cell remembers of requests with an ID.
 type register struct {
 	known map[string]law.Receipt
+	ids   int64 // the bytes of their ids
 	last  int64 // no admission is kept for longer
 	full  int   // at how many to look for those that are over
+}
+
+// receiptBytes is what a request takes without its id, in a map that is two thirds full.
+const receiptBytes = 450
+
+// bytes returns what the requests take.
+func (r *register) bytes() int64 {
+	if r == nil {
+		return 0
+	}
+	return int64(len(r.known))*receiptBytes + r.ids
 }
 
 // longer is how much longer than promised an admission is kept, in microseconds:
@@ -35,6 +47,9 @@ func (r *register) admit(a law.Receipt, now int64) {
 	if r.known == nil {
 		r.known = map[string]law.Receipt{}
 	}
+	if _, again := r.known[a.ID]; !again {
+		r.ids += int64(len(a.ID))
+	}
 	r.known[a.ID] = a
 	r.last = max(r.last, a.KeepUntil)
 	if len(r.known) >= max(r.full, 64) {
@@ -48,6 +63,7 @@ func (r *register) compact(now int64, most int) (n int) {
 	for id := range r.known {
 		if n < most && r.known[id].KeepUntil <= now {
 			delete(r.known, id)
+			r.ids -= int64(len(id))
 			n++
 		}
 	}

@@ -14,24 +14,24 @@ import (
 // reserve makes room for one more cell of a limit, if there is some. It is given back
 // by release. A limit that is retired has none.
 func (s *Store) reserve(l *limit) bool {
-	if !add(&l.count, s.each) {
+	if !add(&l.count, 1, s.each) {
 		return false
 	}
-	if !add(&s.count, s.most) {
+	if !add(&s.count, 1, s.most) {
 		l.count.Add(-1)
 		return false
 	}
 	return true
 }
 
-// add counts one up, if that is no more than most.
-func add(count *atomic.Int64, most int64) bool {
+// add counts up, if that makes no more than most.
+func add(count *atomic.Int64, more, most int64) bool {
 	for {
 		n := count.Load()
-		if n < 0 || n >= most {
+		if n < 0 || n > most-more {
 			return false
 		}
-		if count.CompareAndSwap(n, n+1) {
+		if count.CompareAndSwap(n, n+more) {
 			return true
 		}
 	}
@@ -81,6 +81,7 @@ func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 	r.word.Store(wordOf(0, idGone))
 	t.remove(i)
 	s.release(r.limit)
+	s.bytes.Add(-r.log.bytes() - r.known.bytes())
 	return dead, true
 }
 
@@ -108,10 +109,9 @@ func (s *Store) evict(t *table, now int64) bool {
 	return false
 }
 
-// roomIn reserves room for a cell of a limit, in place of dead ones of a locked table
-// if need be.
-func (s *Store) roomIn(t *table, l *limit, now int64) bool {
-	for !s.reserve(l) {
+// roomIn removes dead cells of a locked table until reserve succeeds.
+func (s *Store) roomIn(t *table, reserve func() bool, now int64) bool {
+	for !reserve() {
 		if !s.evict(t, now) {
 			return false
 		}
@@ -133,14 +133,12 @@ func (s *Store) tidy(i int, now int64) {
 	}
 }
 
-// makeRoom reserves room for a cell of a limit, in place of dead ones wherever they
-// may be. The caller holds no table. It fails only if no cell of the limit is dead, or
-// none of any limit while all together are as many as may be. Then it costs next to
-// nothing until some cell dies.
-func (s *Store) makeRoom(l *limit, now int64) bool {
+// makeRoom removes dead cells, wherever they may be, until reserve succeeds. The caller holds no table. It
+// fails only if no cell is dead any more. Then it costs next to nothing until some cell dies.
+func (s *Store) makeRoom(reserve func() bool, now int64) bool {
 	s.evictor.Lock()
 	defer s.evictor.Unlock()
-	if s.reserve(l) {
+	if reserve() {
 		return true
 	}
 	if s.soonest.Load() > now {
@@ -152,7 +150,7 @@ func (s *Store) makeRoom(l *limit, now int64) bool {
 		if t := s.tables[s.evictAt].Load(); t != nil {
 			if t.soonest.Load() <= now {
 				t = s.lock(s.evictAt)
-				found := s.roomIn(t, l, now)
+				found := s.roomIn(t, reserve, now)
 				s.unlockAt(s.evictAt)
 				if found {
 					s.soonest.Store(0)
@@ -164,11 +162,15 @@ func (s *Store) makeRoom(l *limit, now int64) bool {
 		s.evictAt = (s.evictAt + 1) % len(s.tables)
 	}
 	lower(&s.soonest, soonest)
-	return s.reserve(l)
+	return reserve()
 }
 
-// full returns the error of a request for which there is no room.
+// full returns the error of a request for which there is no room: for a cell of a limit, or for bytes.
 func (s *Store) full(l *limit) error {
+	if l == nil {
+		return fmt.Errorf("%w: the attempts and requests that this process remembers take %d bytes, of at most %d, and "+
+			"each still counts", store.ErrFull, s.bytes.Load(), s.within)
+	}
 	if n := l.count.Load(); n >= s.each {
 		return fmt.Errorf("%w: limit %q has %d keys, as many as this process keeps of one limit, and each still counts",
 			store.ErrFull, l.name, n)
@@ -245,7 +247,7 @@ func (s *Store) sweep(t *table, now int64, most int) (removed int) {
 			return removed // soonest stands
 		}
 		if t.logs {
-			n, has := t.compact(i, now, most-removed)
+			n, has := s.compact(t, i, now, most-removed)
 			removed, logs = removed+n, logs || has
 			if removed >= most {
 				return removed
@@ -264,9 +266,9 @@ func (s *Store) sweep(t *table, now int64, most int) (removed int) {
 	return removed
 }
 
-// compact forgets entries and admissions of the cell at slot i, if it is rich and
+// compact forgets entries and admissions of the cell at slot i of a locked table, if it is rich and
 // has any.
-func (t *table) compact(i int, now int64, most int) (removed int, has bool) {
+func (s *Store) compact(t *table, i int, now int64, most int) (removed int, has bool) {
 	if t.rich == nil {
 		return 0, false
 	}
@@ -275,6 +277,7 @@ func (t *table) compact(i int, now int64, most int) (removed int, has bool) {
 		return 0, false
 	}
 	word := r.lock()
+	before := r.log.bytes() + r.known.bytes()
 	if r.log != nil {
 		has = true
 		removed = r.log.compact(r.state.At, r.state.EmptyAt, now, most)
@@ -283,6 +286,7 @@ func (t *table) compact(i int, now int64, most int) (removed int, has bool) {
 		has = true
 		removed += r.known.compact(now, most-removed)
 	}
+	s.bytes.Add(r.log.bytes() + r.known.bytes() - before)
 	r.word.Store(word)
 	return removed, has
 }

@@ -221,7 +221,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op) (level, at int64, 
 		return 0, 0, decided
 	}
 	s.tidy(ti, clock)
-	if !s.roomIn(s.tables[ti].Load(), l, clock) {
+	if !s.roomIn(s.tables[ti].Load(), func() bool { return s.reserve(l) }, clock) {
 		return 0, 0, unusual
 	}
 	id := s.params.id(l, p)
