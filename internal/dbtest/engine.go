@@ -60,6 +60,7 @@ var engines = map[string]engine{
 	GaleraEngine:     {kind: anyKind},
 	PgBouncerEngine:  {kind: anyKind},
 	ClusterEngine:    {kind: anyKind},
+	TiDBEngine:       {kind: anyKind},
 	"valkey":         redisEngine("Valkey ", "valkey-server", "valkey-tools", "usr/bin/valkey-"),
 	"redis-8":        redisEngine("Redis 8.", "redis-server", "redis-tools", "usr/bin/redis-"),
 }

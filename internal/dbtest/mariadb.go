@@ -74,6 +74,9 @@ func mariadbVersion(server string) (version string, err error) {
 	if number, _, found := strings.Cut(version, "-MariaDB"); found {
 		return "MariaDB " + number, nil
 	}
+	if _, number, found := strings.Cut(version, "-TiDB-"); found {
+		return "TiDB " + number, nil
+	}
 	return "MySQL " + version, nil
 }
 

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -166,24 +167,53 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	})
 }
 
-// freeOf returns those of some cells that are there, and that nobody holds. Like a batch it is forced
-// onto the key.
+// freeOf returns those of some cells that are there, and that nobody holds.
 func (s *Store) freeOf(ctx context.Context, n *node, cells []law.Cell) (map[law.Cell]bool, error) {
-	var b strings.Builder
-	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
-	ofCells(&b, cells)
-	rows, err := n.db.QueryContext(ctx, b.String()+" FOR UPDATE SKIP LOCKED")
+	conn, err := n.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer conn.Close()
 	free := make(map[law.Cell]bool, len(cells))
-	for rows.Next() {
-		var c law.Cell
-		if err := rows.Scan(&c.Limit, &c.Key); err != nil {
-			return nil, err
-		}
-		free[c] = true
+	if _, err = conn.ExecContext(ctx, "START TRANSACTION"); err == nil {
+		err = findFree(ctx, conn, cells, free)
 	}
-	return free, rows.Err()
+	_, _ = abandon(ctx, conn, "")
+	return free, err
+}
+
+// findFree adds those of some cells that are there, and that nobody holds. Where one of them is held, it asks about
+// each half. TiDB accepts SKIP LOCKED, and then locks nothing.
+func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell, free map[law.Cell]bool) error {
+	var b strings.Builder
+	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	ofCells(&b, cells)
+	var found []law.Cell
+	rows, err := conn.QueryContext(ctx, b.String()+" FOR UPDATE NOWAIT")
+	if err == nil {
+		defer rows.Close()
+		for rows.Next() {
+			var c law.Cell
+			if err := rows.Scan(&c.Limit, &c.Key); err != nil {
+				return err
+			}
+			found = append(found, c)
+		}
+		err = rows.Err()
+	}
+	switch {
+	case err == nil:
+		for _, c := range found {
+			free[c] = true
+		}
+		return nil
+	case !errors.Is(class(err), store.ErrConflict):
+		return err
+	case len(cells) == 1:
+		return nil
+	}
+	if err := findFree(ctx, conn, cells[:len(cells)/2], free); err != nil {
+		return err
+	}
+	return findFree(ctx, conn, cells[len(cells)/2:], free)
 }

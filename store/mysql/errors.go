@@ -75,15 +75,24 @@ const (
 	errSignalled      = 1644 // by headgate_fail
 	errOutOfRange     = 1690 // BIGINT value: see guard, and knewTooLittle
 	errDuplicateName  = 1060 // of a column
+	errUnknown        = 1105
+	errNoCall         = 8108 // TiDB, which has no procedures
+	errWriteConflict  = 9007 // TiDB
 )
 
-// numberOf returns the number of an error of the server, and its text.
+// numberOf returns the number of an error of the server, and its text. TiDB gives some errors of its storage a number
+// that says nothing.
 func numberOf(err error) (number uint16, text string) {
 	var my *driver1.MySQLError
-	if errors.As(err, &my) {
-		return my.Number, my.Message
+	switch {
+	case !errors.As(err, &my):
+		return 0, ""
+	case my.Number == errUnknown && my.Message == "lock wait timeout":
+		return errLockWait, my.Message
+	case my.Number == errUnknown && my.Message == "pessimistic lock retry limit reached":
+		return errWriteConflict, my.Message
 	}
-	return 0, ""
+	return my.Number, my.Message
 }
 
 // knewTooLittle reports whether a text failed that is short for the usual case: of a key that is there, or of a
@@ -100,7 +109,7 @@ var numbers = func() map[uint16]error {
 	for class, list := range map[error][]uint16{
 		// Deadlock, lock wait, record changed, nowait; Group Replication: rolled back by
 		// the plugin; TiDB: write conflict, and errors of a transaction that may be repeated.
-		store.ErrConflict: {1213, 1205, 1020, 3572, 3101, 9007, 8002, 8022, 8028},
+		store.ErrConflict: {1213, errLockWait, 1020, 3572, 3101, errWriteConflict, 8002, 8022, 8028},
 		// Read-only server, transaction, mode.
 		store.ErrReadOnly: {1290, 1792, 1836},
 		// A node without quorum; too many connections, or prepared statements; a host that is blocked.
@@ -127,7 +136,8 @@ func known(my *driver1.MySQLError) error {
 	case my.Number == 1180 && strings.HasPrefix(my.Message, "Got error 149 "):
 		return store.ErrConflict // Group Replication: a deadlock during COMMIT, rolled back
 	}
-	return numbers[my.Number]
+	number, _ := numberOf(my)
+	return numbers[number]
 }
 
 // class returns which of the store's errors err is. An error of the server that is

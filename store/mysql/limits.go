@@ -16,7 +16,7 @@ func read(ctx context.Context, db querier, procedure, limit string) (problem str
 	switch number, text := numberOf(err); number {
 	case errSignalled:
 		return text, nil
-	case errNoProcedure, errNotImplemented:
+	case errNoProcedure, errNotImplemented, errNoCall:
 		return "", nil
 	}
 	return "", err

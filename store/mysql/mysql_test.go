@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
@@ -56,13 +55,6 @@ func openWith(tb testing.TB, url string) *mysql.Store {
 	}
 	tb.Cleanup(func() { s.Close() })
 	return s
-}
-
-// TestConformanceOfTiDB runs the suite on a TiDB of somebody's who has one.
-func TestConformanceOfTiDB(t *testing.T) {
-	dsn := dbtest.NeedDSN(t, "HEADGATE_TEST_TIDB_DSN")
-	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.MariaDBAt(tb, dsn)[0]) },
-		&storetest.Options{Histories: 500})
 }
 
 // limiter returns a Limiter that waits longer than usual, since a machine with other work answers late.

@@ -13,10 +13,11 @@ import (
 )
 
 // look finds out whether the server is a node of a cluster, or a member of a group, whether
-// it knows innodb_snapshot_isolation, and whether an INSERT can return rows.
+// it knows innodb_snapshot_isolation, and whether an INSERT can return rows. It says why a TiDB will not do.
 func (s *transport) look(ctx context.Context, db querier) error {
 	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', "+
-		"'group_replication_group_name', 'innodb_snapshot_isolation')")
+		"'group_replication_group_name', 'innodb_snapshot_isolation', 'tidb_txn_mode', "+
+		"'tidb_constraint_check_in_place_pessimistic')")
 	if err != nil {
 		return classify("read the server's variables", err)
 	}
@@ -32,10 +33,23 @@ func (s *transport) look(ctx context.Context, db querier) error {
 	if err := rows.Err(); err != nil {
 		return classify("read the server's variables", err)
 	}
+	// An optimistic transaction of TiDB locks nothing before its COMMIT, and there is no savepoint in one that looks for
+	// duplicates as late as that.
+	for name, want := range map[string]string{
+		"tidb_txn_mode": "pessimistic", "tidb_constraint_check_in_place_pessimistic": "ON",
+	} {
+		if value, known := values[name]; known && value != want {
+			return fmt.Errorf("mysql: %w: %s is %q: SET GLOBAL %s = '%s', and connect again", store.ErrSetup, name, value, name,
+				want)
+		}
+	}
 	s.galera.Store(values["wsrep_on"] == "ON")
 	s.group.Store(values["group_replication_group_name"] != "")
 	s.snapshots.Store(values["innodb_snapshot_isolation"] != "")
 	s.returning.Store(strings.Contains(values["version"], "MariaDB"))
+	if _, tidb := values["tidb_txn_mode"]; tidb {
+		s.uncalled.Store(true) // it has no procedures
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -58,30 +60,33 @@ func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 	return ops
 }
 
-// surely asks until there is an answer, also after conflicts. One in five attempts is given up on the way;
-// late says that it was, after an attempt.
+// surely asks until there is an answer, also after conflicts, and while the attempts of others that were given up have
+// opened a circuit breaker. One in five attempts is given up on the way; late says that it was, after an attempt.
 func (b *budget) surely(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, late bool) {
-	var err error
-	for range 10_000 {
+	await.Until(t, "a request with an id to be answered", func() bool {
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		if rng.IntN(5) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(3_000_000)))
 		}
 		outs = make([]law.Outcome, len(ops))
-		err = b.s.Apply(ctx, ops, outs)
+		err := b.s.Apply(ctx, ops, outs)
 		cancel()
 		for i := range outs {
 			if err == nil {
 				err = outs[i].Err
 			}
 		}
-		if err == nil {
-			return outs, late
+		for _, final := range []error{law.ErrUnknownID, law.ErrReused, law.ErrSettled, law.ErrInvalid} {
+			if errors.Is(err, final) {
+				t.Errorf("a request with an id: %v", err)
+				outs = nil
+				return true
+			}
 		}
-		late = true
-	}
-	t.Errorf("a request with an id was never answered: %v", err)
-	return nil, true
+		late = late || err != nil
+		return err == nil
+	})
+	return outs, late
 }
 
 // extend extends a request that was admitted, up to twice, and changes the costs of its ops to what it

@@ -80,6 +80,7 @@ var suites = []suite{
 		packages: []string{mysqlPackage, "./internal/dbtest", "./internal/doctest"},
 		run:      "GroupReplication|TheGroup|InAGroup", conformance: "^TestGroupReplicationConformance$",
 	},
+	{name: "tidb", packages: []string{mysqlPackage}, run: "TiDB", conformance: "^TestTiDBConformance$"},
 	{name: "redis", usual: true, packages: []string{redisPackage}, conformance: conformance},
 	{
 		name: "redis-cluster", few: true, packages: []string{redisPackage}, run: ofCluster, conformance: ofCluster,

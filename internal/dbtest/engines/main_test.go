@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 var constants = map[string]string{
 	"GroupReplication": dbtest.GroupReplication, "GaleraEngine": dbtest.GaleraEngine,
 	"PgBouncerEngine": dbtest.PgBouncerEngine, "ClusterEngine": dbtest.ClusterEngine,
+	"TiDBEngine": dbtest.TiDBEngine,
 }
 
 // TestEveryTestIsRun: a test that make test skips is one of make nightly, which runs all tests, of a package that make

@@ -68,7 +68,7 @@ create table if not exists headgate_entries (
 create table if not exists headgate_limits (
     name          varchar(64) character set utf8mb4 collate utf8mb4_bin not null primary key,
     rule          varchar(255) character set utf8mb4 collate utf8mb4_bin not null comment 'The limit in one line, such as token-bucket 5/1m. It is checked.',
-    description   text character set utf8mb4 not null default (''),
+    description   varchar(1000) character set utf8mb4 not null default '',
     updated_at    timestamp not null default current_timestamp on update current_timestamp,
     rule_compiled varchar(255) character set utf8mb4 collate utf8mb4_bin comment 'The rule whose meaning the next columns have. A trigger fills them in.',
     law int, anchor int, unit bigint, capacity bigint, step bigint, drain bigint, block bigint, history bigint,
@@ -82,7 +82,7 @@ create table if not exists headgate_limits (
 -- Use cases with a rate for a moving window, for check_velocity.
 create table if not exists headgate_zones (
     id             int not null primary key,
-    description    text character set utf8mb4 not null default (''),
+    description    varchar(1000) character set utf8mb4 not null default '',
     rate           int not null comment 'How many attempts may pass in a window.',
     window_seconds bigint not null,
     history_days   int not null default 30 comment 'For how long attempts are remembered.',

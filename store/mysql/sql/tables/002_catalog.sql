@@ -20,7 +20,7 @@ create table if not exists headgate_catalog (
     name     varbinary(255) not null comment 'plan: its name. override, prefix-override: the limit. file: its hash. Else empty.',
     item_key varbinary(512) not null default '' comment 'plan: the limit. override, assignment: the key. prefix-override, prefix-assignment: what keys begin with.',
     `text`   varchar(255) character set utf8mb4 collate utf8mb4_bin not null default '' comment 'plan, override, prefix-override: the limit in one line. assignment, prefix-assignment: the plan.',
-    note     text character set utf8mb4 collate utf8mb4_bin not null default ('') comment 'Why, or which file.',
+    note     varchar(1000) character set utf8mb4 collate utf8mb4_bin not null default '' comment 'Why, or which file.',
     origin   varchar(255) character set utf8mb4 collate utf8mb4_bin not null default '' comment 'file if a file wrote it.',
     `until`  bigint not null default 0 comment 'The row counts before this time, in microseconds since 1970; 0: for ever.',
     retired  tinyint not null default 0 comment 'The file that defined it does not have it any more.',

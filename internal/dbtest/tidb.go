@@ -1,0 +1,134 @@
+package dbtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TiDBDSN is the environment variable that names a TiDB to use in place of the one that is built: a URL
+// mysql://user:password@host:port/ of a user who may create databases.
+const TiDBDSN = "HEADGATE_TEST_TIDB_DSN"
+
+// TiDBEngine takes as long to build as all of make test.
+const TiDBEngine = "tidb"
+
+// TiDB publishes no server that runs without other processes. Its module has one, which keeps its rows in the
+// storage that the tests of TiDB use. The module lacks its parser, which is a module of its own.
+const (
+	tidbModule   = "github.com/pingcap/tidb"
+	tidbRevision = "20251126154744-e4e814fdc0af" // the newest that the module proxy is known to have
+)
+
+var sharedTiDB = sync.OnceValues(func() (*Server, error) { return startTiDB(context.Background()) })
+
+// TiDB returns the URL of a new, empty database of a TiDB. The server is shared by the tests of the process, and ends
+// with it. It is built once, which takes a quarter of an hour of CPU, and kept in the cache folder.
+func TiDB(tb testing.TB) string {
+	tb.Helper()
+	server := os.Getenv(TiDBDSN)
+	if server == "" {
+		s, err := sharedTiDB()
+		if err != nil {
+			tb.Fatalf("dbtest: %v", err)
+		}
+		server = s.DSN
+	}
+	say(tb, anyKind, server, "", mariadbVersion)
+	return MariaDBAt(tb, server)[0]
+}
+
+func startTiDB(ctx context.Context) (*Server, error) {
+	program, err := tidbServer(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("build a TiDB, or set %s: %w", TiDBDSN, err)
+	}
+	f, err := newFolder("tidb")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort("127.0.0.1")
+	if err != nil {
+		f.remove()
+		return nil, err
+	}
+	s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), polite: syscall.SIGTERM}
+	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
+		cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore", "--path="+filepath.Join(f.data, "data"),
+			"--host=127.0.0.1", "-P="+strconv.Itoa(port), "--report-status=false", "--socket=", "-L=warn",
+			"--temp-dir="+filepath.Join(f.path, "tmp"))
+		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execMariaDB(s.DSN, "do 1") })
+	})
+	if err != nil {
+		f.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// tidbServer returns the path of the server, which it builds if it is not there.
+func tidbServer(ctx context.Context) (string, error) {
+	cache, err := cacheFolder()
+	if err != nil {
+		return "", err
+	}
+	unlock, err := lockFolder(cache)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	kept := filepath.Join(cache, "tidb-"+tidbRevision)
+	if executable(kept) {
+		return kept, nil
+	}
+	work, err := os.MkdirTemp(cache, "fetch-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	source := filepath.Join(work, "tidb")
+	for _, m := range []struct{ module, version, to string }{
+		{tidbModule, "v1.1.0-beta.0." + tidbRevision, source},
+		{tidbModule + "/pkg/parser", "v0.0.0-" + tidbRevision, filepath.Join(source, "pkg/parser")},
+	} {
+		out, err := run(ctx, work, "go", "mod", "download", "-json", m.module+"@"+m.version)
+		var at struct{ Dir string }
+		if err == nil {
+			err = json.Unmarshal(out, &at)
+		}
+		if err == nil {
+			_, err = run(ctx, work, "cp", "-r", "--no-preserve=mode", at.Dir, m.to)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	program := filepath.Join(work, "tidb-server")
+	if _, err := run(ctx, source, "go", "build", "-ldflags=-s -w -X "+tidbModule+"/pkg/parser/mysql.TiDBReleaseVersion="+
+		tidbRevision, "-o", program, "./cmd/tidb-server"); err != nil {
+		return "", err
+	}
+	return kept, errors.Join(os.Chmod(program, 0o755), os.Rename(program, kept))
+}
+
+// run runs a command in a folder, with no flags of the go command that are for tests, and returns what it prints.
+func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%s %s: %w\n%s", name, args[0], err, tail(string(exit.Stderr), 20))
+	}
+	return out, err
+}
