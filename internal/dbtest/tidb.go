@@ -65,7 +65,7 @@ func startTiDB(ctx context.Context) (*Server, error) {
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
 		cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore", "--path="+filepath.Join(f.data, "data"),
 			"--host=127.0.0.1", "-P="+strconv.Itoa(port), "--report-status=false", "--socket=", "-L=warn",
-			"--temp-dir="+filepath.Join(f.path, "tmp"))
+			"--temp-dir="+filepath.Join(f.path, "tmp"), "--log-slow-query="+filepath.Join(f.path, "slow"))
 		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execMariaDB(s.DSN, "do 1") })
 	})
 	if err != nil {
@@ -113,7 +113,7 @@ func tidbServer(ctx context.Context) (string, error) {
 		}
 	}
 	program := filepath.Join(work, "tidb-server")
-	if _, err := run(ctx, source, "go", "build", "-ldflags=-s -w -X "+tidbModule+"/pkg/parser/mysql.TiDBReleaseVersion="+
+	if _, err := run(ctx, source, "go", "build", "-trimpath", "-ldflags=-s -w -X "+tidbModule+"/pkg/parser/mysql.TiDBReleaseVersion="+
 		tidbRevision, "-o", program, "./cmd/tidb-server"); err != nil {
 		return "", err
 	}

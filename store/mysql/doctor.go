@@ -102,6 +102,10 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 	} else {
 		f.OK("primary", "%s takes writes", of)
 	}
+	readsClock := func() (us int64, err error) { return clock(ctx, n.db) }
+	if strings.Contains(v["version"], "TiDB") { // what follows is about InnoDB
+		return writes, f.Clock("the clock of "+of, readsClock)
+	}
 	examineDurability(f, of, v)
 	if seconds, _ := strconv.Atoi(v["innodb_lock_wait_timeout"]); seconds > 60 {
 		f.Add(store.Note, "timeouts", fmt.Sprintf("%s waits %d s for a lock of somebody else's", of, seconds),
@@ -120,7 +124,7 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 	if err := s.examineSessions(ctx, n, f, of, v["max_connections"]); err != nil {
 		return false, err
 	}
-	return writes, f.Clock("the clock of "+of, func() (us int64, err error) { return clock(ctx, n.db) })
+	return writes, f.Clock("the clock of "+of, readsClock)
 }
 
 // examineGalera looks at when a cluster takes no charges. copies is how a node of it gets all data when it joins.

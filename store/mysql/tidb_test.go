@@ -1,6 +1,9 @@
 package mysql_test
 
 import (
+	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +19,37 @@ func TestTiDBConformance(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.TiDBEngine)
 	t.Parallel()
 	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.TiDB(tb)) }, nil)
+}
+
+// TestTiDBHasNoProcedures: what is made is what a program needs, and nothing is wrong with it.
+func TestTiDBHasNoProcedures(t *testing.T) {
+	dbtest.NeedEngine(t, dbtest.TiDBEngine)
+	t.Parallel()
+	s := openAt(t, dbtest.TiDB(t))
+	report, err := s.Migrate(t.Context())
+	if want := []string{"left out the procedures: this server has none"}; err != nil || !slices.Equal(report, want) {
+		t.Errorf("migrated again: %q, %v", report, err)
+	}
+	findings, err := s.Examine(t.Context())
+	if err != nil || slices.ContainsFunc(findings, func(f store.Finding) bool { return f.Severity == store.Wrong }) {
+		t.Errorf("%+v, %v", findings, err)
+	}
+}
+
+// TestTiDBHasToLock: a server whose transactions lock nothing is refused.
+func TestTiDBHasToLock(t *testing.T) {
+	dbtest.NeedEngine(t, dbtest.TiDBEngine)
+	t.Parallel()
+	url := dbtest.TiDB(t)
+	openAt(t, url)
+	for _, setting := range []string{"tidb_txn_mode=optimistic", "tidb_constraint_check_in_place_pessimistic=0"} {
+		s := bare(t, url+"?"+setting)
+		_, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 5/1m"), "k")
+		if name, _, _ := strings.Cut(setting, "="); !errors.Is(err, store.ErrSetup) ||
+			!strings.Contains(err.Error(), "SET GLOBAL "+name) {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
 }
 
 // TestTiDBIsExactForTwoStores has 64 callers ask two stores for one key. While others hold a row, TiDB repeats a

@@ -149,7 +149,6 @@ func TestServersThatAreTooOldAreNamed(t *testing.T) {
 		{"120022", "PostgreSQL 12.22", false},
 		{"90624", "PostgreSQL 9.6.24", false},
 		{"110002", "PostgreSQL 11.2-YB-2.20.1.0-b0", true},
-		{"130000", "CockroachDB CCL v24.1", true},
 	} {
 		if err := checkVersion(tt.number, tt.version); (err == nil) != tt.ok || err != nil &&
 			!errors.Is(err, store.ErrSetup) {

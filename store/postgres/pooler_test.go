@@ -29,16 +29,10 @@ func TestConformanceBehindAPooler(t *testing.T) {
 	conformance(t, storetest.Options{}, behind, "?pooler=transaction")
 }
 
-// TestConformanceOfRelatives runs the suite on a server of somebody's who has
-// one: a YugabyteDB, a CockroachDB.
-func TestConformanceOfRelatives(t *testing.T) {
-	for _, env := range []string{"HEADGATE_TEST_YUGABYTE_DSN", "HEADGATE_TEST_COCKROACH_DSN"} {
-		t.Run(strings.ToLower(strings.Split(env, "_")[2]), func(t *testing.T) {
-			dsn := dbtest.NeedDSN(t, env)
-			conformance(t, storetest.Options{Histories: 500},
-				func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
-		})
-	}
+// TestConformanceOfYugabyteDB runs the suite on a server of somebody's who has one.
+func TestConformanceOfYugabyteDB(t *testing.T) {
+	dsn := dbtest.NeedDSN(t, "HEADGATE_TEST_YUGABYTE_DSN")
+	conformance(t, storetest.Options{Histories: 500}, func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
 }
 
 func TestPoolerOptionIsChecked(t *testing.T) {
@@ -50,7 +44,7 @@ func TestPoolerOptionIsChecked(t *testing.T) {
 }
 
 // TestStricterIsolationReachesNoCaller lets 32 writers hammer one key where
-// PostgreSQL answers most of them with 40001: as YugabyteDB and CockroachDB do.
+// PostgreSQL answers most of them with 40001: as YugabyteDB does.
 func TestStricterIsolationReachesNoCaller(t *testing.T) {
 	t.Parallel()
 	const writers, asks, capacity = 32, 10, 100

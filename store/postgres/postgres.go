@@ -190,8 +190,7 @@ func checkServer(ctx context.Context, db querier) (version string, err error) {
 // PostgreSQL's protocol names a PostgreSQL that it is compatible with, which
 // says little about it.
 func checkVersion(number, version string) error {
-	relative := isYugabyte(version) || strings.Contains(version, "CockroachDB")
-	if n, err := strconv.Atoi(number); err == nil && !relative && n < 130000 {
+	if n, err := strconv.Atoi(number); err == nil && !isYugabyte(version) && n < 130000 {
 		return fmt.Errorf("postgres: %w: the server has version %d; 13 or later is needed", store.ErrSetup, n/10000)
 	}
 	return nil
