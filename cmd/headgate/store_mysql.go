@@ -12,11 +12,11 @@ import (
 func init() {
 	kind := storeKind{open: openMySQL, server: true}
 	stores["mysql"], stores["mariadb"] = kind, kind
-	schemas["mysql"] = mysql.Schema
+	schemas["mysql"], articles["mysql"] = mysql.Schema, mysql.Articles
 }
 
 func openMySQL(ctx context.Context, url string, o storeOptions) (store.Store, error) {
 	return mysql.Open(ctx, url, &mysql.Config{
-		SkipArticles: o.articles == "", Logger: o.log, Observer: o.observer,
+		Articles: o.articles, Logger: o.log, Observer: o.observer,
 	})
 }

@@ -44,7 +44,7 @@ func openPostgres(ctx context.Context, url string) (*chaos.Stack, error) {
 }
 
 func openMySQL(ctx context.Context, url string) (*chaos.Stack, error) {
-	s, err := mysql.Open(ctx, url, &mysql.Config{SkipArticles: true})
+	s, err := mysql.Open(ctx, url, nil)
 	if err == nil {
 		_, err = s.Migrate(ctx)
 	}

@@ -192,7 +192,7 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	openAt(t, url)
 	db := plain(t, url)
 	const before, gate = "if granted and lost then", "CONCAT('gate of ', DATABASE())"
-	_, text, _ := strings.Cut(mysql.Schema(), "create procedure request_token(")
+	_, text, _ := strings.Cut(mysql.Articles("app"), "create procedure request_token(")
 	text, _, _ = strings.Cut(text, "\n//\n")
 	if strings.Count(text, before) != 1 {
 		t.Fatalf("the procedure does not say %q once", before)
@@ -297,7 +297,7 @@ func feed(t *testing.T, url string, options ...string) string {
 	args := slices.Concat([]string{"--no-defaults", "--skip-ssl", "-uroot", "-h" + addr, "-P" + port}, options,
 		[]string{name})
 	client := osexec.CommandContext(t.Context(), "mariadb", args...)
-	client.Stdin = strings.NewReader(mysql.Schema())
+	client.Stdin = strings.NewReader(mysql.Schema() + mysql.Articles(name))
 	out, _ := client.CombinedOutput() // an error is printed
 	return string(out)
 }

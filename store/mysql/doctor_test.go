@@ -26,7 +26,7 @@ var numbers = func() string {
 // findsWhatIsWrong plants what may be wrong with a server, one thing after the other.
 func findsWhatIsWrong(t *testing.T, server string) {
 	url := dbtest.MariaDBAt(t, server)[0]
-	s, err := mysql.Open(t.Context(), url, &mysql.Config{SkipArticles: true})
+	s, err := mysql.Open(t.Context(), url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

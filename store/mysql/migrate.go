@@ -48,7 +48,7 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 		return nil, err
 	}
 	// One migrator for all attempts: what an attempt has made, the next one finds there.
-	m := &migrator{definition: s.def, conn: conn, skipArticles: s.cfg.SkipArticles}
+	m := &migrator{definition: s.def, conn: conn, articles: s.cfg.Articles}
 	err = alone(ctx, conn, func() error { return m.migrate(ctx) })
 	switch {
 	case errors.Is(err, store.ErrSchemaNewer):
@@ -66,11 +66,11 @@ func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err
 // migrator makes a definition in a database.
 type migrator struct {
 	*definition
-	conn         *sql.Conn
-	skipArticles bool
-	report       []string
-	mariadb      bool
-	made         bool // procedures
+	conn     *sql.Conn
+	articles string // the database to make the articles' procedures in; empty: none
+	report   []string
+	mariadb  bool
+	made     bool // procedures
 }
 
 func (m *migrator) say(format string, args ...any) {
@@ -91,9 +91,14 @@ func (m *migrator) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var version string
-	if err := m.conn.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {
+	var version, database string
+	if err := m.conn.QueryRowContext(ctx, "SELECT VERSION(), COALESCE(DATABASE(), '')").Scan(&version,
+		&database); err != nil {
 		return fmt.Errorf("read the version: %w", err)
+	}
+	if m.articles != "" && m.articles != database {
+		return fmt.Errorf("%w: the articles' procedures stand beside the tables, in database %s, and not in %s",
+			store.ErrSetup, database, m.articles)
 	}
 	m.mariadb = strings.Contains(version, "MariaDB")
 	tidb := strings.Contains(version, "TiDB")
@@ -263,13 +268,9 @@ func (m *migrator) digest(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// makeArticles makes the procedures named after the articles, unless somebody else's
-// stand in their place. It looks each time, since those may be gone by now.
+// makeArticles makes the procedures named after the articles if they are wanted, unless somebody else's stand in their
+// place, and those that are there anew if they have changed: they call others by numbers that are gone.
 func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
-	if m.skipArticles {
-		m.say("left out the articles' procedures, as asked")
-		return nil
-	}
 	var foreign sql.NullString
 	var count int
 	if err := m.conn.QueryRowContext(ctx, `SELECT
@@ -279,6 +280,8 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 		return fmt.Errorf("look for the articles' procedures: %w", err)
 	}
 	switch {
+	case count == 0 && m.articles == "":
+		return nil
 	case foreign.Valid:
 		m.say("%s", strings.ReplaceAll(leftAlone[0]+foreign.String+leftAlone[1], "''", "'"))
 		return nil
@@ -286,7 +289,7 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 		return nil
 	}
 	m.made = true
-	if err := m.execute(ctx, m.articles); err != nil {
+	if err := m.execute(ctx, m.definition.articles); err != nil {
 		return err
 	}
 	m.say("installed the articles' procedures")

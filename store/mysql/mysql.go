@@ -40,9 +40,10 @@ type Config struct {
 	// RetryFor bounds the retries of a batch that conflicts with others when
 	// the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
-	// SkipArticles makes Migrate leave out the procedures named after the
-	// articles, check_velocity and request_token.
-	SkipArticles bool
+	// Articles names the database in which Migrate makes the procedures of the articles,
+	// check_velocity and request_token: that of the URL, where the tables are. Empty: it makes none, and
+	// only those that are there are made anew where a newer binary has others.
+	Articles string
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer
 	// Logger gets a warning where procedures are older than the binary. Nil: slog.Default().

@@ -49,7 +49,10 @@ func openWith(tb testing.TB, url string) *mysql.Store {
 	if !strings.Contains(url, "timeout=") {
 		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "timeout=1m"
 	}
-	s, err := mysql.Open(context.Background(), url, &mysql.Config{RetryFor: time.Minute})
+	path, _, _ := strings.Cut(url, "?")
+	s, err := mysql.Open(context.Background(), url, &mysql.Config{
+		RetryFor: time.Minute, Articles: path[strings.LastIndex(path, "/")+1:],
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}

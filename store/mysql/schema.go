@@ -35,7 +35,7 @@ const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
 	state    = 1
-	revision = 9 // of the texts of the procedures
+	revision = 11 // of the texts of the procedures
 )
 
 // procedureFiles are the files of sql/procedures.
@@ -209,7 +209,19 @@ func (i *installation) newer(d *definition) error {
 		i.state, d.state)
 }
 
-// Schema returns the whole schema as a script for the mysql client, for people
+// Articles returns the procedures of the articles as a script for the mysql client, which makes them in a database
+// that has the schema.
+func Articles(database string) string {
+	var b strings.Builder
+	b.WriteString(setSession + "use `" + strings.ReplaceAll(database, "`", "``") + "`;\ndelimiter //\n\n")
+	for _, s := range current().articles {
+		b.WriteString(s.text + terminator + "\n")
+	}
+	b.WriteString("delimiter ;\n" + resetSession)
+	return b.String()
+}
+
+// Schema returns the schema as a script for the mysql client, for people
 // with a migration tool of their own.
 func Schema() string {
 	d := current()
@@ -227,7 +239,7 @@ func Schema() string {
 		write(s.text)
 	}
 	write(d.record(""))
-	for _, s := range slices.Concat(d.triggers, d.articles) { // the script ends where it may not make one
+	for _, s := range d.triggers { // the script ends where it may not make one
 		write(s.text)
 	}
 	b.WriteString("delimiter ;\n" + resetSession)

@@ -252,12 +252,6 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 		}
 		return outs
 	}
-	if !knowsReturning(t, db) { // all wait as in Apply
-		if outs := freed(charge(1, "a"), charge(2, "k")); outs[0].Used != 3 || outs[1].Used != 3 {
-			t.Errorf("a batch that waits: %+v", outs)
-		}
-		return
-	}
 	outs := make([]law.Outcome, 4) // the last request has two keys
 	if err := s.ApplyFree(t.Context(), []law.Op{charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")},
 		outs); err != nil {

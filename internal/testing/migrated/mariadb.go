@@ -57,7 +57,7 @@ func newMariaDB(tb testing.TB) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := mysql.Open(context.Background(), url, nil)
+	s, err := mysql.Open(context.Background(), url, &mysql.Config{Articles: url[strings.LastIndex(url, "/")+1:]})
 	if err != nil {
 		return "", err
 	}

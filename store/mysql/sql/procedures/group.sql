@@ -30,7 +30,10 @@ begin
     declare a_rule varbinary(255);
     declare a_outcome varbinary(512);
     declare {{receipt}} bigint;
+    declare sorted varchar(4000) character set utf8mb4 default '';
     {{cell}}
+
+    {{sort ops}}
 
     {{open}}
             begin
