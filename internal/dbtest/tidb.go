@@ -63,8 +63,8 @@ func startTiDB(ctx context.Context) (*Server, error) {
 	}
 	s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), polite: syscall.SIGTERM}
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
-		cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore", "--path="+filepath.Join(f.data, "data"),
-			"--host=127.0.0.1", "-P="+strconv.Itoa(port), "--report-status=false", "--socket=", "-L=warn",
+		cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore",
+			"--path="+filepath.Join(f.data, "data"), "--host=127.0.0.1", "-P="+strconv.Itoa(port), "--report-status=false", "--socket=", "-L=warn",
 			"--temp-dir="+filepath.Join(f.path, "tmp"), "--log-slow-query="+filepath.Join(f.path, "slow"))
 		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execMariaDB(s.DSN, "do 1") })
 	})
@@ -113,8 +113,9 @@ func tidbServer(ctx context.Context) (string, error) {
 		}
 	}
 	program := filepath.Join(work, "tidb-server")
-	if _, err := run(ctx, source, "go", "build", "-trimpath", "-ldflags=-s -w -X "+tidbModule+"/pkg/parser/mysql.TiDBReleaseVersion="+
-		tidbRevision, "-o", program, "./cmd/tidb-server"); err != nil {
+	version := " -X " + tidbModule + "/pkg/parser/mysql.TiDBReleaseVersion=" + tidbRevision
+	if _, err := run(ctx, source, "go", "build", "-trimpath", "-ldflags=-s -w"+version, "-o", program,
+		"./cmd/tidb-server"); err != nil {
 		return "", err
 	}
 	return kept, errors.Join(os.Chmod(program, 0o755), os.Rename(program, kept))

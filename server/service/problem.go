@@ -68,9 +68,9 @@ func Problem(err error) *api.Problem {
 			p.Title = "The store is not available: its disk is full"
 		case errors.Is(err, store.ErrFull):
 			p.Type, p.Title = api.Full, "There is no room for this request"
-			p.Detail = "Nothing was charged. The server keeps as many keys, or remembers as many attempts and ids, as " +
-				"it may, and each still counts. Ask again when some count no more, or let the operator give the store " +
-				"in memory more (memory:?max_keys=N&max_bytes=M), or use a database."
+			p.Detail = "Nothing was charged. The server keeps as many keys, or remembers as many attempts and ids, " +
+				"as it may, and each still counts. Ask again when some count no more, or let the operator give the " +
+				"store in memory more (memory:?max_keys=N&max_bytes=M), or use a database."
 		}
 		return p
 	}

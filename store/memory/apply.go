@@ -72,7 +72,11 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 		if l == nil && bytes == 0 {
 			break
 		}
-		if !s.makeRoom(func() bool { return l != nil && s.reserve(l) || l == nil && s.reserveBytes(sc, bytes) }, s.clock()) {
+		reserve := func() bool { return s.reserveBytes(sc, bytes) }
+		if l != nil {
+			reserve = func() bool { return s.reserve(l) }
+		}
+		if !s.makeRoom(reserve, s.clock()) {
 			if op := &ops[0]; len(ops) == 1 && op.Verb == law.Block && op.TTL == 0 { // there is no block to lift
 				outs[0] = law.Outcome{Granted: op.Count, Clock: s.clock()}
 			} else {

@@ -168,8 +168,8 @@ func (s *Store) makeRoom(reserve func() bool, now int64) bool {
 // full returns the error of a request for which there is no room: for a cell of a limit, or for bytes.
 func (s *Store) full(l *limit) error {
 	if l == nil {
-		return fmt.Errorf("%w: the attempts and requests that this process remembers take %d bytes, of at most %d, and "+
-			"each still counts", store.ErrFull, s.bytes.Load(), s.within)
+		return fmt.Errorf("%w: the attempts and requests that this process remembers take %d bytes, of at most %d, "+
+			"and each still counts", store.ErrFull, s.bytes.Load(), s.within)
 	}
 	if n := l.count.Load(); n >= s.each {
 		return fmt.Errorf("%w: limit %q has %d keys, as many as this process keeps of one limit, and each still counts",

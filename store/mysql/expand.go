@@ -152,7 +152,8 @@ func jsonRows(array, before string, names []string, from int) string {
 
 // chargesOf is a table of the charges in an array for headgate_group_N.
 func chargesOf(array string) string {
-	const cell = "n for ordinality, l varchar(510) character set utf8mb4 path '$[0]', k varchar(1024) character set utf8mb4 path '$[1]', "
+	const cell = "n for ordinality, l varchar(510) character set utf8mb4 path '$[0]', " +
+		"k varchar(1024) character set utf8mb4 path '$[1]', "
 	return jsonRows(array, cell, opColumns, 2) + " o"
 }
 

@@ -39,8 +39,8 @@ func (s *transport) look(ctx context.Context, db querier) error {
 		"tidb_txn_mode": "pessimistic", "tidb_constraint_check_in_place_pessimistic": "ON",
 	} {
 		if value, known := values[name]; known && value != want {
-			return fmt.Errorf("mysql: %w: %s is %q: SET GLOBAL %s = '%s', and connect again", store.ErrSetup, name, value, name,
-				want)
+			return fmt.Errorf("mysql: %w: %s is %q: SET GLOBAL %s = '%s', and connect again", store.ErrSetup, name,
+				value, name, want)
 		}
 	}
 	s.galera.Store(values["wsrep_on"] == "ON")

@@ -32,7 +32,8 @@ func TestConformanceBehindAPooler(t *testing.T) {
 // TestConformanceOfYugabyteDB runs the suite on a server of somebody's who has one.
 func TestConformanceOfYugabyteDB(t *testing.T) {
 	dsn := dbtest.NeedDSN(t, "HEADGATE_TEST_YUGABYTE_DSN")
-	conformance(t, storetest.Options{Histories: 500}, func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }, "")
+	fresh := func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }
+	conformance(t, storetest.Options{Histories: 500}, fresh, "")
 }
 
 func TestPoolerOptionIsChecked(t *testing.T) {
