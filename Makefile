@@ -40,7 +40,8 @@ BUSY = timeout 2h sh -c 'while :; do timeout 20 yes >/dev/null; sleep 20; done'
 
 .PHONY: steady
 steady: ## run make test N (20) times without cached results: alone, beside eight busy loops, with GOMAXPROCS=1
-	@mkdir -p $(BIN); failed=0; for i in $$(seq $(or $(N),20)); do \
+	@mkdir -p $(BIN); failed=0; trap 'kill $$busy 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
+	for i in $$(seq $(or $(N),20)); do \
 	  how=alone; procs=; busy=; case $$((i % 4)) in \
 	    2) how="beside 8 busy loops"; for l in 1 2 3 4 5 6 7 8; do $(BUSY) & busy="$$busy $$!"; done;; \
 	    0) how=GOMAXPROCS=1; procs=$$how;; \

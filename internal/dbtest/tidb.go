@@ -64,7 +64,8 @@ func startTiDB(ctx context.Context) (*Server, error) {
 	s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), polite: syscall.SIGTERM}
 	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
 		cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore",
-			"--path="+filepath.Join(f.data, "data"), "--host=127.0.0.1", "-P="+strconv.Itoa(port), "--report-status=false", "--socket=", "-L=warn",
+			"--path="+filepath.Join(f.data, "data"), "--host=127.0.0.1", "-P="+strconv.Itoa(port),
+			"--report-status=false", "--socket=", "-L=warn",
 			"--temp-dir="+filepath.Join(f.path, "tmp"), "--log-slow-query="+filepath.Join(f.path, "slow"))
 		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execMariaDB(s.DSN, "do 1") })
 	})

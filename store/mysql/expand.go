@@ -119,10 +119,10 @@ var (
 	outcomeColumns = strings.Fields("n g x clk retry at empty block now how when charged")
 )
 
-// sortOps writes the places of the charges into sorted, four digits each, in the order of their cells. MySQL cuts what
-// group_concat returns after 1,024 bytes. nextOp reads the charge that is there after i others. A cursor would stay open
-// while statements lose against another node of a Galera cluster, and the node died of that (MariaDB 10.11); to sort all
-// of 1,000 charges for each of them took 25 s.
+// sortOps writes the places of the charges into sorted, four digits each, in the order of their cells. MySQL cuts
+// what group_concat returns after 1,024 bytes. nextOp reads the charge that is there after i others. A cursor would
+// stay open while statements lose against another node of a Galera cluster, and the node died of that (MariaDB 10.11);
+// to sort all of 1,000 charges for each of them took 25 s.
 var (
 	sortOps = "while i < p_size do select concat(sorted, group_concat(lpad(x.n, 4, '0') order by x.l, x.k, x.n " +
 		"separator '')) into sorted from (select o.n, o.l, o.k from " + chargesOf("asked") +

@@ -33,8 +33,8 @@ func (s *transport) look(ctx context.Context, db querier) error {
 	if err := rows.Err(); err != nil {
 		return classify("read the server's variables", err)
 	}
-	// An optimistic transaction of TiDB locks nothing before its COMMIT, and there is no savepoint in one that looks for
-	// duplicates as late as that.
+	// An optimistic transaction of TiDB locks nothing before its COMMIT, and there is no savepoint in one that looks
+	// for duplicates as late as that.
 	for name, want := range map[string]string{
 		"tidb_txn_mode": "pessimistic", "tidb_constraint_check_in_place_pessimistic": "ON",
 	} {
