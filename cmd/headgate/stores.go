@@ -54,15 +54,15 @@ func openMemory(_ context.Context, address string, _ storeOptions) (store.Store,
 	path, query, _ := strings.Cut(strings.TrimPrefix(address, "memory:"), "?")
 	options, err := url.ParseQuery(query)
 	var keys, bytes int64
+	valid := true
 	for name, to := range map[string]*int64{"max_keys": &keys, "max_bytes": &bytes} {
 		if values := options[name]; len(values) == 1 && err == nil {
-			if *to, err = strconv.ParseInt(values[0], 10, 64); *to < 1 {
-				path = name
-			}
+			*to, err = strconv.ParseInt(values[0], 10, 64)
+			valid = valid && *to > 0
 			delete(options, name)
 		}
 	}
-	if err != nil || path != "" || len(options) > 0 || int64(int(keys)) != keys {
+	if err != nil || !valid || path != "" || len(options) > 0 || int64(int(keys)) != keys {
 		return nil, headgate.Invalid("store", "memory: has no path, and two options: memory:?max_keys=N&max_bytes=M, "+
 			"the keys of each limit, and the bytes of all attempts and ids that are remembered; numbers above 0")
 	}

@@ -279,6 +279,10 @@ func survives(t *testing.T, migrate func(url string) string) {
 	if got, err := call(t, db, "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
 		t.Errorf("the rest of the schema: %+v, %v", got, err)
 	}
+	unasked := mysql.New(pool(t, url), nil)
+	if report, err := unasked.Migrate(t.Context()); err != nil || strings.Contains(strings.Join(report, ";"), "not ours") {
+		t.Errorf("without being asked for the articles: %q, %v", report, err)
+	}
 	run(t, db, "DROP PROCEDURE request_token")
 	if report := migrate(url); strings.Contains(report, "not ours") {
 		t.Errorf("when it is gone: %s", report)

@@ -268,8 +268,9 @@ func (m *migrator) digest(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// makeArticles makes the procedures named after the articles if they are wanted, unless somebody else's stand in their
-// place, and those that are there anew if they have changed: they call others by numbers that are gone.
+// makeArticles installs the articles' procedures if they are wanted, unless the database has procedures of somebody
+// else's by these names. It replaces installed ones when the revision changes, since they call numbered procedures
+// that the migration drops.
 func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 	var foreign sql.NullString
 	var count int
@@ -280,7 +281,7 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 		return fmt.Errorf("look for the articles' procedures: %w", err)
 	}
 	switch {
-	case count == 0 && m.articles == "":
+	case m.articles == "" && (count == 0 || foreign.Valid):
 		return nil
 	case foreign.Valid:
 		m.say("%s", strings.ReplaceAll(leftAlone[0]+foreign.String+leftAlone[1], "''", "'"))

@@ -40,9 +40,9 @@ type Config struct {
 	// RetryFor bounds the retries of a batch that conflicts with others when
 	// the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
-	// Articles names the database in which Migrate makes the procedures of the articles,
-	// check_velocity and request_token: that of the URL, where the tables are. Empty: it makes none, and
-	// only those that are there are made anew where a newer binary has others.
+	// Articles names the database in which Migrate installs the procedures of the articles,
+	// check_velocity and request_token. It must be the database of the URL. Empty: Migrate installs
+	// none, and upgrades those that an earlier migration has installed.
 	Articles string
 	// Observer hears of transactions that were repeated. Nil: none.
 	Observer store.Observer

@@ -190,8 +190,10 @@ func TestBadChargesByCall(t *testing.T) {
 		"[]":       "charges: is empty; a request has one charge or more",
 		"[3]":      "charges[0]: has other members than limit, key and cost",
 		many(1001): "charges: has 1001 elements, at most 1000 are allowed",
-		`[{"limit":"gcra 1/s","key":"a","cost":1,"id":"x"}]`:      "charges[0]: has other members than limit, key and cost",
-		`[{"limit":"gcra 1/s","key":"a","price":1}]`:              "charges[0]: cost: is null",
+		`[{"limit":"gcra 1/s","key":"a","cost":1,"id":"x"}]`: "charges[0]: has other members than limit, key and cost",
+		// as many members as two charges have
+		`[{"limit":"gcra 1/s","key":"a","cost":1,"id":"x"},{"limit":"gcra 1/s","key":"b"}]`: "charges[1]: cost: is null",
+		`[{"limit":"gcra 1/s","key":"a","price":1}]`:                                        "charges[0]: cost: is null",
 		with(`null`, `"a"`, `1`):                                  "charges[1]: limit: is null",
 		with(`"user"`, `"a"`, `1`):                                `charges[1]: unknown limit: "user" is not in headgate_limits`,
 		with(`"gcra x"`, `"a"`, `1`):                              `charges[1]: amount: "x" is not a decimal number such as 3 or 0.5`,
