@@ -280,7 +280,8 @@ func survives(t *testing.T, migrate func(url string) string) {
 		t.Errorf("the rest of the schema: %+v, %v", got, err)
 	}
 	unasked := mysql.New(pool(t, url), nil)
-	if report, err := unasked.Migrate(t.Context()); err != nil || strings.Contains(strings.Join(report, ";"), "not ours") {
+	report, err := unasked.Migrate(t.Context())
+	if err != nil || strings.Contains(strings.Join(report, ";"), "not ours") {
 		t.Errorf("without being asked for the articles: %q, %v", report, err)
 	}
 	run(t, db, "DROP PROCEDURE request_token")
