@@ -194,19 +194,20 @@ func TestBadChargesByCall(t *testing.T) {
 		// as many members as two charges have
 		`[{"limit":"gcra 1/s","key":"a","cost":1,"id":"x"},{"limit":"gcra 1/s","key":"b"}]`: "charges[1]: cost: is null",
 		`[{"limit":"gcra 1/s","key":"a","price":1}]`:                                        "charges[0]: cost: is null",
-		with(`null`, `"a"`, `1`):                                                            "charges[1]: limit: is null",
-		with(`"user"`, `"a"`, `1`):                                                          `charges[1]: unknown limit: "user" is not in headgate_limits`,
-		with(`"gcra x"`, `"a"`, `1`):                                                        `charges[1]: amount: "x" is not a decimal number such as 3 or 0.5`,
-		with(`"gcra 1/s"`, `null`, `1`):                                                     "charges[1]: key: is null",
-		with(`"gcra 1/s"`, `"a\u0000b"`, `1`):                                               "charges[1]: key: contains a NUL byte",
-		with(`"gcra 1/s"`, `"`+strings.Repeat("x", 513)+`"`, `1`):                           "charges[1]: key: is 513 bytes long, at most 512 are allowed",
-		with(`"gcra 1/s"`, `"a"`, `null`):                                                   "charges[1]: cost: is null",
-		with(`"gcra 1/s"`, `"a"`, `"NaN"`):                                                  `charges[1]: cost: "NaN" is not a decimal number such as 3 or 0.5`,
-		with(`"gcra 1/s"`, `"a"`, `""`):                                                     `charges[1]: cost: "" is not a decimal number such as 3 or 0.5`,
-		with(`"gcra 1/s"`, `"a"`, `-1`):                                                     "charges[1]: cost: is -1; it must ",
-		with(`"gcra 1/s"`, `"a"`, `1e30`):                                                   "charges[1]: cost: is too large",
-		with(`"gcra 1/s"`, `"a"`, `"1e99"`):                                                 "charges[1]: cost: is too large",
-		with(`"gcra 1/s"`, `"a"`, `"1e-99"`):                                                "charges[1]: cost: has more than 30 digits after the point",
+
+		with(`null`, `"a"`, `1`):                                  "charges[1]: limit: is null",
+		with(`"user"`, `"a"`, `1`):                                `charges[1]: unknown limit: "user" is not in headgate_limits`,
+		with(`"gcra x"`, `"a"`, `1`):                              `charges[1]: amount: "x" is not a decimal number such as 3 or 0.5`,
+		with(`"gcra 1/s"`, `null`, `1`):                           "charges[1]: key: is null",
+		with(`"gcra 1/s"`, `"a\u0000b"`, `1`):                     "charges[1]: key: contains a NUL byte",
+		with(`"gcra 1/s"`, `"`+strings.Repeat("x", 513)+`"`, `1`): "charges[1]: key: is 513 bytes long, at most 512 are allowed",
+		with(`"gcra 1/s"`, `"a"`, `null`):                         "charges[1]: cost: is null",
+		with(`"gcra 1/s"`, `"a"`, `"NaN"`):                        `charges[1]: cost: "NaN" is not a decimal number such as 3 or 0.5`,
+		with(`"gcra 1/s"`, `"a"`, `""`):                           `charges[1]: cost: "" is not a decimal number such as 3 or 0.5`,
+		with(`"gcra 1/s"`, `"a"`, `-1`):                           "charges[1]: cost: is -1; it must ",
+		with(`"gcra 1/s"`, `"a"`, `1e30`):                         "charges[1]: cost: is too large",
+		with(`"gcra 1/s"`, `"a"`, `"1e99"`):                       "charges[1]: cost: is too large",
+		with(`"gcra 1/s"`, `"a"`, `"1e-99"`):                      "charges[1]: cost: has more than 30 digits after the point",
 	} {
 		for _, call := range []string{"take_all(?)", "take_all_once('i', ?, 0)", "reserve_all(?, 60, NULL, 0)", "settle_all('i', ?)"} {
 			if got := answers(t, db, "", "CALL headgate_"+call, asked); !strings.HasPrefix(got, want) {
