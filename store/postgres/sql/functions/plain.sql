@@ -107,7 +107,7 @@ end $$;
 -- be locked afterwards either. So what the update does not grant is left to the caller, with the
 -- cell as it was read without a lock: that tells a refusal. Everything else comes again by
 -- headgate_internal.apply_plain_N, in a transaction of its own. Cells that are not there are inserted with
--- their sums, where no other session is making them.
+-- their sums.
 --
 -- The clock is read before the rows are locked. If a charge that is granted had to wait for its
 -- row, that clock is behind, which drains less. It is read again for what is refused, and for new
@@ -186,10 +186,10 @@ begin
     end loop;
 
     if true = any (left_) then
-        -- A new cell has room for its sum. Cells that come after it may be locked by now, so what another session has
-        -- made and not committed is not waited for: nothing is made then.
+        -- A new cell has room for its sum. Cells that come after it may be locked by now, so two sessions may wait for
+        -- each other's new cells: the lock timeout ends that, and nothing is made. Less than the function's own would
+        -- not do: who adds pages to the table and its index waits for a lock, too.
         begin
-            perform set_config('lock_timeout', '1ms', true);
             with made as (
                 insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
                 select u.name, u.key, 1, u.cost, headgate_internal.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
