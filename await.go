@@ -44,7 +44,7 @@ func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges .
 
 func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge) (*Lease, error) {
 	asked := charges
-	charges, err := l.meant(ctx, asked, tries{})
+	charges, err := l.resolve(ctx, asked, retries{})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 		_, err := l.Acquire(ctx, charges...) // which says what is wrong
 		return nil, err
 	}
-	asking := patient{ctx}
+	asking := waiter{ctx}
 	var denied *DeniedError
 	turn, err := l.turns.take(ctx, &charges[first],
 		func() (time.Duration, error) {
@@ -88,7 +88,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 		if p.Over() {
 			return nil, fmt.Errorf("%w: %w", ErrDeadline, denied)
 		}
-		// Not until the context's deadline: who asks then may not hear the answer.
+		// Not until the context's deadline: a question asked then may end without an answer.
 		err = turn.sleep(ctx, min(again, denied.Decision.RetryAfter, p.Left(context.WithoutCancel(ctx))))
 	}
 	if denied != nil && !errors.Is(err, ErrDenied) && (ctx.Err() != nil || errors.Is(err, ErrDeadline)) {
@@ -99,15 +99,12 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 
 // look is Check of charges that are acquired.
 func (l *Limiter) look(ctx context.Context, charges []Charge) (d Decision, err error) {
-	for t := (tries{}); ; {
-		meant, err := l.meant(ctx, charges, t)
-		if err != nil {
-			return d, err
-		}
-		if d, err = l.answer(ctx, law.Check, meant); !t.again(err) {
-			return d, err
-		}
-	}
+	c := call{l: l, asked: charges}
+	err = c.do(ctx, l.timeout, func(ctx context.Context) error {
+		d, err = l.answer(ctx, law.Check, c.charges())
+		return err
+	})
+	return d, err
 }
 
 // WithLease waits for a lease (see [Limiter.Await]), does the action, and releases it.

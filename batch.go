@@ -54,42 +54,42 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 
 // batch asks again about those requests whose limits did not hold at the store's time.
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answer, err error) {
-	if slices.ContainsFunc(requests, Request.unclear) {
-		var b bound
-		ctx, b = l.boundBy(ctx, l.soonest())
+	if slices.ContainsFunc(requests, Request.unresolved) {
+		var d deadline
+		ctx, d = withDeadline(ctx, l.soonest())
 		defer func() {
 			for i := range answers {
 				if a := &answers[i]; errors.Is(a.Err, context.DeadlineExceeded) {
-					a.Err = b.explain(a.Err, store.ErrUnknownOutcome)
+					a.Err = d.explain(a.Err, store.ErrUnknownOutcome)
 				}
 			}
-			b.end(&err, store.ErrUnknownOutcome)
+			d.end(&err, store.ErrUnknownOutcome)
 		}()
 	}
 	answers, err = l.batchOnce(ctx, requests, nil)
-	var again []tries // of each request
+	var retried []retries // of each request
 	for err == nil {
-		var late []Request
+		var stale []Request
 		var index []int
 		for i := range answers {
-			if !errors.Is(answers[i].Err, errUntimely) {
+			if !errors.Is(answers[i].Err, errStale) {
 				continue
 			}
-			if again == nil {
-				again = make([]tries, len(requests))
+			if retried == nil {
+				retried = make([]retries, len(requests))
 			}
-			if again[i].again(answers[i].Err) {
-				late, index = append(late, requests[i]), append(index, i)
+			if retried[i].due(answers[i].Err) {
+				stale, index = append(stale, requests[i]), append(index, i)
 			}
 		}
-		if late == nil {
+		if stale == nil {
 			break
 		}
-		by := make([]tries, len(index))
+		by := make([]retries, len(index))
 		for k, i := range index {
-			by[k] = again[i]
+			by[k] = retried[i]
 		}
-		more, err := l.batchOnce(ctx, late, by)
+		more, err := l.batchOnce(ctx, stale, by)
 		for k, i := range index {
 			if answers[i].Err = err; err == nil { // of the others is known what was decided
 				answers[i] = more[k]
@@ -99,32 +99,32 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answ
 	return answers, err
 }
 
-// unclear reports whether it is to be found out which limits hold.
-func (r Request) unclear() bool { return slices.ContainsFunc(r.Charges, Charge.unclear) }
+// unresolved reports whether it is to be found out which limits hold.
+func (r Request) unresolved() bool { return slices.ContainsFunc(r.Charges, Charge.unresolved) }
 
-// meaning is the charges of a request, as meant returns them.
-type meaning struct {
+// resolution is the charges of a request with the limits that hold now.
+type resolution struct {
 	asked, charges []Charge
 	err            error
 }
 
-// meantAll is meant for several requests; again are their tries, nil: the first. The names of all
+// resolveAll resolves several requests; retried says how often each was made again, nil: none was. The names of all
 // are looked up together. A look-up that finds fault with a request fails it alone.
-func (l *Limiter) meantAll(ctx context.Context, requests []Request, again []tries) []meaning {
-	list := make([]meaning, len(requests))
-	unclear := 0
+func (l *Limiter) resolveAll(ctx context.Context, requests []Request, retried []retries) []resolution {
+	list := make([]resolution, len(requests))
+	unresolved := 0
 	for i := range requests {
-		if list[i].charges = requests[i].Charges; requests[i].unclear() {
-			unclear += len(requests[i].Charges)
+		if list[i].charges = requests[i].Charges; requests[i].unresolved() {
+			unresolved += len(requests[i].Charges)
 		}
 	}
-	if unclear == 0 {
+	if unresolved == 0 {
 		return list
 	}
-	all := make([]Charge, 0, unclear)
-	var changed []*meaning // those whose charges are parts of all, in its order
+	all := make([]Charge, 0, unresolved)
+	var changed []*resolution // those whose charges are parts of all, in its order
 	for i := range requests {
-		if requests[i].unclear() {
+		if requests[i].unresolved() {
 			n := len(all)
 			all = append(all, requests[i].Charges...)
 			list[i].asked, list[i].charges = requests[i].Charges, all[n:len(all):len(all)]
@@ -133,32 +133,32 @@ func (l *Limiter) meantAll(ctx context.Context, requests []Request, again []trie
 	}
 	l.findAll(ctx, all, changed)
 	for i := range list {
-		if list[i].err == nil && requests[i].unclear() {
-			var t tries
-			if again != nil {
-				t = again[i]
+		if list[i].err == nil && requests[i].unresolved() {
+			var r retries
+			if retried != nil {
+				r = retried[i]
 			}
-			l.presentAll(list[i].charges, t)
+			l.setCurrent(list[i].charges, r)
 		}
 	}
 	return list
 }
 
-// findAll is find for several requests, whose charges are parts of all. If one of them is wrong it
+// findAll finds the limits of several requests, whose charges are parts of all. If one of them is wrong it
 // looks up halves, until it is known which.
-func (l *Limiter) findAll(ctx context.Context, all []Charge, list []*meaning) {
+func (l *Limiter) findAll(ctx context.Context, all []Charge, list []*resolution) {
 	err := l.find(ctx, all)
 	switch {
 	case err == nil:
 	case len(list) == 1 || !errors.Is(err, ErrInvalid):
-		for _, m := range list {
-			m.err = err
+		for _, r := range list {
+			r.err = err
 		}
 	default:
 		half, n := len(list)/2, 0
-		for k, m := range list {
-			if copy(m.charges, m.asked); k < half {
-				n += len(m.charges)
+		for k, r := range list {
+			if copy(r.charges, r.asked); k < half {
+				n += len(r.charges)
 			}
 		}
 		l.findAll(ctx, all[:n], list[:half])
@@ -166,7 +166,7 @@ func (l *Limiter) findAll(ctx context.Context, all []Charge, list []*meaning) {
 	}
 }
 
-func (l *Limiter) batchOnce(ctx context.Context, requests []Request, again []tries) ([]Answer, error) {
+func (l *Limiter) batchOnce(ctx context.Context, requests []Request, retried []retries) ([]Answer, error) {
 	answers := make([]Answer, len(requests))
 	charges := 0
 	for i := range requests {
@@ -176,7 +176,7 @@ func (l *Limiter) batchOnce(ctx context.Context, requests []Request, again []tri
 	ends := make([]int, len(requests)) // in ops, of each request
 	var cals []*calendar
 	applied := make([][]string, len(requests))
-	meant := l.meantAll(ctx, requests, again)
+	resolved := l.resolveAll(ctx, requests, retried)
 	for i := range requests {
 		r := &requests[i]
 		verb := law.Take
@@ -185,7 +185,7 @@ func (l *Limiter) batchOnce(ctx context.Context, requests []Request, again []tri
 		}
 		start := len(ops)
 		group := ops[start : start+len(r.Charges)]
-		charges, err := meant[i].charges, meant[i].err
+		charges, err := resolved[i].charges, resolved[i].err
 		if err == nil {
 			err = takeable(charges)
 		}

@@ -12,7 +12,7 @@ import (
 // promises, in words with String and as arithmetic with In.
 type Bound struct {
 	notation string
-	meant    string        // what should pass: "60 pass each minute, 20 at once"
+	intent   string        // what should pass: "60 pass each minute, 20 at once"
 	period   time.Duration // that worst speaks of
 	amount   Cost          // that should pass in each period; zero where a sliding log cannot do the same
 	long     string        // period in words: "in one minute"; empty where there is no worst case
@@ -69,10 +69,10 @@ func (b Bound) In(d time.Duration) Amount {
 	return amountOf(most, p.Unit)
 }
 
-// String says what the limit is meant to let pass, and the most that it lets pass where requests are timed against
+// String says what the limit shall let pass, and the most that it lets pass where requests are timed against
 // it: "token-bucket 60/1m burst 20 lets 60 pass each minute, 20 at once; at worst 80 in one minute".
 func (b Bound) String() string {
-	s := b.notation + " lets " + b.meant
+	s := b.notation + " lets " + b.intent
 	if worst := b.worst(); worst != "" {
 		s += "; at worst " + worst
 	}
@@ -82,7 +82,7 @@ func (b Bound) String() string {
 	return s
 }
 
-// worst says the most that passes in a period; empty where that is what is meant.
+// worst says the most that passes in a period; empty where that is what shall pass.
 func (b Bound) worst() string {
 	p := &b.params
 	most := b.In(b.period)

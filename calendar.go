@@ -186,7 +186,7 @@ type shift struct {
 	shorter int64 // seconds by which it makes the window around it shorter; less than 0: longer
 }
 
-// most returns how many windows an interval of so many microseconds touches at most:
+// most returns how many windows an interval of this many microseconds touches at most:
 // a closed one, from just before the end of a window.
 func (c *calendar) most(micros int64) int64 {
 	if micros == 0 {
@@ -208,7 +208,7 @@ func (c *calendar) most(micros int64) int64 {
 }
 
 // gain returns the most seconds that changes of the offset, the first and the last of
-// them no further apart than so many microseconds, take from windows.
+// them at most this many microseconds apart, take from windows.
 func (c *calendar) gain(micros int64) (most int64) {
 	for i := range c.shifts {
 		sum := int64(0)

@@ -206,7 +206,7 @@ func (l Limit) Explain() string {
 		}
 	}
 	bound := l.Bound()
-	line("lets", "%s", bound.meant)
+	line("lets", "%s", bound.intent)
 	if worst := bound.worst(); worst != "" {
 		line("at worst", "%s", worst)
 	}

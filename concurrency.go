@@ -21,7 +21,7 @@ type Concurrency struct {
 var concurrencyEntry = entry{
 	name:   "concurrency",
 	syntax: "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD] [scale N]",
-	about:  "so many leases at the same time; a lease that is not renewed ends after its time to live",
+	about:  "a number of leases at the same time; a lease that is not renewed ends after its time to live",
 	parse: func(n *notation) (Algorithm, error) {
 		if n.hasPeriod {
 			return nil, n.fail("period", n.periodAt, "concurrency has none: write concurrency AMOUNT ttl PERIOD")
@@ -57,6 +57,6 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 }
 
 func (a Concurrency) bound() Bound {
-	return Bound{period: a.TTL, long: "at the same time", meant: a.Amount.String() +
+	return Bound{period: a.TTL, long: "at the same time", intent: a.Amount.String() +
 		" be held at the same time; one that is not renewed ends after " + formatPeriod(a.TTL)}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 )
 
 // Debited is what became of a Debit.
@@ -27,14 +26,11 @@ type Debited struct {
 // It takes no headroom. Where the cost is known roughly before, Take an estimate under an id and
 // Settle it: then the bound holds without an exception.
 func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
-	if l.observer != nil {
-		_, err = l.observed(ctx, VerbDebit, []Charge{c}, func() (Decision, error) {
-			d, err = l.debit(ctx, c)
-			return d.Decision, err
-		})
-		return d, err
-	}
-	return l.debit(ctx, c)
+	_, err = l.observed(ctx, VerbDebit, []Charge{c}, func() (Decision, error) {
+		d, err = l.debit(ctx, c)
+		return d.Decision, err
+	})
+	return d, err
 }
 
 func (l *Limiter) debit(ctx context.Context, c Charge) (d Debited, err error) {
@@ -96,20 +92,14 @@ func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err erro
 // credits.
 func (l *Limiter) alone(ctx context.Context, c Charge, credits func(Cost, *law.Params) (int64, error),
 	do func(context.Context, *request) error,
-) (err error) {
-	asked := []Charge{c}
-	ctx, b := l.whole(ctx, asked)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		charges, err := l.meant(ctx, asked, t)
-		if err != nil {
+) error {
+	all := call{l: l, asked: []Charge{c}}
+	return all.do(ctx, l.timeout, func(ctx context.Context) error {
+		if err := takeable(all.charges()); err != nil {
 			return err
 		}
-		if err := takeable(charges); err != nil {
-			return err
-		}
-		r := l.request(charges)
-		if err := l.compileWith(r.ops, law.Take, 1, charges, credits); err != nil {
+		r := l.request(all.charges())
+		if err := l.compileWith(r.ops, law.Take, 1, all.charges(), credits); err != nil {
 			return err
 		}
 		if r.ops[0].Cost == 0 { // less than one is given back
@@ -118,8 +108,6 @@ func (l *Limiter) alone(ctx context.Context, c Charge, credits func(Cost, *law.P
 		if err := law.ValidGroup(r.ops); err != nil {
 			return err
 		}
-		if err := do(ctx, &r); !t.again(err) {
-			return err
-		}
-	}
+		return do(ctx, &r)
+	})
 }

@@ -32,7 +32,7 @@ type Charge struct {
 	Cost  Cost   // zero: 1
 
 	// Keep is how much of the limit has to be free after the charge; zero: nothing. Taking,
-	// checking and acquiring heed it, settling and releasing do not. A charge that keeps
+	// checking and acquiring obey it, settling and releasing do not. A charge that keeps
 	// headroom never blocks a key.
 	Keep Headroom
 }
@@ -264,7 +264,7 @@ func (d *Decision) derive(p *law.Params, b *store.Brief) {
 	}
 }
 
-// micros returns a duration of so many microseconds, at least 0, saturated.
+// micros returns a duration of us microseconds, at least 0, saturated.
 func micros(us int64) time.Duration {
 	if us > math.MaxInt64/1000 {
 		return Never

@@ -47,5 +47,5 @@ func (Unlimited) compile() (law.Params, *calendar, error) {
 	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: most, Step: 1, Drain: most}, nil, nil
 }
 
-func (Closed) bound() Bound    { return Bound{period: time.Second, meant: "nothing pass"} }
-func (Unlimited) bound() Bound { return Bound{period: time.Second, meant: "everything pass"} }
+func (Closed) bound() Bound    { return Bound{period: time.Second, intent: "nothing pass"} }
+func (Unlimited) bound() Bound { return Bound{period: time.Second, intent: "everything pass"} }

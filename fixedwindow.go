@@ -107,18 +107,18 @@ func (a FixedWindow) compile() (law.Params, *calendar, error) {
 }
 
 func (a FixedWindow) bound() Bound {
-	b := Bound{period: a.Period, meant: a.Amount.String() + " pass in each "}
+	b := Bound{period: a.Period, intent: a.Amount.String() + " pass in each "}
 	switch {
 	case a.Calendar != "":
 		b.period = a.Calendar.length()
-		b.meant += string(a.Calendar) + " of the calendar"
+		b.intent += string(a.Calendar) + " of the calendar"
 		b.long = map[CalendarUnit]string{Day: "in 24 hours", Week: "in 7 days", Month: "in 28 days"}[a.Calendar]
 	case a.FromFirst:
-		b.meant += wordPeriod(a.Period) + " from a first request on"
+		b.intent += wordPeriod(a.Period) + " from a first request on"
 		b.amount = a.Amount
 	default:
 		b.amount = a.Amount
-		b.meant += "window of " + formatPeriod(a.Period)
+		b.intent += "window of " + formatPeriod(a.Period)
 	}
 	if b.long == "" {
 		b.long = onePeriod(b.period)

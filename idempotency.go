@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 )
 
 // Once makes requests with an idempotency key: each is charged once, however often and by
@@ -87,44 +86,32 @@ func (l *Limiter) Once(id string, life time.Duration) Once {
 
 // Take implements Once.
 func (o identified) Take(ctx context.Context, charges ...Charge) (Decision, error) {
-	if o.l.observer != nil {
-		return o.l.observed(ctx, VerbTake, charges, func() (Decision, error) { return o.take(ctx, charges) })
-	}
-	return o.take(ctx, charges)
+	return o.l.observed(ctx, VerbTake, charges, func() (Decision, error) { return o.take(ctx, charges) })
 }
 
 func (o identified) take(ctx context.Context, charges []Charge) (d Decision, err error) {
-	ctx, b := o.l.whole(ctx, charges)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		meant, err := o.l.meant(ctx, charges, t)
-		if err != nil {
-			return Decision{}, err
+	c := call{l: o.l, asked: charges}
+	err = c.do(ctx, o.l.timeout, func(ctx context.Context) error {
+		if err := takeable(c.charges()); err != nil {
+			return err
 		}
-		if d, err := o.takeNow(ctx, meant); !t.again(err) {
-			return d, err
+		r := o.l.request(c.charges())
+		if err := r.compile(law.Take, c.charges()); err != nil {
+			return err
 		}
-	}
-}
-
-func (o identified) takeNow(ctx context.Context, charges []Charge) (Decision, error) {
-	if err := takeable(charges); err != nil {
-		return Decision{}, err
-	}
-	r := o.l.request(charges)
-	if err := r.compile(law.Take, charges); err != nil {
-		return Decision{}, err
-	}
-	if err := o.id.name(r.ops); err != nil {
-		return Decision{}, err
-	}
-	if err := r.do(ctx); err != nil {
-		return Decision{}, err
-	}
-	if err := ahead(r.outs); err != nil {
-		return Decision{}, err
-	}
-	return r.decision(), nil
+		if err := o.id.name(r.ops); err != nil {
+			return err
+		}
+		if err := r.do(ctx); err != nil {
+			return err
+		}
+		if err := ahead(r.outs); err != nil {
+			return err
+		}
+		d = r.decision()
+		return nil
+	})
+	return d, err
 }
 
 // Reserve implements Once.
@@ -134,9 +121,6 @@ func (o identified) Reserve(ctx context.Context, wait time.Duration, charges ...
 
 // Extend implements Once.
 func (o identified) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
-	if o.l.observer == nil {
-		return o.extend(ctx, charges)
-	}
 	_, err = o.l.observed(ctx, VerbExtend, charges, func() (Decision, error) {
 		e, err = o.extend(ctx, charges)
 		return e.Decision, err
@@ -145,45 +129,35 @@ func (o identified) Extend(ctx context.Context, charges ...Charge) (e Extended, 
 }
 
 func (o identified) extend(ctx context.Context, charges []Charge) (e Extended, err error) {
-	ctx, b := o.l.whole(ctx, charges)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		meant, err := o.l.meant(ctx, charges, t)
-		if err != nil {
-			return Extended{}, err
+	c := call{l: o.l, asked: charges}
+	err = c.do(ctx, o.l.timeout, func(ctx context.Context) error {
+		if err := takeable(c.charges()); err != nil {
+			return err
 		}
-		if e, err := o.extendNow(ctx, meant); !t.again(err) {
-			return e, err
+		r := o.l.request(c.charges())
+		if err := o.l.compileWith(r.ops, law.Extend, 1, c.charges(), Cost.charged); err != nil {
+			return err
 		}
-	}
-}
-
-func (o identified) extendNow(ctx context.Context, charges []Charge) (Extended, error) {
-	if err := takeable(charges); err != nil {
-		return Extended{}, err
-	}
-	r := o.l.request(charges)
-	if err := o.l.compileWith(r.ops, law.Extend, 1, charges, Cost.charged); err != nil {
-		return Extended{}, err
-	}
-	if err := o.id.name(r.ops); err != nil {
-		return Extended{}, err
-	}
-	if err := r.do(ctx); err != nil {
-		return Extended{}, err
-	}
-	e := Extended{Charged: make([]Cost, len(r.ops))}
-	for i := range r.outs {
-		out := &r.outs[i]
-		e.Charged[i] = costOf(out.Granted, &r.ops[i].Params, false)
-		// From here on it is as one that takes what was to be charged in addition.
-		r.ops[i].Cost = max(0, r.ops[i].Cost-out.Granted)
-		if out.Granted = 0; out.RetryAt == 0 {
-			out.Granted = r.ops[i].Count
+		if err := o.id.name(r.ops); err != nil {
+			return err
 		}
-	}
-	e.Decision = r.decision()
-	return e, nil
+		if err := r.do(ctx); err != nil {
+			return err
+		}
+		e.Charged = make([]Cost, len(r.ops))
+		for i := range r.outs {
+			out := &r.outs[i]
+			e.Charged[i] = costOf(out.Granted, &r.ops[i].Params, false)
+			// From here on it is as one that takes what was to be charged in addition.
+			r.ops[i].Cost = max(0, r.ops[i].Cost-out.Granted)
+			if out.Granted = 0; out.RetryAt == 0 {
+				out.Granted = r.ops[i].Count
+			}
+		}
+		e.Decision = r.decision()
+		return nil
+	})
+	return e, err
 }
 
 // Settle implements Once.
@@ -203,20 +177,20 @@ func (o identified) Cancel(ctx context.Context, charges ...Charge) (returned []C
 func (o identified) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) (
 	corrected []Cost, err error,
 ) {
-	ctx, b := o.l.whole(ctx, charges)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	if charges, err = o.l.meant(ctx, charges, tries{}); err != nil {
-		return nil, err
-	}
-	r := o.l.request(charges)
-	if err := o.l.compileWith(r.ops, law.Settle, 1, charges, Cost.actual); err != nil {
-		return nil, err
-	}
-	for i := range r.ops {
-		r.ops[i] = settleOp(&r.ops[i], o.id.id, actual(&r.ops[i]))
-	}
-	if err := law.ValidGroup(r.ops); err != nil {
-		return nil, err
-	}
-	return r.settle(ctx)
+	c := call{l: o.l, asked: charges}
+	err = c.do(ctx, o.l.timeout, func(ctx context.Context) error {
+		r := o.l.request(c.charges())
+		if err := o.l.compileWith(r.ops, law.Settle, 1, c.charges(), Cost.actual); err != nil {
+			return err
+		}
+		for i := range r.ops {
+			r.ops[i] = settleOp(&r.ops[i], o.id.id, actual(&r.ops[i]))
+		}
+		if err := law.ValidGroup(r.ops); err != nil {
+			return err
+		}
+		corrected, err = r.settle(ctx)
+		return err
+	})
+	return corrected, err
 }

@@ -47,36 +47,24 @@ func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed b
 func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
 	held Limit, op law.Op, out law.Outcome, err error,
 ) {
-	ctx, b := l.whole(ctx, []Charge{{Limit: limit, Key: key}})
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		if held, err = l.meantOne(ctx, limit, key, t); err != nil {
-			return held, op, out, err
+	c := call{l: l, asked: []Charge{{Limit: limit, Key: key}}}
+	err = c.do(ctx, l.timeout, func(ctx context.Context) error {
+		held = c.charges()[0].Limit
+		r := l.request(c.charges())
+		err := l.compileWith(r.ops, verb, 1, c.charges(), Cost.charged)
+		if err == nil {
+			err = law.ValidGroup(r.ops)
 		}
-		if op, out, err = l.oneNow(ctx, verb, held, key, set); !t.again(err) {
-			return held, op, out, err
+		if err == nil {
+			if set != nil {
+				set(&r.ops[0])
+			}
+			err = r.do(ctx)
 		}
-	}
-}
-
-// oneNow is one for a limit of which more than the name is known.
-func (l *Limiter) oneNow(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (law.Op,
-	law.Outcome, error,
-) {
-	charges := []Charge{{Limit: limit, Key: key}}
-	r := l.request(charges)
-	err := l.compileWith(r.ops, verb, 1, charges, Cost.charged)
-	if err == nil {
-		err = law.ValidGroup(r.ops)
-	}
-	if err != nil {
-		return r.ops[0], r.outs[0], err
-	}
-	if set != nil {
-		set(&r.ops[0])
-	}
-	err = r.do(ctx)
-	return r.ops[0], r.outs[0], err
+		op, out = r.ops[0], r.outs[0]
+		return err
+	})
+	return held, op, out, err
 }
 
 // Status is what is known about a key of a limit, without asking for
@@ -123,8 +111,8 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	if err != nil {
 		return Status{}, err
 	}
-	ctx, b := l.bound(ctx)
-	defer b.end(&err, store.ErrUnavailable)
+	ctx, d := withDeadline(ctx, l.timeout)
+	defer d.end(&err, store.ErrUnavailable)
 	// A check of the smallest cost brings the level forward to the present.
 	limit, op, out, err := l.one(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
 	if err != nil {
@@ -157,9 +145,9 @@ func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) 
 	case n < 1:
 		return nil, Invalid("attempts", "%d is not above 0", n)
 	}
-	ctx, b := l.bound(ctx)
-	defer b.end(&err, store.ErrUnavailable)
-	if limit, err = l.meantOne(ctx, limit, key, tries{}); err != nil || limit.Params().Kind != law.Log {
+	ctx, d := withDeadline(ctx, l.timeout)
+	defer d.end(&err, store.ErrUnavailable)
+	if limit, err = l.resolveOne(ctx, limit, key); err != nil || limit.Params().Kind != law.Log {
 		return nil, err
 	}
 	return attempts(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, &limit.r.params, n)
@@ -193,8 +181,8 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	if err != nil {
 		return nil, err
 	}
-	ctx, b := l.bound(ctx)
-	defer b.end(&err, store.ErrUnavailable)
+	ctx, d := withDeadline(ctx, l.timeout)
+	defer d.end(&err, store.ErrUnavailable)
 	cells, clock, err := inspector.Cells(ctx, q)
 	if err != nil {
 		return nil, err
@@ -291,7 +279,7 @@ func (l *Limiter) inspector() (store.Inspector, error) {
 	return i, nil
 }
 
-// newStatus describes a cell of which so many credits are in use at the time clock, by
+// newStatus describes a cell of which used credits are in use at the time clock, by
 // the op that asked. limit may be zero.
 func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status {
 	at := func(us int64) time.Time { return time.UnixMicro(us).UTC() }
@@ -331,7 +319,7 @@ func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err e
 	if !ok {
 		return nil, fmt.Errorf("count keys: %w", ErrUnsupported)
 	}
-	ctx, b := l.bound(ctx)
-	defer b.end(&err, store.ErrUnavailable)
+	ctx, d := withDeadline(ctx, l.timeout)
+	defer d.end(&err, store.ErrUnavailable)
 	return c.KeyCounts(ctx)
 }

@@ -53,33 +53,22 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 }
 
 func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
-	if l.observer == nil {
-		return l.acquireNow(ctx, charges, waits)
-	}
-	_, err = l.observed(ctx, VerbAcquire, charges, func() (Decision, error) {
-		if lease, err = l.acquireNow(ctx, charges, waits); err != nil {
-			return Decision{}, err
+	_, err = l.observed(ctx, VerbAcquire, charges, func() (d Decision, err error) {
+		c := call{l: l, asked: charges}
+		err = c.do(ctx, l.timeout, func(ctx context.Context) error {
+			lease, err = l.acquireNow(ctx, c.charges(), waits)
+			return err
+		})
+		if lease != nil {
+			d = lease.Decision
 		}
-		return lease.Decision, nil
+		return d, err
 	})
 	return lease, err
 }
 
-func (l *Limiter) acquireNow(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
-	ctx, b := l.whole(ctx, charges)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		meant, err := l.meant(ctx, charges, t)
-		if err != nil {
-			return nil, err
-		}
-		if lease, err := l.acquireOnce(ctx, meant, waits); !t.again(err) {
-			return lease, err
-		}
-	}
-}
-
-func (l *Limiter) acquireOnce(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
+// acquireNow acquires charges with their limits.
+func (l *Limiter) acquireNow(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
 	r := l.request(charges)
 	if err := r.compile(law.Take, charges); err != nil {
 		return nil, err
@@ -289,7 +278,7 @@ func (l *Limiter) Release(ctx context.Context, held ...LeaseToken) error {
 }
 
 // each applies an op to each of what is held, by itself.
-func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)) (err error) {
+func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)) error {
 	if len(held) == 0 {
 		return Invalid("held", "there is none")
 	}
@@ -297,43 +286,41 @@ func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)
 	for i, h := range held {
 		charges[i] = Charge{Limit: h.Limit, Key: h.Key}
 	}
-	ctx, b := l.whole(ctx, charges)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	if err = l.find(ctx, charges); err != nil {
-		return err
-	}
-	a := request{l: l, ops: make([]law.Op, len(held)), outs: make([]law.Outcome, len(held))}
-	for i, h := range held {
-		if h.Limit.OnlyName() {
-			h.Limit = l.present(charges[i].Limit, tries{}, i)
-		} // else it is the one that it was acquired by, and has its ttl, also after that has ended
-		switch {
-		case h.Limit.IsZero():
-			return Invalid("limit", "is missing")
-		case !h.Limit.r.params.Leased:
-			return Invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
-		case h.Number < 1:
-			return Invalid("number", "%d was never acquired", h.Number)
+	c := call{l: l, asked: charges}
+	return c.do(ctx, l.timeout, func(ctx context.Context) error {
+		a := request{l: l, ops: make([]law.Op, len(held)), outs: make([]law.Outcome, len(held))}
+		for i, h := range held {
+			if h.Limit.OnlyName() {
+				h.Limit = c.charges()[i].Limit
+			} // else it is the one that it was acquired by, and has its ttl, also after that has ended
+			switch {
+			case h.Limit.IsZero():
+				return Invalid("limit", "is missing")
+			case !h.Limit.r.params.Leased:
+				return Invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
+			case h.Number < 1:
+				return Invalid("number", "%d was never acquired", h.Number)
+			}
+			a.ops[i] = law.Op{
+				Group: uint32(i + 1), Cell: law.Cell{Limit: h.Limit.Name(), Key: h.Key}, Params: h.Limit.r.params,
+				Cost: 1, Count: 1, EntryNumber: h.Number,
+			}
+			set(&a.ops[i])
+			if err := law.ValidKey(h.Key); err != nil {
+				return err
+			}
+			if err := a.ops[i].Valid(); err != nil {
+				return err
+			}
 		}
-		a.ops[i] = law.Op{
-			Group: uint32(i + 1), Cell: law.Cell{Limit: h.Limit.Name(), Key: h.Key}, Params: h.Limit.r.params,
-			Cost: 1, Count: 1, EntryNumber: h.Number,
-		}
-		set(&a.ops[i])
-		if err := law.ValidKey(h.Key); err != nil {
+		if err := a.do(ctx); err != nil {
 			return err
 		}
-		if err := a.ops[i].Valid(); err != nil {
-			return err
+		for i := range a.outs {
+			if a.outs[i].Granted == 0 {
+				return ErrLeaseLost
+			}
 		}
-	}
-	if err := a.do(ctx); err != nil {
-		return err
-	}
-	for i := range a.outs {
-		if a.outs[i].Granted == 0 {
-			return ErrLeaseLost
-		}
-	}
-	return nil
+		return nil
+	})
 }

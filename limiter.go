@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 
 // Limiter decides about charges by asking a store. It is safe for concurrent
 // use, starts goroutines for the leases that it holds and no other, and holds no
-// state of its own but who waits: any number of limiters, in any number of
+// state of its own but the callers that wait: any number of limiters, in any number of
 // processes, share the limits of one store.
 type Limiter struct {
 	store  store.Store
@@ -115,13 +114,13 @@ func (l *Limiter) takeOne(ctx context.Context, c Charge) (d Decision, err error)
 func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err error) {
 	if l.known != nil { // a deadline would cost more than an answer that is at hand
 		if limit, ok := l.known.Known(c.Limit.r.name, c.Key); ok && c.Keep.IsZero() &&
-			l.quick(ctx, &d, l.present(limit, tries{}, 0), c.Key, c.Cost) {
+			l.quick(ctx, &d, l.current(limit, retries{}, 0), c.Key, c.Cost) {
 			return d, nil
 		}
 	}
-	ctx, b := l.boundBy(ctx, l.soonest())
-	defer b.end(&err, store.ErrUnknownOutcome)
-	limit, err := l.meantOne(ctx, c.Limit, c.Key, tries{})
+	ctx, end := withDeadline(ctx, l.soonest())
+	defer end.end(&err, store.ErrUnknownOutcome)
+	limit, err := l.resolveOne(ctx, c.Limit, c.Key)
 	if err != nil {
 		return d, err
 	}
@@ -134,30 +133,22 @@ func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err erro
 // Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
 // as if nobody had asked.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
-	if l.observer != nil {
-		return l.observed(ctx, VerbCheck, charges, func() (Decision, error) { return l.ask(ctx, law.Check, charges) })
-	}
-	return l.ask(ctx, law.Check, charges)
+	return l.observed(ctx, VerbCheck, charges, func() (Decision, error) { return l.ask(ctx, law.Check, charges) })
 }
 
 func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (d Decision, err error) {
-	ctx, b := l.wholeBy(ctx, l.soonest(), charges)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		meant, err := l.meant(ctx, charges, t)
-		if err != nil {
-			return Decision{}, err
+	c := call{l: l, asked: charges}
+	err = c.do(ctx, l.soonest(), func(ctx context.Context) error {
+		if err := takeable(c.charges()); err != nil {
+			return err
 		}
-		if err := takeable(meant); err != nil {
-			return Decision{}, err
-		}
-		if d, err := l.answer(ctx, verb, meant); !t.again(err) {
-			return d, err
-		}
-	}
+		d, err = l.answer(ctx, verb, c.charges())
+		return err
+	})
+	return d, err
 }
 
-// answer is ask for any charges, of which more than the name is known.
+// answer asks the store about charges with their limits, also of concurrency.
 func (l *Limiter) answer(ctx context.Context, verb law.Verb, charges []Charge) (Decision, error) {
 	s := sheets.Get().(*sheet)
 	defer s.free()
@@ -181,91 +172,38 @@ type Filled struct {
 
 // FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
 // tells whether anything did.
-func (l *Limiter) FillUp(ctx context.Context, c Charge) (f Filled, err error) {
-	if l.observer != nil {
-		begin := sched.Now()
-		f, err = l.fillUp(ctx, c)
-		took := sched.Since(begin)
-		l.tell(ctx, &Event{
-			Verb: VerbFillUp, Decision: f.Decision, Err: err, Took: took, Accepted: f.Accepted,
-		}, []Charge{c})
-		return f, err
-	}
-	return l.fillUp(ctx, c)
-}
-
-func (l *Limiter) fillUp(ctx context.Context, c Charge) (f Filled, err error) {
-	asked := []Charge{c}
-	ctx, b := l.wholeBy(ctx, l.soonest(), asked)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		charges, err := l.meant(ctx, asked, t)
-		if err != nil {
-			return Filled{}, err
-		}
-		if f, err := l.fillUpNow(ctx, charges); !t.again(err) {
-			return f, err
-		}
-	}
-}
-
-func (l *Limiter) fillUpNow(ctx context.Context, charges []Charge) (Filled, error) {
-	if err := takeable(charges); err != nil {
-		return Filled{}, err
-	}
-	s := sheets.Get().(*sheet)
-	defer s.free()
-	r := s.request(l, charges)
-	if err := r.compile(law.Take, charges); err != nil {
-		return Filled{}, err
-	}
-	op := &r.ops[0]
-	if !closed(&op.Params) {
-		op.Count, op.Cost, op.Partial = op.Cost, 1, true
-	}
-	if err := r.do(ctx); err != nil {
-		return Filled{}, err
-	}
-	p, used := &op.Params, r.outs[0].Used
-	return Filled{
-		Accepted: costOf(r.outs[0].Granted, p, false),
-		Level:    costOf(used, p, true),
-		Brim:     used >= p.Capacity,
-		Decision: r.decision(),
-	}, nil
-}
-
-// observed does what decides and tells the observer, which there is.
-func (l *Limiter) observed(ctx context.Context, verb Verb, charges []Charge, do func() (Decision, error)) (
-	Decision, error,
-) {
+func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err error) {
 	begin := sched.Now()
-	d, err := do()
-	took := sched.Since(begin)
-	l.tell(ctx, &Event{Verb: verb, Decision: d, Err: err, Took: took}, charges)
-	return d, err
-}
-
-// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
-// interface lives on the heap, and without an observer no charge has to.
-func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
-	list := told.Get().(*[]Charge)
-	*list = append((*list)[:0], charges...)
-	e.Limit, e.Charges = firstName(charges), *list
-	l.observer.Decided(ctx, *e)
-	clear(*list)
-	told.Put(list)
-}
-
-// told are lists of charges that observers were told of.
-var told = sync.Pool{New: func() any { return new([]Charge) }}
-
-// firstName returns the name of the limit of the first charge.
-func firstName(charges []Charge) string {
-	if len(charges) == 0 {
-		return ""
+	c := call{l: l, asked: []Charge{charge}}
+	err = c.do(ctx, l.soonest(), func(ctx context.Context) error {
+		if err := takeable(c.charges()); err != nil {
+			return err
+		}
+		r := l.request(c.charges())
+		if err := r.compile(law.Take, c.charges()); err != nil {
+			return err
+		}
+		op, out := &r.ops[0], &r.outs[0]
+		if !closed(&op.Params) {
+			op.Count, op.Cost, op.Partial = op.Cost, 1, true
+		}
+		if err := r.do(ctx); err != nil {
+			return err
+		}
+		f = Filled{
+			Accepted: costOf(out.Granted, &op.Params, false),
+			Level:    costOf(out.Used, &op.Params, true),
+			Brim:     out.Used >= op.Params.Capacity,
+			Decision: r.decision(),
+		}
+		return nil
+	})
+	if l.observer != nil {
+		l.tell(ctx, &Event{
+			Verb: VerbFillUp, Decision: f.Decision, Err: err, Took: sched.Since(begin), Accepted: f.Accepted,
+		}, []Charge{charge})
 	}
-	return charges[0].Limit.Name()
+	return f, err
 }
 
 // DefaultTimeout is how long a Limiter waits for its store unless its Config says
@@ -283,37 +221,4 @@ func (cfg *Config) timeout(s store.Store) time.Duration {
 		return DefaultTimeout
 	}
 	return cfg.Timeout
-}
-
-// within returns how long the store may take to answer ops: for what takes or checks, the shortest
-// deadline of its limits. 0 is no deadline.
-func (l *Limiter) within(ops []law.Op) time.Duration {
-	own, plain := int64(0), true
-	for i := range ops {
-		op := &ops[i]
-		if op.Verb != law.Take && op.Verb != law.Check {
-			return l.timeout
-		}
-		plain = plain && op.Alone() && !op.Params.Leased
-		if d := op.Params.Deadline; d > 0 && (own == 0 || d < own) {
-			own = d
-		}
-	}
-	switch {
-	case own > 0:
-		return time.Duration(own) * time.Microsecond
-	case plain:
-		return l.soonest()
-	}
-	return l.timeout // what the store must know later is not answered by anything else
-}
-
-// soonest returns how long a decision may take whose limits do not say.
-func (l *Limiter) soonest() time.Duration {
-	if l.deadline != nil {
-		if d := l.deadline.Deadline(); d > 0 {
-			return d
-		}
-	}
-	return l.timeout
 }

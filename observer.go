@@ -31,7 +31,7 @@ type Event struct {
 // Verb is what a Limiter was asked to do.
 type Verb string
 
-// The verbs. A Wait or Await is told as the attempts that it makes.
+// The verbs. A Wait or Await is observed as the attempts that it makes.
 const (
 	VerbTake    Verb = "take"
 	VerbCheck   Verb = "check"

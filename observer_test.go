@@ -74,11 +74,21 @@ func TestAnObserverHearsOfEveryDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = lease.Release(ctx)
+	_ = l.Wait(ctx, headgate.Charge{Limit: two.Limit, Key: "waits"})
+	_ = l.Wait(ctx, headgate.Charge{Limit: headgate.MustParse("token-bucket 2/1h"), Key: "queues"})
+	lease, err = l.Await(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = lease.Release(ctx)
+	_, _ = l.Debit(ctx, headgate.Charge{Limit: two.Limit, Key: "debit"})
+	_, _ = l.Once("id", 0).Extend(ctx, headgate.Charge{Limit: two.Limit, Key: "other", Cost: headgate.Units(2)})
 	want := []string{
 		"take true false", "take true false", "take false false", "take false true", "check false false",
 		"fill-up true false",
 		"reserve false false", "take true false", "take false false", "check false false", "take false true",
 		"acquire true false",
+		"take true false", "reserve true false", "acquire true false", "debit true false", "extend true false",
 	}
 	if !slices.Equal(heard.events, want) {
 		t.Errorf("heard %q\nwant  %q", heard.events, want)

@@ -49,8 +49,8 @@ func (r rated) compile(burst string) (law.Params, *calendar, error) {
 func (r rated) bound() Bound {
 	burst, each := orAmount(r.Burst, r.Amount), wordPeriod(r.Period)
 	b := Bound{period: r.Period, long: onePeriod(r.Period), amount: r.Amount}
-	if b.meant = r.Amount.String() + " pass each " + each; burst != r.Amount {
-		b.meant += ", " + burst.String() + " at once"
+	if b.intent = r.Amount.String() + " pass each " + each; burst != r.Amount {
+		b.intent += ", " + burst.String() + " at once"
 	}
 	if r.Prefetch != (Prefetch{}) {
 		b.lease = r.Prefetch.life()

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -175,8 +174,8 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 	if l.store == nil {
 		return errNoStore
 	}
-	ctx, b := l.boundBy(ctx, l.within(ops))
-	defer b.end(&err, store.ErrUnknownOutcome)
+	ctx, d := withDeadline(ctx, l.within(ops))
+	defer d.end(&err, store.ErrUnknownOutcome)
 	if err := l.store.Apply(ctx, ops, outs); err != nil {
 		store.Void(outs)
 		return err
@@ -191,9 +190,9 @@ func (l *Limiter) apply(ctx context.Context, ops []law.Op, outs []law.Outcome, c
 				return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
 					ops[i].Cell.Limit)
 			}
-			if late := l.untimely(ops[i:j], outs[i:j]); late != nil {
+			if stale := l.stale(ops[i:j], outs[i:j]); stale != nil {
 				for k := i; k < j; k++ {
-					outs[k] = law.Outcome{Err: late}
+					outs[k] = law.Outcome{Err: stale}
 				}
 				break
 			}
@@ -250,61 +249,6 @@ func (s *sheet) free() {
 	sheets.Put(s)
 }
 
-// patient is the context of a call that waits: only its deadline bounds the requests to
-// the store.
-type patient struct{ context.Context }
-
-// bound is the Limiter's own deadline of one question. The zero bound is none.
-type bound struct {
-	asked   context.Context // the caller's
-	own     context.Context
-	cancel  context.CancelFunc
-	timeout time.Duration
-}
-
-// bound returns the context to ask the store with, for a question that is no decision.
-func (l *Limiter) bound(ctx context.Context) (context.Context, bound) {
-	return l.boundBy(ctx, l.timeout)
-}
-
-// boundBy is bound for a question that may take so long; 0: as long as the context lasts.
-func (l *Limiter) boundBy(ctx context.Context, most time.Duration) (context.Context, bound) {
-	if p, ok := ctx.(patient); ok {
-		return store.WithPatience(p.Context), bound{}
-	}
-	if most == 0 {
-		return ctx, bound{}
-	}
-	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
-		return ctx, bound{}
-	}
-	b := bound{asked: ctx, timeout: most}
-	b.own, b.cancel = sched.WithTimeout(ctx, most)
-	return b.own, b
-}
-
-// end ends the deadline, and explains an error that came by it. A context
-// error alone does not tell whether the store was asked: its class is otherwise.
-func (b *bound) end(err *error, otherwise error) {
-	if b.cancel == nil {
-		return
-	}
-	defer b.cancel()
-	*err = b.explain(*err, otherwise)
-}
-
-// explain says of an error that came by the deadline how long it was.
-func (b *bound) explain(err, otherwise error) error {
-	if b.cancel == nil || err == nil || b.own.Err() == nil || b.asked.Err() != nil {
-		return err
-	}
-	if store.Class(err) == nil {
-		err = fmt.Errorf("%w: %w", otherwise, err)
-	}
-	return fmt.Errorf("%w (no answer within %s: Timeout of headgate.Config, --deadline of headgate serve)", err,
-		b.timeout)
-}
-
 // ahead says that what was admitted under an id may not start yet, or nil.
 func ahead(outs []law.Outcome) error {
 	for i := range outs {
@@ -316,7 +260,7 @@ func ahead(outs []law.Outcome) error {
 	return nil
 }
 
-// unblocking makes ops those of a caller who waits: the block of a limit is for those
+// unblocking makes ops those of a caller that waits: the block of a limit is for those
 // who try without waiting. Limits with a block have no tokens up front, which only
 // they could give out.
 func unblocking(ops []law.Op) {

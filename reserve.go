@@ -77,40 +77,27 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Ch
 func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (r *Reservation,
 	err error,
 ) {
-	if l.observer == nil {
-		return l.reserveFor(ctx, wait, charges, id)
-	}
-	_, err = l.observed(ctx, VerbReserve, charges, func() (Decision, error) {
-		if r, err = l.reserveFor(ctx, wait, charges, id); err != nil {
-			return Decision{}, err
+	_, err = l.observed(ctx, VerbReserve, charges, func() (d Decision, err error) {
+		c := call{l: l, asked: charges}
+		err = c.do(ctx, l.timeout, func(ctx context.Context) error {
+			r, err = l.reserveNow(ctx, wait, c.charges(), id)
+			return err
+		})
+		if r != nil {
+			d = r.Decision
 		}
-		return r.Decision, nil
+		return d, err
 	})
 	return r, err
 }
 
-func (l *Limiter) reserveFor(ctx context.Context, wait time.Duration, charges []Charge, id *once) (
-	r *Reservation, err error,
+// reserveNow reserves charges with their limits.
+func (l *Limiter) reserveNow(ctx context.Context, wait time.Duration, charges []Charge, id *once) (
+	*Reservation, error,
 ) {
 	if wait < 0 {
 		return nil, Invalid("wait", "%s is negative", wait)
 	}
-	ctx, b := l.whole(ctx, charges)
-	defer b.end(&err, store.ErrUnknownOutcome)
-	for t := (tries{}); ; {
-		meant, err := l.meant(ctx, charges, t)
-		if err != nil {
-			return nil, err
-		}
-		if r, err := l.reserveNow(ctx, wait, meant, id); !t.again(err) {
-			return r, err
-		}
-	}
-}
-
-func (l *Limiter) reserveNow(ctx context.Context, wait time.Duration, charges []Charge, id *once) (
-	*Reservation, error,
-) {
 	if err := takeable(charges); err != nil {
 		return nil, err
 	}

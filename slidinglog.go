@@ -63,6 +63,6 @@ func (a SlidingLog) compile() (law.Params, *calendar, error) {
 
 func (a SlidingLog) bound() Bound {
 	long := "in any " + wordPeriod(a.Period)
-	return Bound{period: a.Period, long: long, meant: a.Amount.String() + " pass " + long +
+	return Bound{period: a.Period, long: long, intent: a.Amount.String() + " pass " + long +
 		" (what passed counts until it is exactly that old)"}
 }

@@ -51,6 +51,6 @@ func (a SlidingWindow) compile() (law.Params, *calendar, error) {
 func (a SlidingWindow) bound() Bound {
 	return Bound{
 		period: a.Period, long: onePeriod(a.Period), amount: a.Amount,
-		meant: a.Amount.String() + " pass in about any " + wordPeriod(a.Period),
+		intent: a.Amount.String() + " pass in about any " + wordPeriod(a.Period),
 	}
 }

@@ -38,8 +38,8 @@ func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, 
 	for i := range charges {
 		charges[i].Cost, charges[i].Keep = Cost{}, Headroom{}
 	}
-	ctx, b := l.bound(ctx)
-	defer b.end(&err, store.ErrUnavailable)
+	ctx, d := withDeadline(ctx, l.timeout)
+	defer d.end(&err, store.ErrUnavailable)
 	for part := range slices.Chunk(charges, checksAtOnce) {
 		some, err := l.usage(ctx, part)
 		if err != nil {
@@ -52,7 +52,7 @@ func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, 
 
 // usage is Usage for as many limits as are asked for at once.
 func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
-	charges, err := l.meant(ctx, asked, tries{})
+	charges, err := l.resolve(ctx, asked, retries{})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	list := make([]Usage, len(charges))
 	for i := range charges {
 		limit := charges[i].Limit
-		if err = r.outs[i].Err; errors.Is(err, errUntimely) { // another limit holds by now
+		if err = r.outs[i].Err; errors.Is(err, errStale) { // another limit holds by now
 			limit, r.ops[i], r.outs[i], err = l.one(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
 				op.Cost = probe(&op.Params)
 			})

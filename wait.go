@@ -54,7 +54,7 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 		return Invalid("charges", "there is none")
 	}
 	asked := charges
-	charges, err := l.meant(ctx, asked, tries{})
+	charges, err := l.resolve(ctx, asked, retries{})
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 			return err
 		}
 	}
-	asking := patient{ctx}
+	asking := waiter{ctx}
 	var last Decision // of the last look
 	turn, err := l.turns.take(ctx, &charges[0],
 		func() (time.Duration, error) {
@@ -88,23 +88,12 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 		return err
 	}
 	defer turn.leave()
-	for t := (tries{}); ; {
-		if charges, err = l.meant(ctx, asked, t); err != nil { // which may have changed meanwhile
+	for {
+		d, err := l.takeWaiting(asking, asked)
+		if err != nil {
 			return err
 		}
-		r := l.request(charges)
-		if err := r.compile(law.Take, charges); err != nil {
-			return err
-		}
-		unblocking(r.ops)
-		if err := r.do(asking); t.again(err) {
-			continue
-		} else if err != nil {
-			return err
-		}
-		t = tries{}
 		p.Answered()
-		d := r.decision()
 		if d.Allowed {
 			return nil
 		}
@@ -117,9 +106,29 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 	}
 }
 
+// takeWaiting takes charges by their limits as they are now. A refusal blocks no key.
+func (l *Limiter) takeWaiting(ctx context.Context, charges []Charge) (Decision, error) {
+	return l.observed(ctx, VerbTake, charges, func() (d Decision, err error) {
+		c := call{l: l, asked: charges}
+		err = c.do(ctx, 0, func(ctx context.Context) error {
+			r := l.request(c.charges())
+			if err := r.compile(law.Take, c.charges()); err != nil {
+				return err
+			}
+			unblocking(r.ops)
+			if err := r.do(ctx); err != nil {
+				return err
+			}
+			d = r.decision()
+			return nil
+		})
+		return d, err
+	})
+}
+
 func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []Charge) error {
 	for {
-		r, err := l.Reserve(patient{ctx}, p.Left(ctx), charges...)
+		r, err := l.Reserve(waiter{ctx}, p.Left(ctx), charges...)
 		if err != nil {
 			return err
 		}

@@ -223,7 +223,7 @@ func (b *bench) sqliteField() *field {
 const bareUpsert = `insert into tat (key, at) values (?1, ?2 + ?3)
 on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?2 <= ?4`
 
-// bareSQLite is GCRA in one upsert, the least that an exact limiter can ask of SQLite for a decision. So many upserts
+// bareSQLite is GCRA in one upsert, the least that an exact limiter can ask of SQLite for a decision. This many upserts
 // are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
 func bareSQLite(ctx context.Context, path string, keys []string, atOnce int) (
 	allow func(context.Context, string) (bool, error), end func(), err error,

@@ -93,7 +93,7 @@ type field struct {
 	// beside makes ready what Headgate is compared with, with some keys. What it returns is let go of even where it
 	// returns an error.
 	beside func(ctx context.Context, keys []string) (others []other, stop func(), err error)
-	// clients says by how many clients the others are called where Headgate has so many callers; nil: see fewClients.
+	// clients says by how many clients the others are called where Headgate has that many callers; nil: see fewClients.
 	clients func(callers int) []int
 }
 

@@ -14,7 +14,7 @@ import (
 // measuring measures something for about d.
 type measuring = func(ctx context.Context, d time.Duration) (sample, error)
 
-// callers measures a closed loop of callers, whose questions are so many decisions each.
+// callers measures a closed loop of callers, each question of which makes several decisions.
 func callers(n, decisions int, ask load.Ask) measuring {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		var all atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What the others enforce where Headgate has the limit always: tokens an hour, each of so many nanoseconds.
+// What the others enforce where Headgate has the limit always: tokens an hour, each of this many nanoseconds.
 const (
 	tokens = 1_000_000_000
 	each   = int64(time.Hour) / tokens

@@ -49,7 +49,7 @@ func (r *result) line() []string {
 	return line
 }
 
-// both returns what is told of Headgate, and in brackets of the other.
+// both returns the figure of Headgate, and in brackets that of the other.
 func both(own, other *figure, tell func(*figure) string) string {
 	texts := [2]string{"-", "-"}
 	for i, f := range []*figure{own, other} {

@@ -49,7 +49,7 @@ type Config struct {
 	// one connection. Zero: 2.
 	Connections int
 	// Timeout bounds a call to the server, which a caller's context does not
-	// where it is shared. Over gRPC the server is told when a call ends. Zero: 10 s.
+	// where it is shared. Over gRPC the server learns when a call ends. Zero: 10 s.
 	Timeout time.Duration
 	// Token is shown to the server, in Authorization: Bearer. Ids are the token's own: what was charged
 	// under an id by a client with another token cannot be settled. Empty: none.
@@ -62,7 +62,7 @@ const (
 	// maxBatch is how many charges a batch has at most, but for those of the last caller to join. A caller who brings
 	// half as many or more goes alone.
 	maxBatch = 512
-	// maxWaiting is how many callers may wait for a batch. Who comes then gets store.ErrBusy at once.
+	// maxWaiting is how many callers may wait for a batch. One more gets store.ErrBusy at once.
 	maxWaiting = 100_000
 )
 
@@ -83,7 +83,7 @@ func (c *Config) orDefault() Config {
 	return d
 }
 
-// Client asks one server. It is safe for concurrent use, and meant to be
+// Client asks one server. It is safe for concurrent use, and made to be
 // shared: what it saves comes from many callers. Its goroutines run only while
 // callers wait.
 type Client struct {

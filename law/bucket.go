@@ -51,7 +51,7 @@ func (p *Params) drained(level, at, now int64) (x, t int64) {
 	return x, at + steps*p.Step
 }
 
-// drain returns what is left of a level after so many steps. The drain is
+// drain returns what is left of a level after steps. The drain is
 // bounded by the level and not by the capacity, so that a level forced above
 // it drains too.
 func (p *Params) drain(level, steps int64) int64 {

@@ -118,7 +118,7 @@ func (op *Op) over(now int64) bool {
 
 // undrained returns how much of a charge to a bucket can be given back: what has
 // not drained of the level that it made, less what was returned since. While the
-// level is above the capacity nobody starts, but each who waits has a start
+// level is above the capacity nobody starts, but each waiter has a start
 // already: then it is what later charges leave of it.
 func (op *Op) undrained(s *State, x, now int64) int64 {
 	if op.At > now { // the clock was set back, and the cell has followed: what has drained is not known

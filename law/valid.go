@@ -52,7 +52,7 @@ func (c Cell) ValidText() error {
 	return ValidText("key", c.Key, MaxKey)
 }
 
-// ValidText says why s cannot be kept as what it is called, or nil: at most so many bytes of
+// ValidText says why s cannot be kept as what it is called, or nil: at most most bytes of
 // valid UTF-8 without NUL.
 func ValidText(what, s string, most int) error {
 	switch {

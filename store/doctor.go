@@ -16,7 +16,7 @@ type Severity string
 // The severities.
 const (
 	Fine  Severity = "ok"
-	Note  Severity = "note"  // it may be meant so; the finding says what it costs
+	Note  Severity = "note"  // it may be on purpose; the finding says what it costs
 	Wrong Severity = "wrong" // limits are not exact, admitted charges can be lost, or requests wait
 )
 

@@ -121,7 +121,7 @@ type Query struct {
 	HasKey  bool
 	Blocked bool     // only cells that are blocked now
 	After   law.Cell // only cells after this one, to page on
-	Max     int      // at most so many; 0: DefaultMax
+	Max     int      // at most this many; 0: DefaultMax
 }
 
 // Most returns how many cells the query is for at most.

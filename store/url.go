@@ -38,7 +38,7 @@ var shownOptions = []string{"host", "master", "pooler", "prefix", "synchronous"}
 // ParseURL takes the URL of a server apart. An @ may stand in a password as it is;
 // otherwise the characters @ / ? # % are written %40 %2F %3F %23 %25 in names,
 // passwords and options. Errors are ErrInvalid, and show nothing of the URL, since
-// nobody knows what a part of a wrong URL was meant to be.
+// nobody knows what a part of a wrong URL should be.
 func ParseURL(raw string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || !schemeForm.MatchString(scheme) {

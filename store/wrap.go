@@ -22,7 +22,7 @@ func As[T any](s Store) (t T, ok bool) {
 	return t, false
 }
 
-// Parallel is a Store that works best with so many batches under way at once.
+// Parallel is a Store that works best with several batches under way at once.
 type Parallel interface {
 	// Parallel returns how many batches may be under way at once.
 	Parallel() int

@@ -42,7 +42,7 @@ func StartGubernator(ctx context.Context) (*Gubernator, error) {
 		return nil, err
 	}
 	// It insists on a file with its settings, and listens for peers at this port
-	// whatever it is told.
+	// whatever its configuration says.
 	const peers = "127.0.0.1:7946"
 	stop, err := start(ctx, file, addr, []string{"--config", os.DevNull},
 		"GUBER_GRPC_ADDRESS="+addr, "GUBER_ADVERTISE_ADDRESS="+addr, "GUBER_HTTP_ADDRESS="+http,

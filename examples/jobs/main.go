@@ -5,7 +5,7 @@
 //
 // The first part is a loop that calls another service: 30 calls at once, then ten a second.
 // The second part accepts batches of rows: 10,000 rows at once, then 1,000 a second. A batch
-// that does not fit is refused and told when it would; one that can never fit is told that.
+// that does not fit is refused with the time at which it would; one that can never fit is refused for good.
 package main
 
 import (

@@ -74,7 +74,7 @@ type allowance struct {
 	charged usage
 }
 
-// extend charges more, unless so many tokens of the answer are charged already. It returns an
+// extend charges more, unless as many tokens of the answer are charged already. It returns an
 // error if a limit refuses that, or it is not known whether it was charged: then the stream has to stop.
 func (a *allowance) extend(ctx context.Context, completion int64) error {
 	if completion <= a.charged.Completion {

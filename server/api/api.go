@@ -157,7 +157,7 @@ type Subject struct {
 // InspectRequest asks about a key.
 type InspectRequest struct {
 	Subject
-	Attempts int `json:"attempts,omitempty"` // the newest ones, at most so many and MaxAttempts; 0: 20
+	Attempts int `json:"attempts,omitempty"` // how many of the newest at most, up to MaxAttempts; 0: 20
 }
 
 // MaxAttempts is how many attempts of a key are told at most.

@@ -5,7 +5,7 @@ import "strconv"
 // Domain is that of the ErrorInfo of problems over gRPC.
 const Domain = "headgate"
 
-// kinds say how a problem is told over gRPC, which has other codes than HTTP: the code, and the reason in
+// kinds say what a problem is over gRPC, which has other codes than HTTP: the code, and the reason in
 // its ErrorInfo. The first row that fits counts; an empty type is any.
 //
 // Clients and proxies of gRPC ask again after UNAVAILABLE, so it says that nothing was charged.

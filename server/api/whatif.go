@@ -78,7 +78,7 @@ type ReplayedLine struct {
 	Reason string `json:"reason"`
 }
 
-// ReplayedReason is why so many lines could not be read, or are no requests.
+// ReplayedReason is why a number of lines could not be read, or are no requests.
 type ReplayedReason struct {
 	Reason   string       `json:"reason"`
 	Unparsed bool         `json:"unparsed"`

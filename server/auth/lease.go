@@ -11,7 +11,7 @@ import (
 // zero, permuted with a key that only this caller's token leads to. Each server that has the same file of tokens makes
 // the same numbers. Nothing is kept for it.
 const (
-	leaseBits = 52      // of a number that a caller is told, below a bit that says that it is one
+	leaseBits = 52      // of a number that a caller gets, below a bit that says that it is one
 	leaseMax  = 1 << 40 // numbers of the store from here on are told as they are
 	half      = 26      // bits of one half, as in a Feistel network
 	halfMask  = 1<<half - 1

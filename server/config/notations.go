@@ -16,7 +16,7 @@ type Notations struct {
 	Max       int           // different ones at a time
 }
 
-// DefaultNotations are the bounds of a server that is told of no others. The longest
+// DefaultNotations are the bounds of a server whose configuration has no others. The longest
 // window of a calendar, a month, is a little longer than 31 days where clocks are
 // changed.
 var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, Max: 1000}

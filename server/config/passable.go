@@ -12,7 +12,7 @@ import (
 // Impossible says what in the file can never work, a line each with its place: a rule that takes a limit that is
 // acquired, constant costs or a keep with which no request of a rule would ever pass, by a limit or by a plan in its
 // place, one key that a rule with an id or a settlement charges twice, and a plan of another kind than the limit. What
-// a limit or plan of 0 refuses is meant. The modes shadow and advise make no difference: they are there to find this
+// a limit or plan of 0 refuses is on purpose. The modes shadow and advise make no difference: they are there to find this
 // out.
 //
 // A server starts with such a file, since the rest of it decides, and says what is wrong. The limiter is one over an
@@ -119,7 +119,7 @@ func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Char
 	return list
 }
 
-// closed reports whether a limit is 0: what it refuses is meant.
+// closed reports whether a limit is 0: what it refuses is on purpose.
 func closed(l headgate.Limit) bool {
 	_, is := l.Algorithm().(headgate.Closed)
 	return is

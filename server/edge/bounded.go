@@ -26,7 +26,7 @@ type Bounded struct {
 	open map[*counted]struct{} // guarded by mu
 }
 
-// Bound returns a listener that has at most so many connections. For one more, the one is closed on
+// Bound returns a listener that has a bounded number of connections. For one more, the one is closed on
 // which nothing has come for longest, if that is longer than a request may take; if there is none, the
 // new one is closed. Zero stands for what Config.MaxConnections says.
 func Bound(l net.Listener, most int, log *slog.Logger) *Bounded {

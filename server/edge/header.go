@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// A header may have so many bytes, and 4 KiB more as net/http counts, and so many
-// lines. A line of three bytes takes about a hundred of memory once it is read: 64 KiB
+// A header has at most maxHeaderBytes bytes, 4 KiB more as net/http counts, and
+// maxHeaderLines lines. A line of three bytes takes about a hundred of memory once it is read: 64 KiB
 // of them were 1.2 MB for each connection.
 const (
 	maxHeaderBytes = 16 << 10

@@ -48,7 +48,7 @@ func Certificate(r *http.Request) *x509.Certificate {
 	return nil
 }
 
-// secured is a connection with TLS. It logs why a handshake fails, which a client is told too, but
+// secured is a connection with TLS. It logs why a handshake fails, which a client hears too, but
 // seldom says.
 type secured struct {
 	*tls.Conn

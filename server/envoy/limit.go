@@ -76,7 +76,7 @@ func notation(algorithm string, requests uint32, u unit, multiplier uint32) stri
 	return algorithm + " " + itoa(requests) + "/" + itoa(seconds) + "s"
 }
 
-// multiplierOf is how a multiplier is told, which is not if it is 1.
+// multiplierOf is the text of a multiplier, empty if it is 1.
 func multiplierOf(n uint32) *wrapperspb.UInt32Value {
 	if n <= 1 {
 		return nil

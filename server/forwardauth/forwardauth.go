@@ -34,7 +34,7 @@ type Config struct {
 	// Proxies are the peers whose X-Forwarded-* and X-Original-* count. Those of a Unix socket
 	// always do. Nil: those on loopback addresses; to list none, an empty list that is not nil.
 	Proxies httpkey.Proxies
-	// Log is told of requests that rules in shadow mode would have refused. Nil: nobody is.
+	// Log gets the requests that rules in shadow mode would have refused. Nil: they are not logged.
 	Log *slog.Logger
 }
 

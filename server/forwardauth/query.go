@@ -28,7 +28,7 @@ type query struct {
 
 // parseQuery reads the query of a URL, such as limit=api&key=alice&cost=2. The order counts: each
 // limit starts a charge, and what follows is said of that. A parameter that is not known is an
-// error, since a misspelt cost would charge something else than was meant.
+// error, since a misspelt cost would charge something else than the user wanted.
 func parseQuery(raw string) (query, error) {
 	q := query{}
 	for raw != "" {

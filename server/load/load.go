@@ -27,8 +27,8 @@ type Load struct {
 	requests, bytes       atomic.Int64
 }
 
-// New returns a load of so many requests that are decided at a time, and so many bytes that those in
-// flight hold. Zero stands for 4,096 requests, and for 128 MiB.
+// New returns a load of at most maxRequests requests that are decided at a time and hold at most maxBytes
+// bytes. Zero stands for 4,096 requests, and for 128 MiB.
 func New(maxRequests int, maxBytes int64) *Load {
 	if maxRequests <= 0 {
 		maxRequests = 4096
@@ -83,7 +83,7 @@ func (s *Share) Hold(n int64) error {
 	return nil
 }
 
-// HoldObjects counts what it takes to decide a request of so many objects, charges mostly. The error is
+// HoldObjects counts what it takes to decide a request of n objects, charges mostly. The error is
 // store.ErrBusy.
 func (s *Share) HoldObjects(n int) error {
 	n = min(n, api.MaxCharges) // the rest is refused

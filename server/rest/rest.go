@@ -38,7 +38,7 @@ type Config struct {
 	// Problem says what is wrong with the configuration, for /readyz: a server that goes on
 	// with what it had before is ready all the same. Nil, or empty: nothing.
 	Problem func() string
-	// Away says since when and why the store cannot be used, for callers that may look. It is told the error of a
+	// Away says since when and why the store cannot be used, for callers that may look. It gets the error of a
 	// request that has just failed by that, nil of none. Nil, or nil returned: the store can be used.
 	Away func(error) *api.Away
 	// Auth is for forward authentication: see package forwardauth.
@@ -58,7 +58,7 @@ type Route struct {
 	// Turn waits until a request may be served, before anything is held for it, and returns what is called afterwards.
 	// Nil: at once.
 	Turn func(*http.Request) (end func(), err error)
-	// Handler reads a body of at most so many bytes.
+	// Handler reads a body of at most this many bytes.
 	Handler http.HandlerFunc
 	MaxBody int64
 }
@@ -72,7 +72,7 @@ type door struct {
 	log      *slog.Logger
 	load     *load.Load
 	patience time.Duration // with a client that reads its answer: so long,
-	rate     int           // and a second more for each so many bytes
+	rate     int           // and a second more for each rate bytes
 	problem  func() string // nil: nothing is ever wrong
 	away     func(error) *api.Away
 	auth     *forwardauth.Handler
@@ -203,7 +203,7 @@ func (d *door) live(w http.ResponseWriter, r *http.Request) {
 // readyWithin is how long the store may take to prove that it can write.
 const readyWithin = service.ReadyWithin
 
-// hidden is what a caller is told of a problem who may not know the names of limits, files and keys.
+// hidden is the text of a problem for a caller that may not know the names of limits, files and keys.
 const hidden = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
 
 // ready tells whether the store can decide and write, and which limits are full or
@@ -313,7 +313,7 @@ func gone(r *http.Request, err error) bool {
 	return errors.Is(err, context.Canceled) && r.Context().Err() != nil
 }
 
-// logFailure logs that so many requests have failed for a reason that is not the
+// logFailure logs that count requests have failed for a reason that is not the
 // client's.
 func (d *door) logFailure(r *http.Request, err error, count int) {
 	d.log.Error("request failed", "class", service.Class(err), "count", count, "path", r.URL.Path, "error", err)

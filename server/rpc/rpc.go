@@ -87,7 +87,7 @@ type Server struct {
 	log      *slog.Logger
 	config   Config
 	methods  map[string]method // by the full name
-	services map[string]bool   // whose health is told
+	services map[string]bool   // whose health is reported
 	files    files             // for reflection
 	grpc     *grpc.Server
 	arriving arriving

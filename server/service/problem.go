@@ -110,7 +110,7 @@ func Forbidden(err error, where string) *api.Problem {
 	}
 }
 
-// The texts of problems are cut to so many bytes: they may repeat what was sent, or
+// The texts of problems are cut to this many bytes: they may repeat what was sent, or
 // name all limits that there are. Those of a batch are shorter, since there may be
 // thousands of them.
 const (

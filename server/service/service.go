@@ -37,7 +37,7 @@ type Service struct {
 	probe    probe
 	refusals refusals
 	observer *httplimit.Observer
-	onAdmin  func(AdminAction) // nil: nobody is told
+	onAdmin  func(AdminAction) // nil: no one listens
 	nameless string            // the author of what callers do who have no name
 	rules    *rules.Holder
 	traffic  *traffic.Traffic
@@ -63,7 +63,7 @@ func (s *Service) Rules() *rules.Holder { return s.rules }
 // answers anything.
 func (s *Service) UseRules(h *rules.Holder) { s.rules = h }
 
-// Inspect tells about one key. Before the store is asked for attempts, hold is told of how many.
+// Inspect tells about one key. Before the store is asked for attempts, hold gets their number.
 func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (
 	*api.Status, error,
 ) {

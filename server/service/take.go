@@ -60,7 +60,7 @@ func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charg
 	return s.charges(ctx, nil, r)
 }
 
-// Batch answers many requests; those that are wrong fail alone. failed is told of
+// Batch answers many requests; those that are wrong fail alone. failed gets
 // each that failed for a reason that is not the client's.
 func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (*api.Answers, error) {
 	switch n := len(b.Requests); {

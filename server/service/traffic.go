@@ -13,7 +13,7 @@ import (
 )
 
 // Observers are told of decisions that the server makes for others. Of what it asks to find out whether its store
-// is well, and of what it asks to tell of keys, none is told.
+// is well, and of what it asks to tell of keys, none is reported.
 type Observers []headgate.Observer
 
 // Decided implements headgate.Observer.
@@ -37,7 +37,7 @@ const (
 )
 
 // Traffic tells what was decided here in the last five minutes, and which keys have used most or were refused most.
-// Before the store is asked, hold is told of how many keys. Nothing is charged.
+// Before the store is asked, hold gets the number of keys. Nothing is charged.
 func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {
 	caller := auth.From(ctx)
 	want := func(limit string) bool { return caller.Touches(limit) == nil }

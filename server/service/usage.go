@@ -18,7 +18,7 @@ type UsageQuery = api.UsageQuery
 // Usage tells what a key has used of its limits, and of its last refusals here. All limits of a key
 // are those of the catalogue, used or not, and the notations that were asked by here and that it
 // has used. Without limits in the catalogue they are those of which the store lists a cell of the
-// key, for which it may read all it has. Before the store is asked, hold is told of how many limits
+// key, for which it may read all it has. Before the store is asked, hold gets the number of limits
 // there may be. Nothing is charged.
 func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int) error) (*api.Usage, error) {
 	limits, err := s.limitsOf(ctx, q, hold)

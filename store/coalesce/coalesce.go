@@ -52,7 +52,7 @@ const (
 	// maxOps is how many ops a batch has at most, but for those of the last caller to join. A caller who brings half as
 	// many or more goes alone.
 	maxOps = 512
-	// maxWaiting is how many callers may wait for a flight. Who comes then gets store.ErrBusy at once.
+	// maxWaiting is how many callers may wait for a flight. One more gets store.ErrBusy at once.
 	maxWaiting = 100_000
 )
 
@@ -288,7 +288,7 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	return s.inner.Sweep(ctx, max)
 }
 
-// Close implements store.Store: who waits is still answered.
+// Close implements store.Store: callers that wait are still answered.
 func (s *Store) Close() error {
 	s.queue.Close()
 	return s.inner.Close()

@@ -27,7 +27,7 @@ const (
 	lookEvery = time.Second
 	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
 	longestBackOff = time.Minute
-	// stopWithin bounds how long Close waits for a sweep that does not heed its context.
+	// stopWithin bounds how long Close waits for a sweep that ignores its context.
 	stopWithin = time.Second
 )
 
@@ -141,7 +141,7 @@ func (w *sweeper) passes() int64 {
 	return w.part.Passes()
 }
 
-// pause returns the time until the next sweep, after so many failures in a row. more says that the last one has
+// pause returns the time until the next sweep, after failures in a row. more says that the last one has
 // left something that it did not look at.
 func (w *sweeper) pause(removed, failures int, took time.Duration, more bool) time.Duration {
 	mean := w.every

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// The breaker opens after so many failures without a success between them, and lets one decision ask the
+// The breaker opens after this many failures without a success between them, and lets one decision ask the
 // store after each pause.
 const (
 	failures = 5

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// hash is what a cell is known by: seeded bits, so many that no two cells of a store
+// hash is what a cell is known by: seeded bits, enough that no two cells of a store
 // are ever taken for one another, and nobody can make them. lo is odd, and so never 0,
 // which marks a free slot.
 type hash struct{ hi, lo uint64 }

@@ -104,7 +104,7 @@ func (e *entries) prune(at, now int64) {
 }
 
 // compact is prune for the whole list, also of a cell that is empty since
-// emptyAt. It forgets at most so many entries, and returns how many.
+// emptyAt. It forgets at most most entries, and returns how many.
 func (e *entries) compact(at, emptyAt, now int64, most int) (n int) {
 	if emptyAt <= now {
 		at = max(at, now)

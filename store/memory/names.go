@@ -10,7 +10,7 @@ type names struct {
 	gone int // bytes of text that belong to no slot any more
 }
 
-// newNames returns names for so many slots, with room for a text of so many bytes.
+// newNames returns names for a number of slots, with room for a text of this many bytes.
 func newNames(slots, size int) *names {
 	return &names{at: make([]uint32, slots), text: make([]byte, 1, 1+size)}
 }
@@ -50,7 +50,7 @@ func (n *names) copy(i int, others *names, other int) {
 	n.text = append(n.text, whole...)
 }
 
-// pack moves the keys into a text that has room for so many bytes more, and for an eighth of
+// pack moves the keys into a text that has room for this many bytes more, and for an eighth of
 // what is there: so few bytes lie idle, and each is moved a few times only.
 func (n *names) pack(more int) {
 	live := len(n.text) - n.gone

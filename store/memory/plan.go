@@ -109,7 +109,7 @@ func (s *Store) reserveAll(sc *scratch, now int64) (lacking *limit, again bool) 
 	return nil, false
 }
 
-// reserveBytes makes what is reserved for a group so many bytes, if they may be had.
+// reserveBytes makes what is reserved for a group this many bytes, if they may be had.
 func (s *Store) reserveBytes(sc *scratch, bytes int64) bool {
 	ok := bytes <= sc.bytes || add(&s.bytes, bytes-sc.bytes, s.within)
 	if ok {

@@ -58,7 +58,7 @@ func (r *register) admit(a law.Receipt, now int64) {
 	}
 }
 
-// compact forgets at most so many admissions that are over, and returns how many.
+// compact forgets at most most admissions that are over, and returns how many.
 func (r *register) compact(now int64, most int) (n int) {
 	for id := range r.known {
 		if n < most && r.known[id].KeepUntil <= now {

@@ -40,7 +40,7 @@ const (
 // moved is the version of a table whose cells are in another one now.
 const moved = ^uint64(0)
 
-// newTable returns a table for so many cells, locked.
+// newTable returns a table for a number of cells, locked.
 func newTable(cells int, withRich bool) *table {
 	t := &table{}
 	// The allocator rounds up; use what it gives.
@@ -181,7 +181,7 @@ func (t *table) remove(hole int) {
 	t.used--
 }
 
-// fits reports whether the table has places for so many more cells.
+// fits reports whether the table has places for more cells.
 func (t *table) fits(more int) bool { return (t.used+more)*loadSlots <= len(t.slots)*loadCells }
 
 // room returns the locked table at i, or the one that takes its place because

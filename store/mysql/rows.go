@@ -220,7 +220,7 @@ func ofWrite(err error) error {
 // statements of both to the other nodes. Seen on MySQL 9.7: 26 of 25 admitted.
 //
 // A Galera node may repeat by itself the statement under way when its transaction lost against another
-// node's, so it is told not to. It may also show rows as they were before another node wrote them. What is
+// node's, so it is set not to. It may also show rows as they were before another node wrote them. What is
 // decided by these fails at its COMMIT, but a refusal has none. So a node first catches up: a request that
 // another node had just admitted was taken for unknown, and a reset found no cell.
 func (s *Store) begin(only bool) (text string) {

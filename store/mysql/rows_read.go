@@ -363,7 +363,7 @@ func (f *flight) Freed(cell law.Cell, after, need int64) (int64, error) {
 	}
 }
 
-// fill reads a queue of at most so many entries.
+// fill reads a queue of at most most entries.
 func (f *flight) fill(q *queue, cell law.Cell, most int) error {
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
 	defer cancel()

@@ -23,7 +23,7 @@ const (
 	sinceBegun = "TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))"
 )
 
-// strictTransaction is what a transaction is told in which error 1020 would undo
+// strictTransaction is set in a transaction in which error 1020 would undo
 // all of it. refuseStrict is the statement that tells it.
 const (
 	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or " +

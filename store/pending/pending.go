@@ -126,7 +126,7 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// attempt opens the store, or gives the attempt up: not all drivers heed the context.
+// attempt opens the store, or gives the attempt up: not all drivers obey the context.
 func (s *Store) attempt(ctx context.Context, end time.Time) (store.Store, error) {
 	within := AttemptWithin
 	if s.cfg.Within > 0 {

@@ -98,7 +98,7 @@ func (h *localTokens) shift() {
 }
 
 // ask hands a charge out, or says what to wait for, or that the caller is to
-// take so many charges from the store, or that the localTokens has ended.
+// take count charges from the store, or that the localTokens has ended.
 func (h *localTokens) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, count int64, ended bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +180,7 @@ func (h *localTokens) life(out *law.Outcome) int64 {
 	return p.PrefetchLife
 }
 
-// leave takes back the wish of a caller who waits no more.
+// leave takes back the wish of a caller that waits no more.
 func (h *localTokens) leave(cost int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -197,7 +197,7 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	return store.ErrClosed
 }
 
-// fetch takes a charge and a new prefetch, of so many charges together.
+// fetch takes a charge and a new prefetch, of count charges together.
 func (s *Store) fetch(ctx context.Context, h *localTokens, op law.Op, count int64, outs []law.Outcome) error {
 	sent := s.now()
 	op.Count, op.Partial = count, count > 1

@@ -212,7 +212,7 @@ func passed(op *law.Op, out *law.Outcome) bool {
 		return false
 	case op.Verb == law.Extend:
 		return out.RetryAt == 0
-	default: // what is known may have been asked as so many units of another cost
+	default: // what is known may have been asked as units of another cost
 		return out.Replayed || out.Granted == op.Count || op.Partial && out.Granted > 0
 	}
 }
