@@ -12,45 +12,22 @@ import (
 // maxLine is how long a line may be, in bytes.
 const maxLine = 4 << 20
 
-// Writer writes events as lines. It is not safe for concurrent use.
-type Writer struct {
-	w    *bufio.Writer
-	last int64
-}
-
-// NewWriter returns a Writer that writes to w. Flush writes what it holds back.
-func NewWriter(w io.Writer) *Writer { return &Writer{w: bufio.NewWriter(w)} }
-
-// Write writes one event. One that is not valid, or goes back in time, is an error, and
-// nothing of it is written.
-func (w *Writer) Write(e *Event) error {
-	if err := e.Valid(); err != nil {
-		return err
-	}
-	if e.T < w.last {
-		return fmt.Errorf("t: %d is before %d", e.T, w.last)
-	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	w.last = e.T
-	_, err = w.w.Write(append(line, '\n'))
-	return err
-}
-
-// Flush writes out what is held back.
-func (w *Writer) Flush() error { return w.w.Flush() }
-
-// Write writes a whole history.
+// Write writes a whole history. An event that is not valid, or goes back in time, is an error.
 func (h *History) Write(to io.Writer) error {
-	w := NewWriter(to)
+	lines, last := bufio.NewWriter(to), int64(0)
+	write := json.NewEncoder(lines)
 	for i := range h.Events {
-		if err := w.Write(&h.Events[i]); err != nil {
+		e := &h.Events[i]
+		err := e.follows(last)
+		if err == nil {
+			err = write.Encode(e)
+		}
+		if err != nil {
 			return fmt.Errorf("event %d: %w", i, err)
 		}
+		last = e.T
 	}
-	return w.Flush()
+	return lines.Flush()
 }
 
 // Read reads a history to its end. It is strict: fields that are not known, events that
@@ -61,8 +38,8 @@ func Read(from io.Reader) (*History, error) {
 	h, last := &History{}, int64(0)
 	for lines.Scan() {
 		e, err := parse(lines.Bytes())
-		if err == nil && e.T < last {
-			err = fmt.Errorf("t: %d is before %d", e.T, last)
+		if err == nil {
+			err = e.follows(last)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", len(h.Events)+1, err)
@@ -85,5 +62,13 @@ func parse(line []byte) (e Event, err error) {
 	if _, err = d.Token(); !errors.Is(err, io.EOF) {
 		return e, errors.New("more than one object")
 	}
-	return e, e.Valid()
+	return e, nil
+}
+
+// follows says what is wrong with an event after one of a time; nil if nothing is.
+func (e *Event) follows(last int64) error {
+	if e.T < last {
+		return fmt.Errorf("t: %d is before %d", e.T, last)
+	}
+	return e.Valid()
 }

@@ -114,9 +114,9 @@ func (w *world) unanswered() (list []string) {
 	at := map[string][]int{}
 	for _, e := range w.rec.History().Events {
 		switch {
-		case e.Kind == history.KindCall:
+		case e.Call != nil:
 			at[e.Node] = append(at[e.Node], e.Call.ID)
-		case e.Kind == history.KindFault && e.Fault.Kind == history.Kill:
+		case e.Fault != nil && e.Fault.Kind == history.Kill:
 			for _, id := range at[e.Node] {
 				dead[id] = true
 			}

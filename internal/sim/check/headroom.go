@@ -3,20 +3,18 @@ package check
 import (
 	"math/big"
 	"strings"
-
-	"github.com/headgate/headgate/internal/history"
 )
 
 // keep returns how much has to be free after a charge that names this headroom, rounded down.
-func (r *rule) keep(f *family, text string) num {
+func (r *rule) keep(text string) num {
 	share, percent := strings.CutSuffix(text, "%")
 	switch {
 	case text == "":
 		return num{}
 	case !percent:
-		return f.costs[text]
+		return r.of.costs[text]
 	}
-	n, _ := history.Number(share) // it is valid
+	n := number(share)
 	n.Mul(n, big.NewRat(1, 100)).Mul(n, new(big.Rat).SetInt(r.most.big()))
 	return fromBig(new(big.Int).Quo(n.Num(), n.Denom()))
 }
@@ -34,7 +32,7 @@ func (e *entry) need() num {
 func (t *tracker) headroom(e *entry, before num) {
 	if e.keep.positive() && e.sure() && len(e.Charges) == 1 && !t.lowOff &&
 		before.plus(e.cost).plus(e.keep).more(t.r.most) {
-		t.m.violation("headroom", []*ask{e.ask}, "%s: admitted at %d with %s in use: it was to leave %s",
-			t.c.name(), e.ret.At, t.c.family.text(before), e.Charges[0].Keep)
+		t.m.violation("headroom", t.c, e.events, "admitted at %d with %s in use: it was to leave %s", e.ret.At, before,
+			e.Charges[0].Keep)
 	}
 }

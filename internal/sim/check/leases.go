@@ -3,7 +3,6 @@ package check
 import (
 	"cmp"
 	"slices"
-	"sort"
 
 	"github.com/headgate/headgate/internal/history"
 )
@@ -70,8 +69,8 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 			m.over(l, a)
 		case a.outcome() == history.Done:
 			if a.from > l.possible && m.setBack == forever {
-				m.violation("leases", []*ask{l.ask, a}, "%s: a lease was renewed %d ns after its end",
-					c.name(), a.from-l.possible)
+				m.violation("leases", c, slices.Concat(l.events, a.events), "a lease was renewed %d ns after its end",
+					a.from-l.possible)
 			}
 			l.sureTo = max(l.sureTo, a.from+m.shorter(ttl))
 			l.possible = max(l.possible, a.to+m.longer(ttl))
@@ -95,6 +94,7 @@ func (m *model) over(l *lease, a *ask) {
 
 // disturbed applies what can end a lease before its time, or prolong it.
 func (m *model) disturbed(c *cell, byID map[int]*lease) {
+	changed := len(c.rules()) > 1
 	for _, l := range byID {
 		for _, f := range m.faults {
 			switch {
@@ -105,12 +105,12 @@ func (m *model) disturbed(c *cell, byID map[int]*lease) {
 				l.possible = forever
 			}
 		}
-		for _, o := range c.others {
-			if o.Verb == history.Reset && o.until() >= l.from && o.outcome() != history.Nothing {
+		for _, o := range c.resets {
+			if o.until() >= l.from {
 				l.sureTo = min(l.sureTo, o.from)
 			}
 		}
-		if len(c.rules()) > 1 { // a change of the limit counts leases as one entry
+		if changed { // a change of the limit counts leases as one entry
 			l.sureTo, l.possible = min(l.sureTo, l.to), forever
 		}
 	}
@@ -118,28 +118,18 @@ func (m *model) disturbed(c *cell, byID map[int]*lease) {
 
 // heldTooMany checks that at no true time more is surely held than the limit says.
 func (m *model) heldTooMany(c *cell, list []*lease, most num) {
-	type change struct {
-		t int64
-		l *lease
+	sure := slices.DeleteFunc(slices.Clone(list), func(l *lease) bool {
+		return l.outcome() != history.Admitted || l.ret.Replayed || l.to >= l.sureTo
+	})
+	slices.SortStableFunc(sure, func(a, b *lease) int { return cmp.Compare(a.to, b.to) })
+	var holds spans
+	for _, l := range sure {
+		holds.add(l.to, l.sureTo-1, l.cost)
 	}
-	var begins, ends []change
-	for _, l := range list {
-		if l.outcome() == history.Admitted && !l.ret.Replayed && l.to < l.sureTo {
-			begins, ends = append(begins, change{l.to, l}), append(ends, change{l.sureTo, l})
-		}
-	}
-	byTime := func(a, b change) int { return cmp.Compare(a.t, b.t) }
-	slices.SortStableFunc(begins, byTime)
-	slices.SortStableFunc(ends, byTime)
-	var sum num
-	j := 0
-	for _, b := range begins {
-		for ; j < len(ends) && ends[j].t <= b.t; j++ {
-			sum = sum.minus(ends[j].l.cost)
-		}
-		if sum = sum.plus(b.l.cost); sum.more(most) {
-			m.violation("leases", []*ask{b.l.ask}, "%s: leases of %s are held at %d ns, where %s may be",
-				c.name(), c.family.text(sum), b.t, c.family.text(most))
+	holds.sort()
+	for _, l := range sure {
+		if sum := holds.during(l.to, l.to); sum.more(most) {
+			m.violation("leases", c, l.events, "leases of %s are held at %d ns, where %s may be", sum, l.to, most)
 			return
 		}
 	}
@@ -147,26 +137,16 @@ func (m *model) heldTooMany(c *cell, list []*lease, most num) {
 
 // refusedLeases excuses refusals for which so much may have been held that it did not fit.
 func (m *model) refusedLeases(c *cell, list []*lease) {
-	begins, ends := slices.Clone(list), slices.Clone(list)
-	slices.SortStableFunc(begins, func(a, b *lease) int { return cmp.Compare(a.from, b.from) })
-	slices.SortStableFunc(ends, func(a, b *lease) int { return cmp.Compare(a.possible, b.possible) })
-	sum := func(list []*lease) []num {
-		sums := make([]num, len(list)+1)
-		for i, l := range list {
-			sums[i+1] = sums[i].plus(l.cost)
-		}
-		return sums
+	var holds spans
+	for _, l := range list {
+		holds.add(l.from, l.possible, l.cost)
 	}
-	begun, ended := sum(begins), sum(ends)
-	blocks := slices.ContainsFunc(c.others, func(o *ask) bool { return o.Verb == history.Block })
+	holds.sort()
+	blocks := slices.ContainsFunc(c.blocks, func(o *ask) bool { return o.Verb == history.Block })
+	changed := len(c.rules()) > 1
 	for _, e := range c.entries {
-		if e.outcome() != history.Refused {
-			continue
-		}
-		i := sort.Search(len(begins), func(i int) bool { return begins[i].from > e.to })
-		j := sort.Search(len(ends), func(j int) bool { return ends[j].possible >= e.from })
-		if begun[i].minus(ended[j]).plus(e.need()).more(e.rule.most) || blocks || e.rule.limit.Block > 0 ||
-			len(c.rules()) > 1 || e.Partial {
+		if e.outcome() == history.Refused && (holds.during(e.from, e.to).plus(e.need()).more(e.rule.most) ||
+			blocks || changed || e.rule.limit.Block > 0) {
 			m.excused[e.ask] = true
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/big"
 	"slices"
-	"strings"
 
 	"github.com/headgate/headgate/internal/history"
 )
@@ -110,7 +109,8 @@ type cell struct {
 	family  *family
 	key     string
 	entries []*entry // take, reserve, acquire, check
-	others  []*ask   // reset, block, unblock, in order of their calls
+	resets  []*ask   // that may have been done, in order of their calls
+	blocks  []*ask   // block and unblock, in order of their calls
 	fixes   []*fix
 	leases  []*ask // renew and release
 	states  []state
@@ -121,15 +121,13 @@ type state struct {
 	event int
 }
 
-func (c *cell) name() string {
-	return fmt.Sprintf("%s %q", c.family.limits[0].Name, c.key)
-}
-
 // model is a history that makes sense.
 type model struct {
 	h        *history.History
 	asks     map[int]*ask
-	order    []*ask // by their calls
+	order    []*ask            // by their calls
+	admit    map[string][]*ask // of an id: what admits it
+	settles  map[string][]*ask // of an id: what settles or cancels it
 	families map[string]*family
 	cells    []*cell
 	faults   []fault
@@ -143,8 +141,7 @@ type model struct {
 
 type fault struct {
 	*history.Fault
-	t     int64
-	event int
+	t int64
 }
 
 // begun is the true time from which on the fault can have had its effect.
@@ -157,22 +154,30 @@ func (f *fault) begun() int64 {
 
 // broken says that the history does not keep to its format.
 func (m *model) broken(event int, format string, args ...any) {
-	m.found = append(m.found, Violation{"format", []int{event}, fmt.Sprintf(format, args...)})
+	m.violation("format", nil, []int{event}, format, args...)
 }
 
-// violation notes that a rule is broken by these calls.
-func (m *model) violation(rule string, asks []*ask, format string, args ...any) {
-	var events []int
-	for _, a := range asks {
-		events = append(events, a.events...)
+// violation notes that these events break a rule, in one cell if it is not nil: then amounts among the
+// args are told in units.
+func (m *model) violation(rule string, c *cell, events []int, format string, args ...any) {
+	if c != nil {
+		for i, arg := range args {
+			if n, is := arg.(num); is {
+				args[i] = c.family.text(n)
+			}
+		}
+		format, args = "%s %q: "+format, append([]any{c.family.limits[0].Name, c.key}, args...)
 	}
-	slices.Sort(events)
-	m.found = append(m.found, Violation{rule, slices.Compact(events), fmt.Sprintf(format, args...)})
+	events = slices.Compact(slices.Sorted(slices.Values(events)))
+	m.found = append(m.found, Violation{rule, events, fmt.Sprintf(format, args...)})
 }
 
 // newModel reads the events.
 func newModel(h *history.History) *model {
-	m := &model{h: h, asks: map[int]*ask{}, families: map[string]*family{}, excused: map[*ask]bool{}, setBack: forever}
+	m := &model{
+		h: h, asks: map[int]*ask{}, admit: map[string][]*ask{}, settles: map[string][]*ask{},
+		families: map[string]*family{}, excused: map[*ask]bool{}, setBack: forever,
+	}
 	for i := range h.Events {
 		e := &h.Events[i]
 		if err := e.Valid(); err != nil {
@@ -183,12 +188,12 @@ func newModel(h *history.History) *model {
 			m.broken(i, "true time goes back from %d to %d", m.end, e.T)
 		}
 		m.end = max(m.end, e.T)
-		switch e.Kind {
-		case history.KindLimit:
+		switch {
+		case e.Limit != nil:
 			m.limit(i, e.Limit)
-		case history.KindRemoval:
+		case e.Removal != nil:
 			m.removal(i, e.Removal)
-		case history.KindCall:
+		case e.Call != nil:
 			call := *e.Call
 			a := &ask{Call: &call, node: e.Node, from: e.T, to: forever, events: []int{i}}
 			if m.asks[a.ID] != nil {
@@ -197,15 +202,15 @@ func newModel(h *history.History) *model {
 			}
 			m.asks[a.ID] = a
 			m.order = append(m.order, a)
-		case history.KindReturn:
+		case e.Return != nil:
 			a := m.asks[e.Return.ID]
 			if a == nil || a.ret != nil {
 				m.broken(i, "no call %d waits for this return", e.Return.ID)
 				continue
 			}
 			a.ret, a.to, a.events = e.Return, e.T, append(a.events, i)
-		case history.KindFault:
-			m.faults = append(m.faults, fault{e.Fault, e.T, i})
+		case e.Fault != nil:
+			m.faults = append(m.faults, fault{e.Fault, e.T})
 			if e.Fault.Kind == history.Clock && e.Fault.By < 0 {
 				m.setBack = min(m.setBack, e.T)
 			}
@@ -222,14 +227,12 @@ func newModel(h *history.History) *model {
 func (m *model) limit(event int, l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {
-		f = &family{cells: map[string]*cell{}, terms: map[int]term{}}
+		f = &family{named: map[string]*big.Rat{}, cells: map[string]*cell{}, terms: map[int]term{}}
 		m.families[l.Name] = f
 	}
-	for _, known := range f.limits {
-		if known.Version == l.Version {
-			m.broken(event, "version %d of %s is there already", l.Version, l.Name)
-			return
-		}
+	if slices.ContainsFunc(f.limits, func(known *history.Limit) bool { return known.Version == l.Version }) {
+		m.broken(event, "version %d of %s is there already", l.Version, l.Name)
+		return
 	}
 	f.limits = append(f.limits, l)
 	if l.Key != "" {
@@ -239,18 +242,35 @@ func (m *model) limit(event int, l *history.Limit) {
 
 // fill makes the cells.
 func (m *model) fill() {
-	for name, texts := range m.costs() {
-		f := m.families[name]
-		if f == nil {
-			continue
+	for _, a := range m.order {
+		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
+			a.Charges = target.Charges
 		}
-		if err := f.scale(texts); err != nil {
+		for i, c := range a.Charges {
+			if f := m.families[c.Limit]; f != nil {
+				f.name(c.Cost)
+				f.name(c.Keep)
+				if i < len(a.Actual) {
+					f.name(a.Actual[i])
+				}
+			}
+		}
+	}
+	for name, f := range m.families {
+		if err := f.scale(); err != nil {
 			m.broken(0, "limit %s: %v", name, err)
 			f.versions = nil
 		}
 	}
 	for _, a := range m.order {
 		m.place(a)
+		switch id := a.id(); {
+		case id == "":
+		case a.Verb == history.Settle || a.Verb == history.Cancel:
+			m.settles[id] = append(m.settles[id], a)
+		case a.Verb == history.Acquire || admits(a.Verb):
+			m.admit[id] = append(m.admit[id], a)
+		}
 	}
 	for i := range m.h.Events {
 		if s := m.h.Events[i].State; s != nil && m.families[s.Limit] != nil {
@@ -258,39 +278,6 @@ func (m *model) fill() {
 			c.states = append(c.states, state{s, i})
 		}
 	}
-}
-
-// costs returns all costs that are named, of each limit.
-func (m *model) costs() map[string]map[string]*big.Rat {
-	costs := map[string]map[string]*big.Rat{}
-	for name := range m.families {
-		costs[name] = map[string]*big.Rat{}
-	}
-	add := func(limit string, texts []string, i int) {
-		if costs[limit] == nil || i >= len(texts) || texts[i] == "" {
-			return
-		}
-		if _, known := costs[limit][texts[i]]; !known {
-			costs[limit][texts[i]], _ = history.Number(texts[i]) // it is valid
-		}
-	}
-	for _, a := range m.order {
-		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
-			a.Charges = target.Charges
-		}
-		for i, c := range a.Charges {
-			add(c.Limit, []string{c.Cost}, 0)
-			if !strings.HasSuffix(c.Keep, "%") {
-				add(c.Limit, []string{c.Keep}, 0)
-			}
-			add(c.Limit, a.Actual, i)
-			if a.ret == nil {
-				continue
-			}
-			add(c.Limit, a.ret.Granted, i)
-		}
-	}
-	return costs
 }
 
 func (m *model) cell(f *family, key string) *cell {
@@ -302,6 +289,9 @@ func (m *model) cell(f *family, key string) *cell {
 	}
 	return c
 }
+
+// is reports whether a charge is to the cell.
+func (c *cell) is(g history.Charge) bool { return g.Limit == c.family.limits[0].Name && g.Key == c.key }
 
 // place puts a call where it belongs.
 func (m *model) place(a *ask) {
@@ -323,8 +313,10 @@ func (m *model) place(a *ask) {
 		case asks(a.Verb):
 			r, told := f.decided(a, i)
 			a.charge(i, cell, r, told)
-		case a.Verb == history.Reset || a.Verb == history.Block || a.Verb == history.Unblock:
-			cell.others = append(cell.others, a)
+		case a.Verb == history.Reset && a.outcome() != history.Nothing:
+			cell.resets = append(cell.resets, a)
+		case a.Verb == history.Block || a.Verb == history.Unblock:
+			cell.blocks = append(cell.blocks, a)
 		case a.Verb == history.Renew || a.Verb == history.Release:
 			if !slices.Contains(cell.leases, a) {
 				cell.leases = append(cell.leases, a)
@@ -335,24 +327,25 @@ func (m *model) place(a *ask) {
 
 // charge adds a charge of the call to what it asks of the cell.
 func (a *ask) charge(i int, c *cell, r *rule, told bool) {
-	cost := c.family.costs[a.Charges[i].Cost]
-	if a.Partial && a.ret != nil && i < len(a.ret.Granted) {
-		cost = c.family.costs[a.ret.Granted[i]]
-	}
+	cost, keep := c.family.costs[a.Charges[i].Cost], r.keep(a.Charges[i].Keep)
 	for _, e := range a.parts {
 		if e.cell == c {
 			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
-			e.keep = atLeast(e.keep, r.keep(c.family, a.Charges[i].Keep))
+			e.keep = atLeast(e.keep, keep)
 			if told && !e.told { // all are decided by one version
 				e.rule, e.told = r, true
 			}
 			return
 		}
 	}
-	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, passed: cost, told: told}
-	e.keep = r.keep(c.family, a.Charges[i].Keep)
+	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, keep: keep, passed: cost, told: told}
 	a.parts = append(a.parts, e)
 	c.entries = append(c.entries, e)
+}
+
+// reset reports whether a reset of the cell may have been done within an interval of true time.
+func (c *cell) reset(from, to int64) bool {
+	return slices.ContainsFunc(c.resets, func(a *ask) bool { return a.until() >= from && a.from <= to })
 }
 
 // sure reports whether the entry was charged, certainly and at a known time.

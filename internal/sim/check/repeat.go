@@ -90,8 +90,8 @@ func (m *model) repeats() {
 			})
 		})
 		if !justified && len(a.parts) > 0 {
-			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, "+
-				"for less than it was refused, or for too long", a.parts[0].cell.name(), a.front())
+			m.violation("repeat", a.parts[0].cell, a.events,
+				"%s repeated a refusal that it was not given, for less than it was refused, or for too long", a.front())
 		}
 	}
 }
@@ -137,8 +137,8 @@ func (e *entry) putsOff() (s source, ok bool) {
 // resetBy returns the true time at which a process began its last reset of a cell that was
 // done before t, or 0. The process itself does not repeat what it was told before.
 func (c *cell) resetBy(front string, t int64) (from int64) {
-	for _, a := range c.others {
-		if a.Verb == history.Reset && a.outcome() == history.Done && a.front() == front && a.to <= t {
+	for _, a := range c.resets {
+		if a.outcome() == history.Done && a.front() == front && a.to <= t {
 			from = max(from, a.from)
 		}
 	}

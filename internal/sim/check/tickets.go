@@ -13,13 +13,12 @@ import (
 // may let a later one start earlier, so those before it are not compared with those after.
 func (m *model) tickets(c *cell, breaks *spans) {
 	list := m.reservations(c)
-	cuts := spans{slices.Clone(breaks.from), slices.Clone(breaks.to)}
-	for _, f := range c.fixes {
-		cuts.add(f.from, f.until())
-	}
-	rule := c.rules()
-	if len(list) < 2 || len(rule) > 1 {
+	if len(list) < 2 || len(c.rules()) > 1 {
 		return
+	}
+	cuts := breaks.clone()
+	for _, f := range c.fixes {
+		cuts.add(f.from, f.until(), num{})
 	}
 	cuts.sort()
 	slices.SortStableFunc(list, func(a, b *entry) int { return cmp.Compare(a.ret.At, b.ret.At) })
@@ -41,8 +40,8 @@ func (m *model) tickets(c *cell, breaks *spans) {
 			continue
 		}
 		if last != nil && e.start() < last.start() {
-			m.violation("tickets", []*ask{last.ask, e.ask}, "%s: decided at %d it starts at %d, that of %d at %d",
-				c.name(), e.ret.At, e.start(), last.ret.At, last.start())
+			m.violation("tickets", c, slices.Concat(last.events, e.events),
+				"decided at %d it starts at %d, that of %d at %d", e.ret.At, e.start(), last.ret.At, last.start())
 		}
 		if same == nil || e.start() > same.start() {
 			same = e
@@ -58,8 +57,7 @@ func (m *model) reservations(c *cell) (list []*entry) {
 		}
 		list = append(list, e)
 		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.setBack {
-			m.violation("tickets", []*ask{e.ask}, "%s: a start at %d, before its decision at %d",
-				c.name(), e.ret.StartAt, e.ret.At)
+			m.violation("tickets", c, e.events, "a start at %d, before its decision at %d", e.ret.StartAt, e.ret.At)
 		}
 	}
 	return list
