@@ -108,10 +108,6 @@ type Limit struct {
 	// Felt is for an override in how many microseconds each process knows of it, and that it
 	// was removed or replaced; 0: not known.
 	Felt int64 `json:"felt,omitempty"`
-
-	// Step is in how many microseconds tokens come of a rated limit that is too fine for
-	// steps of one; 0: the smallest power of ten in which it fits into 53 bits.
-	Step int64 `json:"step,omitempty"`
 }
 
 // Removal says that an override is removed. One that is replaced by another is not.
@@ -191,7 +187,6 @@ type Return struct {
 	Via      string `json:"via,omitempty"`      // empty: store
 	Replayed bool   `json:"replayed,omitempty"` // it repeats what was said to the same idempotency key before
 
-	RefusedBy int       `json:"refusedby,omitempty"` // place of the charge that refused, among those of the call
 	Each      []Figures `json:"each,omitempty"`      // of the charges, in their order; may be left out
 	StartAt   int64     `json:"startat,omitempty"`   // reserve: the start, by the store's clock
 

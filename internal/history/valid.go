@@ -60,7 +60,7 @@ func (e *Event) Valid() error {
 
 func (l *Limit) valid() error {
 	rated := []string{TokenBucket, LeakyBucket, GCRA, Interval, SlidingWindow, SlidingLog}
-	if !micros(l.Period, l.Block, l.TTL, l.PrefetchLife, l.Step, l.Until, l.Felt) || l.From < 0 {
+	if !micros(l.Period, l.Block, l.TTL, l.PrefetchLife, l.Until, l.Felt) || l.From < 0 {
 		return fmt.Errorf("limit %s: a time below 0, or too long", l.Name)
 	}
 	switch {

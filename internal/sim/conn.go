@@ -7,15 +7,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
 // conn is the driver of a database in one process.
 type conn struct {
-	d *database
-	p *process // whose it is
+	store.Catalog // of which nodes write nothing
+	d             *database
 }
 
 var (
@@ -38,8 +37,8 @@ func (c *conn) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 func (c *conn) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	// The transaction goes on without the caller, so it has copies of its own.
 	mine, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
-	answered, err := c.trip(ctx, func() error { return c.d.transact(mine, answers) })
-	if answered {
+	came, err := c.trip(ctx, func() error { return c.d.transact(mine, answers) })
+	if came {
 		copy(outs, answers)
 	}
 	return err
@@ -51,38 +50,11 @@ func (c *conn) trip(ctx context.Context, do func() error) (came bool, err error)
 	if d.s.chance(d.refused) {
 		return false, fmt.Errorf("simulated: %w: connection refused", store.ErrUnavailable)
 	}
-	answered := make(chan struct{})
-	server := d.p
-	lostBefore, lostAfter := d.s.chance(d.lostBefore), d.s.chance(d.lostAfter)
 	var said error
-	d.s.spawn(server, func() {
-		d.s.sleep(d.s.between(1, d.latency))
-		if lostBefore {
-			return
-		}
-		said = do()
-		d.s.sleep(d.s.between(1, d.latency))
-		if !lostAfter {
-			close(answered)
-		}
-	})
-	// A connection that breaks is noticed some time later.
-	broken := make(chan struct{})
-	if lostBefore || lostAfter {
-		after := d.s.between(1, 3*time.Second)
-		d.s.spawn(c.p, func() {
-			d.s.sleep(after)
-			close(broken)
-		})
-	}
-	died := broken
-	if server.killed != nil && !lostBefore && !lostAfter {
-		died = server.killed
-	}
-	switch sched.Wait(sched.Forever, answered, died, ctx.Done()) {
-	case 0:
+	switch d.send(d.p, func() { said = do() }).wait(ctx.Done()) {
+	case answered:
 		return true, said
-	case 1:
+	case broken:
 		return false, fmt.Errorf("simulated: %w: connection lost", store.ErrUnknownOutcome)
 	}
 	return false, fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())
@@ -113,13 +85,5 @@ func (c *conn) Cells(_ context.Context, q store.Query) (cells []store.Cell, cloc
 	return cells, c.d.clock(), nil
 }
 
-// Entries implements store.Inspector.
-func (c *conn) Entries(_ context.Context, cell law.Cell, n int) ([]law.Entry, error) {
-	r := c.d.rows[cell]
-	if r == nil || n == 0 {
-		return nil, nil
-	}
-	list := slices.Clone(r.entries)
-	slices.Reverse(list)
-	return list[:min(n, len(list))], nil
-}
+// Entries implements store.Inspector. Nobody asks for them.
+func (c *conn) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }

@@ -217,9 +217,6 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 		ret.Each[f.Charge] = history.Figures{
 			Capacity: f.Capacity, Remaining: f.Remaining, RetryAfter: retry, Version: versionOf(f.Applied),
 		}
-		if !f.Allowed {
-			ret.RefusedBy = f.Charge
-		}
 	}
 }
 

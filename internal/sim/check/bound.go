@@ -9,7 +9,7 @@ import (
 
 // boundByStore checks the bound by the times for which the store has decided.
 func (m *model) boundByStore(c *cell, breaks *spans) {
-	rules := c.rules()
+	rules := c.rules
 	stretches := map[int][]*entry{}
 	blurred := len(breaks.from) > 0 || len(c.fixes) > 0
 	for _, e := range c.entries {
@@ -114,7 +114,7 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 		}
 	}
 	most = most.plus(stray)
-	starts := make([]int64, len(rules))
+	ends := make([]int64, len(rules)) // of their windows
 	for _, e := range entries {
 		l.advance(e.start())
 		if old.period > 0 {
@@ -123,11 +123,8 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 			l.take(before.minus(old.sum), 0)
 		}
 		for i, r := range rules {
-			if r.shape != window && r.shape != sliding {
-				continue
-			}
-			if start := r.windowStart(e.start()); start != starts[i] {
-				starts[i] = start
+			if (r.shape == window || r.shape == sliding) && e.start() >= ends[i] {
+				_, ends[i] = r.window(e.start())
 				l.clear()
 			}
 		}

@@ -10,7 +10,6 @@ import (
 // boundByTrue checks the bound by true time, through all faults: what was asked and
 // answered within an interval has passed within it.
 func (m *model) boundByTrue(c *cell) {
-	rules := c.rules()
 	var entries []*entry
 	for _, e := range c.entries {
 		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again &&
@@ -18,7 +17,7 @@ func (m *model) boundByTrue(c *cell) {
 			entries = append(entries, e)
 		}
 	}
-	m.boundOfRules(c, rules, entries)
+	m.boundOfRules(c, c.rules, entries)
 }
 
 // boundOfRules checks that entries are within the bounds of all rules together.
@@ -36,10 +35,10 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 		m.boundOfRates(c, rules, entries, x)
 		return
 	}
-	from, to := entries[0].at(), entries[0].at()
+	from, to := entries[0].ret.At, entries[0].ret.At
 	for _, e := range entries {
-		if e.at() > 0 {
-			from, to = min(from, e.at()), max(to, e.at())
+		if e.ret.At > 0 {
+			from, to = min(from, e.ret.At), max(to, e.ret.At)
 		}
 	}
 	for _, r := range rules {

@@ -82,6 +82,7 @@ func (m *model) judge(c *cell) {
 	if c.family.versions == nil {
 		return
 	}
+	c.rules = c.decidedBy()
 	if c.has(held) {
 		m.leases(c)
 		return
@@ -104,9 +105,9 @@ func (c *cell) has(s shape) bool {
 	return false
 }
 
-// rules returns the versions by which the cell was asked, in order of their first calls, and the
+// decidedBy returns the versions by which the cell was asked, in order of their first calls, and the
 // overrides of its key: not all answers say which version has decided.
-func (c *cell) rules() (list []*rule) {
+func (c *cell) decidedBy() (list []*rule) {
 	add := func(r *rule) {
 		if !slices.Contains(list, r) {
 			list = append(list, r)

@@ -6,7 +6,7 @@ import "github.com/headgate/headgate/internal/history"
 // answer says another. Told says whether there is an answer about the charge.
 func (f *family) decided(a *ask, charge int) (r *rule, told bool) {
 	r = f.versions[a.Charges[charge].Version]
-	if a.ret == nil || charge >= len(a.ret.Each) {
+	if charge >= len(a.ret.Each) {
 		return r, false
 	}
 	each := &a.ret.Each[charge]

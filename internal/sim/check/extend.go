@@ -104,14 +104,11 @@ func (m *model) total(e *entry, settles *ask) (low, high num) {
 func (m *model) steady(first *entry, a *ask) bool {
 	c := first.cell
 	if len(c.family.limits) > 1 || first.Verb != history.Take || m.lossy(first.from, a.until()) ||
+		m.moved(first.from, a.to) || c.reset(first.from, a.to) ||
 		first.Life > 0 && a.to-first.from > first.Life*900 { // less than its life, since clocks drift
 		return false
 	}
-	moved := func(f fault) bool { return f.Kind == history.Clock && f.t >= first.from && f.t <= a.to }
-	if slices.ContainsFunc(m.faults, moved) {
-		return false
-	}
-	return !c.reset(first.from, a.to) && !slices.ContainsFunc(first.of.ends, func(o *ask) bool {
+	return !slices.ContainsFunc(first.of.ends, func(o *ask) bool {
 		return o.Verb == history.Cancel && o.outcome() != history.Nothing && o.from <= a.to
 	})
 }

@@ -21,20 +21,16 @@ func (m *model) leases(c *cell) {
 	var list []*lease
 	byID := map[int]*lease{}
 	var most num
-	for _, r := range c.rules() {
+	for _, r := range c.rules {
 		most = atLeast(most, r.most)
 	}
 	for _, e := range c.entries {
 		if e.Verb == history.Check || e.outcome() != history.Admitted && e.outcome() != history.Unknown {
 			continue
 		}
-		ttl := e.rule.limit.TTL * 1000
-		l := &lease{entry: e, sureTo: e.from + m.shorter(ttl), possible: e.until()}
-		switch {
-		case e.Kept:
-			l.possible = forever
-		case l.possible < forever-2*ttl:
-			l.possible += m.longer(ttl)
+		l := &lease{entry: e, sureTo: e.from + m.shorter(e.rule.limit.TTL*1000), possible: forever}
+		if !e.Kept {
+			l.possible = m.lasts(e.ask, e.rule.limit.TTL*1000)
 		}
 		list, byID[e.ID] = append(list, l), l
 	}
@@ -47,6 +43,14 @@ func (m *model) leases(c *cell) {
 func (m *model) shorter(d int64) int64 { return d - d/1_000_000*m.drift - m.drift }
 func (m *model) longer(d int64) int64  { return d + d/1_000_000*m.drift*2 + m.drift + 1000 }
 
+// lasts returns the true time until which a lease is held at most that was acquired or renewed by a call.
+func (m *model) lasts(a *ask, ttl int64) int64 {
+	if u := a.until(); u < forever-2*ttl {
+		return u + m.longer(ttl)
+	}
+	return forever
+}
+
 // renewals prolongs and ends leases.
 func (m *model) renewals(c *cell, byID map[int]*lease) {
 	for _, a := range c.leases {
@@ -55,46 +59,30 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 			continue
 		}
 		ttl := l.rule.limit.TTL * 1000
-		switch {
-		case a.Verb == history.Release:
-			l.sureTo = min(l.sureTo, a.from)
-			if l.Kept && a.outcome() == history.Done {
+		switch out := a.outcome(); {
+		case a.Verb == history.Release || out == history.Refused: // it ends, or had ended
+			if l.sureTo = min(l.sureTo, a.from); l.Kept && out == history.Done {
 				l.sureTo = a.from
 			}
-			if a.outcome() == history.Done || a.outcome() == history.Refused {
-				m.over(l, a)
+			if out != history.Unknown && !m.lossy(a.from, a.to) { // else a fail-over may have forgotten its end
+				l.possible = min(l.possible, a.to)
 			}
-		case a.outcome() == history.Refused: // it had ended
-			l.sureTo = min(l.sureTo, a.from)
-			m.over(l, a)
-		case a.outcome() == history.Done:
+		case out == history.Done:
 			if a.from > l.possible && m.setBack == forever {
 				m.violation("leases", c, slices.Concat(l.events, a.events), "a lease was renewed %d ns after its end",
 					a.from-l.possible)
 			}
 			l.sureTo = max(l.sureTo, a.from+m.shorter(ttl))
-			l.possible = max(l.possible, a.to+m.longer(ttl))
+			l.possible = max(l.possible, m.lasts(a, ttl))
 		default: // not known
-			l.possible = forever
-			if u := a.until(); u < forever-2*ttl {
-				l.possible = u + m.longer(ttl)
-			}
+			l.possible = m.lasts(a, ttl)
 		}
 	}
 	m.disturbed(c, byID)
 }
 
-// over notes that the lease had ended when a call returned, unless a fail-over may have
-// forgotten its end.
-func (m *model) over(l *lease, a *ask) {
-	if !m.lossy(a.from, a.to) {
-		l.possible = min(l.possible, a.to)
-	}
-}
-
 // disturbed applies what can end a lease before its time, or prolong it.
 func (m *model) disturbed(c *cell, byID map[int]*lease) {
-	changed := len(c.rules()) > 1
 	for _, l := range byID {
 		for _, f := range m.faults {
 			switch {
@@ -110,7 +98,7 @@ func (m *model) disturbed(c *cell, byID map[int]*lease) {
 				l.sureTo = min(l.sureTo, o.from)
 			}
 		}
-		if changed { // a change of the limit counts leases as one entry
+		if len(c.rules) > 1 { // a change of the limit counts leases as one entry
 			l.sureTo, l.possible = min(l.sureTo, l.to), forever
 		}
 	}
@@ -143,10 +131,9 @@ func (m *model) refusedLeases(c *cell, list []*lease) {
 	}
 	holds.sort()
 	blocks := slices.ContainsFunc(c.blocks, func(o *ask) bool { return o.Verb == history.Block })
-	changed := len(c.rules()) > 1
 	for _, e := range c.entries {
 		if e.outcome() == history.Refused && (holds.during(e.from, e.to).plus(e.need()).more(e.rule.most) ||
-			blocks || changed || e.rule.limit.Block > 0) {
+			blocks || len(c.rules) > 1 || e.rule.limit.Block > 0) {
 			m.excused[e.ask] = true
 		}
 	}

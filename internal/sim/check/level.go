@@ -124,8 +124,7 @@ func (w *windows) advance(at int64) {
 	}
 	w.clear()
 	if w.rule.shape == window {
-		w.start = w.rule.windowStart(at)
-		w.end = w.rule.windowEnd(w.start)
+		w.start, w.end = w.rule.window(at)
 	}
 }
 

@@ -42,7 +42,7 @@ type tracker struct {
 
 	charged []charged // in order of their times
 	tied    bool
-	crowded map[*entry]bool
+	spans   *spans // of charges, if the store reads its clock early
 
 	blockSure, blockMax int64
 	anyBlock            bool  // blocks may have been lifted at times that are not told
@@ -60,7 +60,7 @@ type charged struct {
 // are not told, it knows less. It skips cells of changed limits, and those of
 // which a charge was put off for the start of another.
 func (m *model) levels(c *cell) {
-	rules := c.rules()
+	rules := c.rules
 	if only := c.family.only(); len(rules) == 0 && len(c.states) > 0 && only != nil {
 		rules = append(rules, only)
 	}
@@ -77,11 +77,16 @@ func (m *model) levels(c *cell) {
 		return
 	}
 	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockOpen: forever, anyBlock: m.lossy(0, forever)}
-	lost := func(f fault) bool { return f.Kind == history.Forget }
-	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || slices.ContainsFunc(m.faults, lost) ||
-		len(c.fixes) > 0 || len(c.resets) > 0
+	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || m.lossy(0, forever) || len(c.fixes) > 0 ||
+		len(c.resets) > 0
 	if m.early {
-		t.crowded = crowded(c)
+		t.spans = &spans{}
+		for _, e := range c.entries {
+			if e.sure() {
+				t.spans.add(e.from, e.to, whole(1))
+			}
+		}
+		t.spans.sort()
 	}
 	t.low, t.high = newLevel(t.r, false, blurred), newLevel(t.r, true, blurred)
 	for moments := t.moments(); len(moments) > 0; {
@@ -177,8 +182,8 @@ func (t *tracker) orders(moments []moment) []moment {
 	for _, a := range slices.Concat(t.c.resets, t.c.blocks) {
 		switch {
 		case a.outcome() == history.Nothing:
-		case a.outcome() == history.Done && a.at() > 0:
-			moments = append(moments, moment{at: a.at(), call: a})
+		case a.outcome() == history.Done && a.ret.At > 0:
+			moments = append(moments, moment{at: a.ret.At, call: a})
 		case a.Verb == history.Reset:
 			t.lowOff, t.anyBlock = true, true
 		case a.Verb == history.Unblock:
@@ -198,8 +203,8 @@ func (t *tracker) settlements() (moments []moment) {
 		}
 		switch {
 		case f.outcome() == history.Done && f.ret.Replayed, f.down && (!f.told || f.spread):
-		case f.told && f.at() > 0:
-			moments = append(moments, moment{at: f.at(), call: f.ask, fix: f})
+		case f.told && f.ret.At > 0:
+			moments = append(moments, moment{at: f.ret.At, call: f.ask, fix: f})
 		case !f.down:
 			t.mayBeCharged(f.asEntry())
 		default:
@@ -271,7 +276,7 @@ func (t *tracker) apply(list []moment) {
 	}
 	for i := range list {
 		if f := list[i].fix; f != nil && f.down && !t.m.lossy(f.of.from, f.to) {
-			t.high.take(f.amount, f.of.at())
+			t.high.take(f.amount, f.of.ret.At)
 		}
 	}
 }
@@ -319,7 +324,7 @@ func (t *tracker) giveBack(f *fix) {
 		return
 	}
 	if t.r.shape == logged || t.r.shape == window || t.r.shape == sliding {
-		t.high.take(f.amount, f.of.at())
+		t.high.take(f.amount, f.of.ret.At)
 		return
 	}
 	var since num
@@ -339,6 +344,31 @@ func (t *tracker) giveBack(f *fix) {
 		used = b.n // what was charged since may have the slack too
 	}
 	if since.less(used) {
-		t.high.take(atMost(f.amount, used.minus(since)), f.of.at())
+		t.high.take(atMost(f.amount, used.minus(since)), f.of.ret.At)
+	}
+}
+
+// final checks what the store says of the cell after the run: no less is in use than was
+// surely charged and has not drained (recorded), and no more than can have been (settled).
+func (t *tracker) final(s *state, low, high num) {
+	if t.trusted < forever {
+		return
+	}
+	for ; t.begun < len(t.unknown); t.begun++ {
+		t.pending = t.pending.plus(t.unknown[t.begun].cost)
+	}
+	for ; t.latest < len(t.late); t.latest++ {
+		t.giveBack(t.late[t.latest])
+		high = t.high.used()
+	}
+	high = high.plus(t.pending)
+	least := t.c.family.least()
+	switch used := t.c.family.count(number(s.Used)); { // it may be finer than what is counted
+	case used.plus(least).less(low) && !t.lowOff:
+		t.m.violation("recorded", t.c, []int{s.event},
+			"the store says that %s is in use, at least %s was charged and has not drained", s.Used, low)
+	case high.plus(least).less(used):
+		t.m.violation("settled", t.c, []int{s.event},
+			"the store says that %s is in use, at most %s can have been charged", s.Used, high)
 	}
 }

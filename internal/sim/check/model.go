@@ -16,7 +16,7 @@ const forever = math.MaxInt64
 // ask is a call with its return.
 type ask struct {
 	*history.Call
-	ret      *history.Return // nil: none
+	ret      *history.Return // without one, an outcome that is not known
 	node     string
 	from, to int64    // true times of call and return; forever without a return
 	events   []int    // in the history
@@ -29,42 +29,16 @@ type ask struct {
 // front is the process that repeats refusals for the one that asks.
 func (a *ask) front() string { return cmp.Or(a.Front, a.node) }
 
-// outcome is that of the return, Unknown without one.
-func (a *ask) outcome() string {
-	if a.ret == nil {
-		return history.Unknown
-	}
-	return a.ret.Outcome
-}
+func (a *ask) outcome() string { return a.ret.Outcome }
 
-// at is the time decided for, 0 if it is not told.
-func (a *ask) at() int64 {
-	if a.ret == nil {
-		return 0
-	}
-	return a.ret.At
-}
-
-func (a *ask) via() string {
-	if a.ret == nil || a.ret.Via == "" {
-		return history.ViaStore
-	}
-	return a.ret.Via
-}
+func (a *ask) via() string { return cmp.Or(a.ret.Via, history.ViaStore) }
 
 // until is when it was done at the latest, if it was.
 func (a *ask) until() int64 {
-	switch {
-	case a.by > 0:
-		return a.by
-	case a.ret == nil:
-		return forever
-	case a.ret.Outcome != history.Unknown:
+	if a.by == 0 && a.outcome() != history.Unknown {
 		return a.to
-	case a.ret.Until > 0:
-		return a.ret.Until
 	}
-	return forever
+	return cmp.Or(a.by, a.ret.Until, forever)
 }
 
 // asks reports whether the verb is one that is admitted or refused.
@@ -108,6 +82,7 @@ type fix struct {
 type cell struct {
 	family  *family
 	key     string
+	rules   []*rule  // see decidedBy
 	entries []*entry // take, reserve, acquire, check
 	resets  []*ask   // that may have been done, in order of their calls
 	blocks  []*ask   // block and unblock, in order of their calls
@@ -195,7 +170,8 @@ func newModel(h *history.History) *model {
 			m.removal(i, e.Removal)
 		case e.Call != nil:
 			call := *e.Call
-			a := &ask{Call: &call, node: e.Node, from: e.T, to: forever, events: []int{i}}
+			none := &history.Return{Outcome: history.Unknown}
+			a := &ask{Call: &call, ret: none, node: e.Node, from: e.T, to: forever, events: []int{i}}
 			if m.asks[a.ID] != nil {
 				m.broken(i, "the call %d is there already", a.ID)
 				continue
@@ -204,7 +180,7 @@ func newModel(h *history.History) *model {
 			m.order = append(m.order, a)
 		case e.Return != nil:
 			a := m.asks[e.Return.ID]
-			if a == nil || a.ret != nil {
+			if a == nil || a.to < forever {
 				m.broken(i, "no call %d waits for this return", e.Return.ID)
 				continue
 			}
@@ -365,12 +341,21 @@ func (e *entry) maybe() bool {
 	return e.outcome() == history.Unknown
 }
 
+// need is how much has to be free before a charge for it to pass, at most: headroom is rounded
+// up to what the limit counts.
+func (e *entry) need() num {
+	if !e.keep.positive() {
+		return e.cost
+	}
+	return e.cost.plus(e.keep).plus(e.cell.family.least())
+}
+
 // start is when what was charged passes, by the store's clock.
 func (e *entry) start() int64 { return max(e.ret.At, e.ret.StartAt) }
 
 // figures are what was said of the entry's charge, if its call has but that one.
 func (e *entry) figures() (f history.Figures, ok bool) {
-	if e.ret == nil || e.place >= len(e.ret.Each) {
+	if e.place >= len(e.ret.Each) {
 		return f, false
 	}
 	return e.ret.Each[e.place], true

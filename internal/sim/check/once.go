@@ -16,6 +16,13 @@ func (m *model) lossy(from, to int64) bool {
 	})
 }
 
+// moved reports whether the store's clock was moved within an interval of true time.
+func (m *model) moved(from, to int64) bool {
+	return slices.ContainsFunc(m.faults, func(f fault) bool {
+		return f.Kind == history.Clock && f.t >= from && f.t <= to
+	})
+}
+
 // corrections finds out what settlements and cancellations have done to which charges.
 func (m *model) corrections() {
 	for _, a := range m.order {
@@ -95,7 +102,7 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 		if a.Verb == history.Settle && i < len(a.Actual) {
 			actual = actual.plus(e.cell.family.costs[a.Actual[i]])
 		}
-		if a.ret == nil || i >= len(a.ret.Corrected) {
+		if i >= len(a.ret.Corrected) {
 			f.told = false
 			continue
 		}
@@ -160,13 +167,8 @@ func (m *model) settledOnce(e *entry) {
 // forgotten reports whether the store may have forgotten that a call was admitted, so that
 // it may decide again: after a reset, a cancellation or a fail-over, or when its life is over.
 func (m *model) forgotten(a *ask) bool {
-	if a.Life > 0 && m.end-a.from >= a.Life*1000 {
+	if a.Life > 0 && (m.end-a.from >= a.Life*1000 || m.moved(0, forever)) || m.lossy(0, forever) {
 		return true
-	}
-	for _, f := range m.faults {
-		if f.Kind == history.Forget || f.Kind == history.Clock && a.Life > 0 {
-			return true
-		}
 	}
 	for _, e := range a.parts {
 		cancels := func(f *fix) bool { return f.Verb == history.Cancel }

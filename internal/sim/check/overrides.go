@@ -154,13 +154,13 @@ func (m *model) byOverride(e *entry, f history.Figures, at int64) {
 		bad("overrides", "has decided %d us after it was removed or replaced", (e.from-t.gone)/1000)
 	case l.Until > 0 && at >= l.Until:
 		bad("ends", "has decided at %d, which ends at %d", at, l.Until)
-	case l.Until > 0 && at > 0 && m.lasts(e, f, at):
+	case l.Until > 0 && at > 0 && m.outlasts(e, f, at):
 		bad("ends", "has refused at %d for %d us, although another one decides from %d", at, f.RetryAfter, l.Until)
 	}
 }
 
-// lasts reports whether a refusal by an override says to come again after the override's end.
-func (m *model) lasts(e *entry, f history.Figures, at int64) bool {
+// outlasts reports whether a refusal by an override says to come again after the override's end.
+func (m *model) outlasts(e *entry, f history.Figures, at int64) bool {
 	end := e.rule.limit.Until
 	if e.Front != "" {
 		end += 999 // a server tells milliseconds, rounded up
@@ -177,26 +177,23 @@ func (m *model) holds(r *rule, e *entry, at int64) bool {
 	if felt == 0 || r.term.made+felt >= e.from || r.term.gone <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {
 		return false
 	}
-	return l.Until == 0 || !slices.ContainsFunc(m.faults, func(f fault) bool {
-		return f.Kind == history.Clock && f.t+felt >= e.from && f.t <= e.to
-	})
+	return l.Until == 0 || !m.moved(e.from-felt, e.to)
 }
 
 // boundOfEach checks a cell that several versions decide about: the bound of each while it alone has
 // decided, and of two that follow each other the sum, while these two have, as processes that differ do.
 // Whatever was in use before only lowers what passes. docs/limits.md, docs/algorithms.md: "Changing a limit".
 func (m *model) boundOfEach(c *cell, breaks *spans) {
-	rules := c.rules()
-	if len(rules) < 2 || slices.ContainsFunc(rules, (*rule).prefetching) {
+	if len(c.rules) < 2 || slices.ContainsFunc(c.rules, (*rule).prefetching) {
 		return // nodes take tokens at times that are not known
 	}
-	for i, r := range rules {
+	for i, r := range c.rules {
 		most := r.most.plus(c.slack(r, true))
 		for _, entries := range m.runs(c, breaks, r) {
 			slices.SortStableFunc(entries, byStart)
 			m.boundOfStretch(c, newLevel(r, false, true), most, entries)
 		}
-		for k, other := range rules[i+1:] {
+		for k, other := range c.rules[i+1:] {
 			if k > 0 && (r.limit.Key != "" || len(c.family.terms) == 0) {
 				break // only the limit itself may follow any override
 			}

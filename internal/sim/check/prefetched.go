@@ -59,7 +59,7 @@ func (e *entry) heldBefore() bool {
 // order of the store's times, up to a true time.
 func (c *cell) told(r *rule, until int64) (list []moment) {
 	for _, e := range c.entries {
-		if e.ret != nil && e.sure() && e.to < until && e.ret.At > 0 && !e.ret.Replayed {
+		if e.sure() && e.to < until {
 			list = append(list, moment{at: e.ret.At, entry: e})
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // decision checks one decision of the store: with before in use without what was decided
 // at the same time, and after with it.
 func (t *tracker) decision(e *entry, before, after num) {
-	if t.crowded[e] {
+	if t.m.early && e.crowded(t.spans) {
 		t.m.excused[e.ask] = true
 		return
 	}
@@ -18,7 +18,11 @@ func (t *tracker) decision(e *entry, before, after num) {
 		if e.ret.At < t.blockSure && !t.tied && !t.anyBlock {
 			t.m.violation("blocks", t.c, e.events, "admitted at %d, while the key is blocked until %d", e.ret.At, t.blockSure)
 		}
-		t.headroom(e, before)
+		if e.keep.positive() && e.sure() && len(e.Charges) == 1 && !t.lowOff &&
+			before.plus(e.cost).plus(e.keep).more(t.r.most) {
+			t.m.violation("headroom", t.c, e.events, "admitted at %d with %s in use: it was to leave %s", e.ret.At, before,
+				e.Charges[0].Keep)
+		}
 	case t.justified(e, after):
 		t.m.excused[e.ask] = true
 	}
@@ -101,7 +105,7 @@ func (t *tracker) retry(e *entry, f history.Figures, low num) {
 			t.m.violation("figures", t.c, e.events, "after %d us it does not fit yet", f.RetryAfter)
 		}
 	case low.plus(least).more(t.r.most) && t.r.shape == window:
-		if w := t.r; e.ret.At+f.RetryAfter < w.windowEnd(w.windowStart(e.ret.At)) {
+		if _, end := t.r.window(e.ret.At); e.ret.At+f.RetryAfter < end {
 			t.m.violation("figures", t.c, e.events, "after %d us the window is not over", f.RetryAfter)
 		}
 	}
@@ -113,16 +117,13 @@ func (m *model) refusals() {
 		if asks(a.Verb) && a.outcome() == history.Refused && a.via() != history.ViaRepeat && !m.excused[a] &&
 			len(a.parts) > 0 { // else it is broken
 			m.violation("refusal", a.parts[0].cell, a.events,
-				"refused at %d, although the cost fits on all that can have been charged", a.at())
+				"refused at %d, although the cost fits on all that can have been charged", a.ret.At)
 		}
 	}
 }
 
 // fits checks that no more is said to remain than can pass at once.
 func (m *model) fits(a *ask) {
-	if a.ret == nil {
-		return
-	}
 	for i, f := range a.ret.Each {
 		if f.Capacity > 0 && f.Remaining > f.Capacity {
 			m.violation("figures", nil, a.events, "%s %q: %d of %d remain", a.Charges[i].Limit, a.Charges[i].Key, f.Remaining, f.Capacity)
@@ -142,4 +143,15 @@ func (e *entry) blocks(most num) bool {
 		}
 	}
 	return false
+}
+
+// crowded reports whether the call of an entry was under way together with that of another charge to the cell,
+// of which these are the spans: of a store that reads its clock early (history.Early) their times do not say who came
+// first.
+func (e *entry) crowded(charges *spans) bool {
+	together := charges.during(e.from+1, e.to-1)
+	if e.sure() {
+		together = together.minus(whole(1)) // itself
+	}
+	return together.positive()
 }

@@ -166,12 +166,23 @@ func (f *family) rule(l *history.Limit) (r *rule, err error) {
 	r.amount, r.most = f.count(amount), f.count(most)
 	if r.shape == rated {
 		perMicro := new(big.Rat).Quo(amount, big.NewRat(l.Period, 1))
-		r.rate = f.count(perMicro)
-		if r.step = l.Step; r.step == 0 {
-			r.step = stepOf(perMicro, most, l.Period)
-		}
+		r.rate, r.step = f.count(perMicro), stepOf(perMicro, most, l.Period)
 	}
 	return r, nil
+}
+
+// keep returns how much has to be free after a charge that names this headroom, rounded down.
+func (r *rule) keep(text string) num {
+	share, percent := strings.CutSuffix(text, "%")
+	switch {
+	case text == "":
+		return num{}
+	case !percent:
+		return r.of.costs[text]
+	}
+	n := number(share)
+	n.Mul(n, big.NewRat(1, 100)).Mul(n, new(big.Rat).SetInt(r.most.big()))
+	return fromBig(new(big.Int).Quo(n.Num(), n.Denom()))
 }
 
 // stepOf returns the steps in which tokens come: of a microsecond, or of the smallest
