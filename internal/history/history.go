@@ -5,8 +5,8 @@
 //
 // A history is JSON Lines: UTF-8 text, one JSON object a line, each ended by a line feed.
 // Each object is an [Event]. Fields have the names of the json tags below, in lower case.
-// A field that is not listed here is an error, and so is an event that goes back in time.
-// Absent numbers are 0, absent texts empty, absent lists empty, absent flags false.
+// There are no other fields, and no event goes back in time. Absent numbers are 0, absent
+// texts empty, absent lists empty, absent flags false.
 //
 // Two clocks occur. "t" is true time: nanoseconds since the start of the run, on one clock
 // that never goes back and that all recorders share. Fields that end in "at" are the
@@ -49,9 +49,27 @@
 //	  "at":1700000000000014}}
 package history
 
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+)
+
 // History is what one run has recorded, in the order of true time.
 type History struct {
 	Events []Event
+}
+
+// Write writes a history as lines.
+func (h *History) Write(to io.Writer) error {
+	lines := bufio.NewWriter(to)
+	write := json.NewEncoder(lines)
+	for i := range h.Events {
+		if err := write.Encode(&h.Events[i]); err != nil {
+			return err
+		}
+	}
+	return lines.Flush()
 }
 
 // Event is one line of a history.
@@ -187,8 +205,8 @@ type Return struct {
 	Via      string `json:"via,omitempty"`      // empty: store
 	Replayed bool   `json:"replayed,omitempty"` // it repeats what was said to the same idempotency key before
 
-	Each      []Figures `json:"each,omitempty"`      // of the charges, in their order; may be left out
-	StartAt   int64     `json:"startat,omitempty"`   // reserve: the start, by the store's clock
+	Each    []Figures `json:"each,omitempty"`    // of the charges, in their order; may be left out
+	StartAt int64     `json:"startat,omitempty"` // reserve: the start, by the store's clock
 
 	// Corrected is, for settle and cancel, by how much each cost was corrected: given back where
 	// the actual cost is below the cost, else charged in addition. Rounded down to a millionth.

@@ -16,12 +16,12 @@ import (
 
 // read asks the server about its catalogue, with the faults of the network. It returns nothing with an
 // error: then the server may still write its answer.
-func read[T any](ctx context.Context, c *conn, what func(context.Context) (T, error)) (none T, err error) {
+func read[T any](ctx context.Context, d *database, what func(context.Context) (T, error)) (none T, err error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
 	var got T
-	if _, err := c.trip(ctx, func() (err error) {
+	if _, err := d.trip(ctx, func() (err error) {
 		got, err = what(context.Background())
 		return err
 	}); err != nil {
@@ -31,27 +31,27 @@ func read[T any](ctx context.Context, c *conn, what func(context.Context) (T, er
 }
 
 // ReadCatalog implements store.Catalog.
-func (c *conn) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
-	return read(ctx, c, func(ctx context.Context) (store.Catalogue, error) { return c.Catalog.ReadCatalog(ctx, since) })
+func (d *database) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
+	return read(ctx, d, func(ctx context.Context) (store.Catalogue, error) { return d.Catalog.ReadCatalog(ctx, since) })
 }
 
 // Items implements store.Catalog.
-func (c *conn) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
 	type items struct {
 		version int64
 		found   []store.Item
 	}
-	got, err := read(ctx, c, func(ctx context.Context) (got items, err error) {
-		got.version, got.found, err = c.Catalog.Items(ctx, list)
+	got, err := read(ctx, d, func(ctx context.Context) (got items, err error) {
+		got.version, got.found, err = d.Catalog.Items(ctx, list)
 		return got, err
 	})
 	return got.version, got.found, err
 }
 
 // ItemsAfter implements store.Catalog.
-func (c *conn) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
-	return read(ctx, c, func(ctx context.Context) ([]store.Item, error) {
-		return c.Catalog.ItemsAfter(ctx, kind, after, n)
+func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
+	return read(ctx, d, func(ctx context.Context) ([]store.Item, error) {
+		return d.Catalog.ItemsAfter(ctx, kind, after, n)
 	})
 }
 
@@ -64,7 +64,7 @@ func (w *world) publish() {
 	keeper := w.memory
 	if w.db != nil {
 		keeper = memory.New(&memory.Config{Clock: w.db.clock})
-		w.db.catalogue, _ = store.As[store.Catalog](keeper)
+		w.db.Catalog, _ = store.As[store.Catalog](keeper)
 	}
 	var err error
 	if w.limits, err = catalog.Read(context.Background(), keeper, &catalog.Config{Logger: quiet}); err != nil {

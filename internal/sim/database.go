@@ -42,7 +42,7 @@ type database struct {
 	number  int64 // of the last entry
 	journal []undo
 
-	catalogue store.Catalog // of limits; nil: it keeps none. A fail-over forgets nothing of it
+	store.Catalog // of limits; nil: it keeps none. A fail-over forgets nothing of it, and nodes write nothing
 
 	commitTime time.Duration // a commit takes up to this
 

@@ -252,7 +252,7 @@ func (w *world) store() store.Store {
 	if w.memory != nil {
 		return w.memory
 	}
-	return &conn{w.db.catalogue, w.db}
+	return w.db
 }
 
 func (w *world) someNode() *node { return w.nodes[w.s.rng.IntN(len(w.nodes))] }

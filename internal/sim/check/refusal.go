@@ -124,8 +124,8 @@ func (m *model) refusals() {
 
 // fits checks that no more is said to remain than can pass at once.
 func (m *model) fits(a *ask) {
-	for i, f := range a.ret.Each {
-		if f.Capacity > 0 && f.Remaining > f.Capacity {
+	for i := range min(len(a.Charges), len(a.ret.Each)) {
+		if f := a.ret.Each[i]; f.Capacity > 0 && f.Remaining > f.Capacity {
 			m.violation("figures", nil, a.events, "%s %q: %d of %d remain", a.Charges[i].Limit, a.Charges[i].Key, f.Remaining, f.Capacity)
 		}
 	}

@@ -11,33 +11,28 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// conn is the driver of a database in one process.
-type conn struct {
-	store.Catalog // of which nodes write nothing
-	d             *database
-}
-
+// A database is its own driver too, of which nothing is a matter of one process.
 var (
-	_ store.Store     = (*conn)(nil)
-	_ store.Inspector = (*conn)(nil)
-	_ store.Catalog   = (*conn)(nil)
+	_ store.Store     = (*database)(nil)
+	_ store.Inspector = (*database)(nil)
+	_ store.Catalog   = (*database)(nil)
 )
 
 // Apply implements store.Store.
-func (c *conn) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err := store.Retry(ctx, 10*time.Second, func() error { return c.once(ctx, ops, outs) },
+	_, err := store.Retry(ctx, 10*time.Second, func() error { return d.once(ctx, ops, outs) },
 		func(err error) bool { return errors.Is(err, store.ErrConflict) })
 	return err
 }
 
 // once makes one attempt.
-func (c *conn) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (d *database) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	// The transaction goes on without the caller, so it has copies of its own.
 	mine, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
-	came, err := c.trip(ctx, func() error { return c.d.transact(mine, answers) })
+	came, err := d.trip(ctx, func() error { return d.transact(mine, answers) })
 	if came {
 		copy(outs, answers)
 	}
@@ -45,8 +40,7 @@ func (c *conn) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 }
 
 // trip lets the server do something, and reports whether its answer has come.
-func (c *conn) trip(ctx context.Context, do func() error) (came bool, err error) {
-	d := c.d
+func (d *database) trip(ctx context.Context, do func() error) (came bool, err error) {
 	if d.s.chance(d.refused) {
 		return false, fmt.Errorf("simulated: %w: connection refused", store.ErrUnavailable)
 	}
@@ -61,29 +55,29 @@ func (c *conn) trip(ctx context.Context, do func() error) (came bool, err error)
 }
 
 // Sweep implements store.Store.
-func (c *conn) Sweep(ctx context.Context, most int) (removed int, err error) {
+func (d *database) Sweep(ctx context.Context, most int) (removed int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if c.d.full {
+	if d.full {
 		return 0, fmt.Errorf("simulated: %w: the disk is full", store.ErrUnavailable)
 	}
-	return c.d.sweep(most), nil
+	return d.sweep(most), nil
 }
 
 // Close implements store.Store.
-func (c *conn) Close() error { return nil }
+func (d *database) Close() error { return nil }
 
 // Cells implements store.Inspector, at once and without faults.
-func (c *conn) Cells(_ context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
-	for cell, r := range c.d.rows {
+func (d *database) Cells(_ context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
+	for cell, r := range d.rows {
 		if (q.Limit == "" || q.Limit == cell.Limit) && (!q.HasKey || q.Key == cell.Key) {
 			cells = append(cells, store.Cell{Cell: cell, State: r.state, Reason: r.reason})
 		}
 	}
 	slices.SortFunc(cells, func(a, b store.Cell) int { return byName(a.Cell, b.Cell) })
-	return cells, c.d.clock(), nil
+	return cells, d.clock(), nil
 }
 
 // Entries implements store.Inspector. Nobody asks for them.
-func (c *conn) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
+func (d *database) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
