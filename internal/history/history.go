@@ -5,8 +5,8 @@
 //
 // A history is JSON Lines: UTF-8 text, one JSON object a line, each ended by a line feed.
 // Each object is an [Event]. Fields have the names of the json tags below, in lower case.
-// A field that is not listed here is an error, and so is an event that goes back in time.
-// Absent numbers are 0, absent texts empty, absent lists empty, absent flags false.
+// There are no other fields, and no event goes back in time. Absent numbers are 0, absent
+// texts empty, absent lists empty, absent flags false.
 //
 // Two clocks occur. "t" is true time: nanoseconds since the start of the run, on one clock
 // that never goes back and that all recorders share. Fields that end in "at" are the
@@ -16,7 +16,7 @@
 //
 // # Events
 //
-// "event" says which of the other objects is there, and exactly that one is:
+// An event has exactly one of these objects, which says what it is:
 //
 //   - limit: a limit was defined, or changed: then it has another version. It stands before
 //     the first call that names it.
@@ -26,7 +26,6 @@
 //   - removal: an override of a key was removed before its end.
 //   - fault: something was done to the store, the network or a process.
 //   - state: what the store says of a cell when the run is over and nothing is under way.
-//     If there is one, there is one for every cell that the store has.
 //
 // # What a recorder must do
 //
@@ -40,47 +39,49 @@
 //
 // One object is one line; here they are folded.
 //
-//	{"event":"limit","t":0,"limit":{"name":"api","algorithm":"token-bucket","version":1,
+//	{"t":0,"limit":{"name":"api","algorithm":"token-bucket","version":1,
 //	  "amount":"10","period":1000000,"burst":"5"}}
-//	{"event":"call","t":1000,"node":"a","call":{"id":1,"verb":"take",
+//	{"t":1000,"node":"a","call":{"id":1,"verb":"take",
 //	  "charges":[{"limit":"api","version":1,"key":"k","cost":"1"}]}}
-//	{"event":"return","t":9000,"node":"a","return":{"id":1,"outcome":"admitted",
+//	{"t":9000,"node":"a","return":{"id":1,"outcome":"admitted",
 //	  "at":1700000000000004,"each":[{"remaining":4,"capacity":5}]}}
-//	{"event":"state","t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999",
+//	{"t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999",
 //	  "at":1700000000000014}}
 package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+)
 
 // History is what one run has recorded, in the order of true time.
 type History struct {
 	Events []Event
 }
 
-// Kind says what an event is.
-type Kind string
-
-// The kinds.
-const (
-	KindLimit  Kind = "limit"
-	KindCall   Kind = "call"
-	KindReturn Kind = "return"
-	KindFault  Kind = "fault"
-	KindState  Kind = "state"
-
-	KindRemoval Kind = "removal"
-)
+// Write writes a history as lines.
+func (h *History) Write(to io.Writer) error {
+	lines := bufio.NewWriter(to)
+	write := json.NewEncoder(lines)
+	for i := range h.Events {
+		if err := write.Encode(&h.Events[i]); err != nil {
+			return err
+		}
+	}
+	return lines.Flush()
+}
 
 // Event is one line of a history.
 type Event struct {
-	Kind   Kind    `json:"event"`
-	T      int64   `json:"t"`              // true time, nanoseconds since the start of the run; never goes back
-	Node   string  `json:"node,omitempty"` // the process of calls and returns, or what a fault hit
-	Limit  *Limit  `json:"limit,omitempty"`
-	Call   *Call   `json:"call,omitempty"`
-	Return *Return `json:"return,omitempty"`
-	Fault  *Fault  `json:"fault,omitempty"`
-	State  *State  `json:"state,omitempty"`
-
+	T       int64    `json:"t"`              // true time, nanoseconds since the start of the run; never goes back
+	Node    string   `json:"node,omitempty"` // the process of calls and returns, or what a fault hit
+	Limit   *Limit   `json:"limit,omitempty"`
+	Call    *Call    `json:"call,omitempty"`
+	Return  *Return  `json:"return,omitempty"`
 	Removal *Removal `json:"removal,omitempty"`
+	Fault   *Fault   `json:"fault,omitempty"`
+	State   *State   `json:"state,omitempty"`
 }
 
 // The algorithms, as in the notation of limits.
@@ -125,10 +126,6 @@ type Limit struct {
 	// Felt is for an override in how many microseconds each process knows of it, and that it
 	// was removed or replaced; 0: not known.
 	Felt int64 `json:"felt,omitempty"`
-
-	// Step is in how many microseconds tokens come of a rated limit that is too fine for
-	// steps of one; 0: the smallest power of ten in which it fits into 53 bits.
-	Step int64 `json:"step,omitempty"`
 }
 
 // Removal says that an override is removed. One that is replaced by another is not.
@@ -171,7 +168,6 @@ type Call struct {
 	Life    int64    `json:"life,omitempty"`    // of Idem, microseconds; 0: longer than the run
 	Of      int      `json:"of,omitempty"`      // the call whose admission this settles, cancels, renews or releases
 	Actual  []string `json:"actual,omitempty"`  // settle: the cost in the end, of each charge of Of or of Charges
-	Partial bool     `json:"partial,omitempty"` // take: as much of the cost as fits
 
 	// Front is the process that repeats refusals and hands out tokens for the node, if that is
 	// another: a server.
@@ -209,10 +205,8 @@ type Return struct {
 	Via      string `json:"via,omitempty"`      // empty: store
 	Replayed bool   `json:"replayed,omitempty"` // it repeats what was said to the same idempotency key before
 
-	RefusedBy int       `json:"refusedby,omitempty"` // place of the charge that refused, among those of the call
-	Each      []Figures `json:"each,omitempty"`      // of the charges, in their order; may be left out
-	StartAt   int64     `json:"startat,omitempty"`   // reserve: the start, by the store's clock
-	Granted   []string  `json:"granted,omitempty"`   // of a partial take: what was granted of each charge
+	Each    []Figures `json:"each,omitempty"`    // of the charges, in their order; may be left out
+	StartAt int64     `json:"startat,omitempty"` // reserve: the start, by the store's clock
 
 	// Corrected is, for settle and cancel, by how much each cost was corrected: given back where
 	// the actual cost is below the cost, else charged in addition. Rounded down to a millionth.
@@ -245,11 +239,8 @@ const (
 	// are under way together the one that is charged first may have the later time.
 	Early = "early"
 
-	Kill       = "kill"        // a process ended
-	Pause      = "pause"       // a process or the store stood still
-	LostBefore = "lost-before" // a question was lost
-	LostAfter  = "lost-after"  // an answer was lost
-	Full       = "full"        // the store had no room
+	Kill = "kill" // a process ended
+	Full = "full" // the store had no room
 )
 
 // Fault is something that was done to the system.
@@ -261,17 +252,9 @@ type Fault struct {
 
 // State is what the store says of a cell after the run.
 type State struct {
-	Limit   string  `json:"limit"`
-	Version int     `json:"version"` // of the limit by which it was asked
-	Key     string  `json:"key"`
-	Used    string  `json:"used"` // in use at At, exact or rounded up to a millionth; empty: not told
-	At      int64   `json:"at"`
-	Entries []Entry `json:"entries,omitempty"` // sliding-log: all that still count at At; may be left out
-}
-
-// Entry is one admission in the log of a cell.
-type Entry struct {
-	At     int64  `json:"at"`
-	Cost   string `json:"cost"`
-	Number int64  `json:"number,omitempty"` // in the store, ascending
+	Limit   string `json:"limit"`
+	Version int    `json:"version"` // of the limit by which it was asked
+	Key     string `json:"key"`
+	Used    string `json:"used"` // in use at At, exact or rounded up to a millionth; empty: not told
+	At      int64  `json:"at"`
 }

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"slices"
@@ -30,42 +31,36 @@ func Number(text string) (*big.Rat, error) {
 
 // Valid says what is wrong with an event by itself; nil if nothing is.
 func (e *Event) Valid() error {
-	there := map[Kind]bool{
-		KindLimit: e.Limit != nil, KindCall: e.Call != nil, KindReturn: e.Return != nil,
-		KindFault: e.Fault != nil, KindState: e.State != nil, KindRemoval: e.Removal != nil,
-	}
-	has, known := there[e.Kind]
-	switch {
-	case !known:
-		return fmt.Errorf("event: %q is no kind of event", e.Kind)
-	case !has:
-		return fmt.Errorf("event: a %s event without the object %q", e.Kind, e.Kind)
-	case e.T < 0 || e.T > maxNanos:
-		return fmt.Errorf("t: %d is no time since the start of the run", e.T)
-	}
-	for kind, has := range there {
-		if has && kind != e.Kind {
-			return fmt.Errorf("event: a %s event has an object %q too", e.Kind, kind)
+	objects := 0
+	for _, there := range []bool{
+		e.Limit != nil, e.Call != nil, e.Return != nil, e.Removal != nil, e.Fault != nil, e.State != nil,
+	} {
+		if there {
+			objects++
 		}
 	}
-	switch e.Kind {
-	case KindLimit:
+	switch {
+	case objects != 1:
+		return fmt.Errorf("an event has one object, not %d", objects)
+	case e.T < 0 || e.T > maxNanos:
+		return fmt.Errorf("t: %d is no time since the start of the run", e.T)
+	case e.Limit != nil:
 		return e.Limit.valid()
-	case KindCall:
+	case e.Call != nil:
 		return e.Call.valid()
-	case KindReturn:
+	case e.Return != nil:
 		return e.Return.valid()
-	case KindFault:
+	case e.Fault != nil:
 		return e.Fault.valid()
-	case KindRemoval:
-		return nil // which override there is the checker knows
+	case e.State != nil:
+		return e.State.valid()
 	}
-	return e.State.valid()
+	return nil // which override there is to be removed the checker knows
 }
 
 func (l *Limit) valid() error {
 	rated := []string{TokenBucket, LeakyBucket, GCRA, Interval, SlidingWindow, SlidingLog}
-	if !micros(l.Period, l.Block, l.TTL, l.PrefetchLife, l.Step, l.Until, l.Felt) || l.From < 0 {
+	if !micros(l.Period, l.Block, l.TTL, l.PrefetchLife, l.Until, l.Felt) || l.From < 0 {
 		return fmt.Errorf("limit %s: a time below 0, or too long", l.Name)
 	}
 	switch {
@@ -87,16 +82,13 @@ func (l *Limit) valid() error {
 	default:
 		return fmt.Errorf("limit %s: %q is no algorithm", l.Name, l.Algorithm)
 	}
-	for _, text := range []string{l.Amount, l.Burst, l.Prefetch} {
-		if text == "" {
+	for i, text := range []string{l.Amount, l.Burst, l.Prefetch} {
+		if i > 0 && text == "" {
 			continue
 		}
 		if n, err := Number(text); err != nil || n.Sign() == 0 {
 			return fmt.Errorf("limit %s: %q is no amount above 0", l.Name, text)
 		}
-	}
-	if l.Amount == "" {
-		return fmt.Errorf("limit %s: no amount", l.Name)
 	}
 	return nil
 }
@@ -123,13 +115,12 @@ func (c *Call) valid() error {
 		if _, err := Number(c.Charges[i].Cost); err != nil && (asks || c.Charges[i].Cost != "") {
 			return fmt.Errorf("call %d: cost: %w", c.ID, err)
 		}
-		if keep := strings.TrimSuffix(c.Charges[i].Keep, "%"); c.Charges[i].Keep != "" {
-			if _, err := Number(keep); err != nil {
-				return fmt.Errorf("call %d: keep: %w", c.ID, err)
-			}
+		_, err := Number(strings.TrimSuffix(c.Charges[i].Keep, "%"))
+		if err != nil && c.Charges[i].Keep != "" {
+			return fmt.Errorf("call %d: keep: %w", c.ID, err)
 		}
 	}
-	return numbers("actual", c.Actual)
+	return numbers("actual", c.Actual...)
 }
 
 func (r *Return) valid() error {
@@ -148,13 +139,7 @@ func (r *Return) valid() error {
 			return fmt.Errorf("return %d: figures below 0", r.ID)
 		}
 	}
-	if err := numbers("granted", r.Granted); err != nil {
-		return err
-	}
-	if err := numbers("charged", r.Charged); err != nil {
-		return err
-	}
-	return numbers("corrected", r.Corrected)
+	return cmp.Or(numbers("charged", r.Charged...), numbers("corrected", r.Corrected...))
 }
 
 func (f *Fault) valid() error {
@@ -169,18 +154,13 @@ func (s *State) valid() error {
 	if !micros(s.At) {
 		return fmt.Errorf("state: at %d", s.At)
 	}
-	for i := range s.Entries {
-		if err := numbers("entries", []string{s.Entries[i].Cost}); err != nil {
-			return err
-		}
-	}
 	if s.Used == "" {
 		return nil
 	}
-	return numbers("used", []string{s.Used})
+	return numbers("used", s.Used)
 }
 
-func numbers(field string, texts []string) error {
+func numbers(field string, texts ...string) error {
 	for _, text := range texts {
 		if _, err := Number(text); err != nil {
 			return fmt.Errorf("%s: %w", field, err)

@@ -2,9 +2,8 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -15,68 +14,46 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// read asks the server about its catalogue, with the faults of the network.
-func (c *conn) read(ctx context.Context, what func(store.Catalog) error) error {
+// read asks the server about its catalogue, with the faults of the network. It returns nothing with an
+// error: then the server may still write its answer.
+func read[T any](ctx context.Context, d *database, what func(context.Context) (T, error)) (none T, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return none, err
 	}
-	_, err := c.trip(ctx, func() error { return what(c.d.catalogue) })
-	return err
-}
-
-// ReadCatalog implements store.Catalog.
-func (c *conn) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
-	var got store.Catalogue // of the server; what the caller gets is a copy
-	err := c.read(ctx, func(k store.Catalog) (err error) {
-		got, err = k.ReadCatalog(context.Background(), since)
+	var got T
+	if _, err := d.trip(ctx, func() (err error) {
+		got, err = what(context.Background())
 		return err
-	})
-	if err != nil { // the server may still write its answer
-		return store.Catalogue{}, err
+	}); err != nil {
+		return none, err
 	}
 	return got, nil
 }
 
+// ReadCatalog implements store.Catalog.
+func (d *database) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
+	return read(ctx, d, func(ctx context.Context) (store.Catalogue, error) { return d.Catalog.ReadCatalog(ctx, since) })
+}
+
 // Items implements store.Catalog.
-func (c *conn) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	var version int64
-	var found []store.Item
-	err := c.read(ctx, func(k store.Catalog) (err error) {
-		version, found, err = k.Items(context.Background(), list)
-		return err
-	})
-	if err != nil {
-		return 0, nil, err
+func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+	type items struct {
+		version int64
+		found   []store.Item
 	}
-	return version, found, nil
+	got, err := read(ctx, d, func(ctx context.Context) (got items, err error) {
+		got.version, got.found, err = d.Catalog.Items(ctx, list)
+		return got, err
+	})
+	return got.version, got.found, err
 }
 
 // ItemsAfter implements store.Catalog.
-func (c *conn) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
-	var found []store.Item
-	err := c.read(ctx, func(k store.Catalog) (err error) {
-		found, err = k.ItemsAfter(context.Background(), kind, after, n)
-		return err
+func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
+	return read(ctx, d, func(ctx context.Context) ([]store.Item, error) {
+		return d.Catalog.ItemsAfter(ctx, kind, after, n)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, nil
 }
-
-// WriteCatalog implements store.Catalog. No node changes limits.
-func (c *conn) WriteCatalog(context.Context, store.Edit) (int64, error) {
-	return 0, fmt.Errorf("simulated: %w: nodes do not write the catalogue", store.ErrReadOnly)
-}
-
-// CatalogVersions implements store.Catalog.
-func (c *conn) CatalogVersions(context.Context, int64, int) ([]store.Version, error) { return nil, nil }
-
-// RecordAction implements store.Catalog. Nobody administers.
-func (c *conn) RecordAction(context.Context, store.Action) error { return nil }
-
-// Actions implements store.Catalog.
-func (c *conn) Actions(context.Context, int64, int) ([]store.Action, error) { return nil, nil }
 
 // publish gives the store a catalogue with the limits, where callers name them. The world changes it over a
 // connection without faults.
@@ -84,23 +61,19 @@ func (w *world) publish() {
 	if !w.keyed {
 		return
 	}
-	var keeper *memory.Store
-	if w.memory != nil {
-		keeper = w.memory.store
-	} else {
+	keeper := w.memory
+	if w.db != nil {
 		keeper = memory.New(&memory.Config{Clock: w.db.clock})
-		w.db.catalogue, _ = store.As[store.Catalog](keeper)
+		w.db.Catalog, _ = store.As[store.Catalog](keeper)
 	}
 	var err error
 	if w.limits, err = catalog.Read(context.Background(), keeper, &catalog.Config{Logger: quiet}); err != nil {
 		panic(err)
 	}
 	var list []catalog.Definition
-	for _, l := range append([]*limit{w.held}, w.taken...) {
-		if l != nil {
-			l.named = headgate.MustNamed(l.name)
-			list = append(list, catalog.Definition{Limit: l.versions[0].limit})
-		}
+	for _, l := range w.all() {
+		l.named = headgate.MustNamed(l.name)
+		list = append(list, catalog.Definition{Limit: l.versions[0].limit})
 	}
 	if _, err := w.limits.Set(context.Background(), catalog.By{}, list...); err != nil {
 		panic(err)
@@ -128,10 +101,7 @@ func (n names) Find(ctx context.Context, name, key string) (headgate.Limit, erro
 // Known is Find for what is at hand: see headgate.Names.
 func (n names) Known(name, key string) (headgate.Limit, bool) {
 	l, ok := n.Catalog.Known(name, key)
-	if ok {
-		l = n.version(l)
-	}
-	return l, ok
+	return n.version(l), ok
 }
 
 // FindAll implements headgate.Names.
@@ -166,10 +136,7 @@ func (l *limit) override(rng *rand.Rand, key string) *version {
 	for {
 		told := l.versions[0].told
 		if rng.IntN(2) == 0 {
-			told.Amount = strconv.Itoa(1 + rng.IntN(30))
-			if told.Burst != "" {
-				told.Burst = strconv.Itoa(1 + rng.IntN(30))
-			}
+			resize(rng, &told, 1, 30)
 			if told.Prefetch != "" {
 				told.Prefetch = "1"
 			}
@@ -179,14 +146,11 @@ func (l *limit) override(rng *rand.Rand, key string) *version {
 		told.Key = key
 		l.add(told)
 		v := &l.versions[len(l.versions)-1]
-		known := false
-		for i := range l.versions[:len(l.versions)-1] {
-			known = known || l.versions[i].limit.String() == v.limit.String()
-		}
-		if !known {
+		before := l.versions[:len(l.versions)-1]
+		if !slices.ContainsFunc(before, func(o version) bool { return o.limit.String() == v.limit.String() }) {
 			return v
 		}
-		l.versions = l.versions[:len(l.versions)-1]
+		l.versions = before
 	}
 }
 

@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/sched"
 )
 
 // chaos starts what goes wrong. It runs in a goroutine of the world.
@@ -35,7 +37,7 @@ func (w *world) chaos() {
 
 // killNode ends a node with all that it holds, and starts it again some time later.
 func (w *world) killNode() {
-	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
+	n := w.someNode()
 	if w.s.chance(500) && n.stop != nil { // it is stopped, and has time to give back what it holds
 		w.rushAndStop(n)
 	}
@@ -44,7 +46,7 @@ func (w *world) killNode() {
 	w.s.sleep(w.s.between(1, time.Minute))
 	p := newProcess(n.name)
 	n.home.dead = true
-	for _, l := range append([]*limit{}, w.taken...) {
+	for _, l := range w.taken {
 		l.current[p] = l.current[n.home]
 	}
 	n.home = p
@@ -74,10 +76,7 @@ func (w *world) clockMove() time.Duration {
 }
 
 // setClock moves the clock of a node. No decision depends on it.
-func (w *world) setClock(by time.Duration) {
-	n := w.nodes[w.s.rng.IntN(len(w.nodes))]
-	n.p.wall += by
-}
+func (w *world) setClock(by time.Duration) { w.someNode().p.wall += by }
 
 // moveClock moves the clock of the store, or of a node.
 func (w *world) moveClock() {
@@ -87,11 +86,7 @@ func (w *world) moveClock() {
 		return
 	}
 	w.rec.Fault("store", history.Fault{Kind: history.Clock, By: by.Microseconds()})
-	if w.db != nil {
-		w.db.offset += by
-	} else {
-		w.memory.p.wall += by
-	}
+	w.storeProcess().wall += by
 }
 
 // fill lets commits fail for a while, as on a full disk.
@@ -143,4 +138,54 @@ func (w *world) changeLimit() {
 			w.s.sleep(2 * time.Minute)
 		}
 	}
+}
+
+// rushSometime lets callers of some node rush to some key.
+func (w *world) rushSometime() {
+	n := w.someNode()
+	c := &caller{w, n}
+	w.rush(n, c.charges(1), 2+w.s.rng.IntN(7))
+}
+
+// rush lets so many callers of a node ask for the same within two milliseconds: so most
+// of them share a batch, and often an op. In a rushed world one or two of them leave.
+func (w *world) rush(n *node, g []charge, callers int) {
+	leavers := 0
+	if w.rushed && w.s.chance(700) {
+		leavers = min(callers-1, 1+w.s.rng.IntN(2))
+	}
+	for range callers {
+		within := 20 * time.Second
+		if leavers > 0 {
+			leavers--
+			within = w.s.between(1, 8*time.Millisecond)
+		}
+		w.s.spawn(n.p, func() {
+			w.s.sleep(w.s.between(1, 2*time.Millisecond))
+			if n.ask == nil {
+				return // the node has not started yet
+			}
+			ctx, cancel := sched.WithTimeout(context.Background(), within)
+			defer cancel()
+			(&caller{w, n}).take(ctx, g)
+		})
+	}
+}
+
+// rushAndStop lets callers ask until tokens are fetched ahead, and then stops the node.
+func (w *world) rushAndStop(n *node) {
+	c := &caller{w, n}
+	g := c.charges(1)
+	for range 3 { // a limit that has a prefetch, if there is one
+		if g[0].of.versions[g[0].version-1].told.Prefetch != "" {
+			break
+		}
+		g = c.charges(1)
+	}
+	for range w.s.rng.IntN(4) {
+		w.rush(n, g, 1+w.s.rng.IntN(2))
+		w.s.sleep(w.s.between(10*time.Millisecond, 150*time.Millisecond))
+	}
+	w.s.spawn(n.p, n.stop)
+	w.s.sleep(10 * time.Second)
 }

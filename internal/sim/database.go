@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -33,7 +34,7 @@ var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 //
 // Faults are in thousandths of the requests.
 type database struct {
-	s     *scheduler
+	way
 	p     *process
 	rows  map[law.Cell]*row
 	locks locks
@@ -41,14 +42,12 @@ type database struct {
 	number  int64 // of the last entry
 	journal []undo
 
-	catalogue store.Catalog // of limits; nil: it keeps none. A fail-over forgets nothing of it
+	store.Catalog // of limits; nil: it keeps none. A fail-over forgets nothing of it, and nodes write nothing
 
-	offset     time.Duration // of its clock from true time
-	latency    time.Duration // a way of the network takes up to this
 	commitTime time.Duration // a commit takes up to this
 
-	refused, lostBefore, lostAfter, conflicts, hanging int
-	full                                               bool // commits fail
+	conflicts, hanging int
+	full               bool // commits fail
 }
 
 // row is a cell with its log and its register, as committed.
@@ -59,16 +58,13 @@ type row struct {
 	receipts map[string]law.Receipt
 }
 
+// copy returns a row to be changed: a new one if there is none.
 func (r *row) copy() *row {
 	if r == nil {
-		return nil
+		return &row{receipts: map[string]law.Receipt{}}
 	}
 	c := *r
-	c.entries = slices.Clone(r.entries)
-	c.receipts = make(map[string]law.Receipt, len(r.receipts))
-	for id, a := range r.receipts {
-		c.receipts[id] = a
-	}
+	c.entries, c.receipts = slices.Clone(r.entries), maps.Clone(r.receipts)
 	return &c
 }
 
@@ -86,25 +82,23 @@ type rowLock struct{ waiting []chan struct{} }
 
 func newDatabase(s *scheduler) *database {
 	d := &database{
-		s: s, p: newProcess("db"), rows: map[law.Cell]*row{}, locks: locks{},
-		latency: s.between(50*time.Microsecond, 5*time.Millisecond),
+		way: way{s: s, latency: s.between(50*time.Microsecond, 5*time.Millisecond)},
+		p:   newProcess("db"), rows: map[law.Cell]*row{}, locks: locks{},
 	}
 	d.p.ppm = drift(s)
 	d.commitTime = s.between(50*time.Microsecond, 5*time.Millisecond)
-	d.offset = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
+	d.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	return d
 }
 
 // clock is the server's clock.
-func (d *database) clock() int64 {
-	return d.s.start.Add(d.p.own(d.s.now()) + d.offset).UnixMicro()
-}
+func (d *database) clock() int64 { return d.s.wallOf(d.p).UnixMicro() }
 
 // crash ends the server with all transactions under way, and starts it again.
 func (d *database) crash() {
 	d.p.kill()
 	p := newProcess("db")
-	p.ppm = d.p.ppm
+	p.ppm, p.wall = d.p.ppm, d.p.wall
 	d.p, d.locks = p, locks{}
 }
 
@@ -134,9 +128,6 @@ func (k locks) lock(c law.Cell) {
 
 func (k locks) unlock(c law.Cell) {
 	l := k[c]
-	if l == nil {
-		return
-	}
 	if len(l.waiting) == 0 {
 		delete(k, c)
 		return
@@ -194,10 +185,7 @@ func byName(a, b law.Cell) int {
 }
 
 func (d *database) record(c law.Cell) *law.Record {
-	r := d.rows[c]
-	if r == nil {
-		return &law.Record{Log: (*row)(nil), Receipts: (*row)(nil)}
-	}
+	r := cmp.Or(d.rows[c], &row{})
 	return &law.Record{State: r.state, Reason: r.reason, Log: r, Receipts: r}
 }
 
@@ -205,9 +193,6 @@ func (d *database) record(c law.Cell) *law.Record {
 func (d *database) write(c law.Cell, rec *law.Record) {
 	old := d.rows[c]
 	r := old.copy()
-	if r == nil {
-		r = &row{receipts: map[string]law.Receipt{}}
-	}
 	if rec.Clear {
 		for i := range r.entries {
 			r.entries[i].ExpiresAt = 0
@@ -218,10 +203,9 @@ func (d *database) write(c law.Cell, rec *law.Record) {
 		e.ExpiresAt, e.KeepUntil = n.To, max(e.KeepUntil, n.To)
 	}
 	for _, l := range rec.Lower {
-		if e := r.entry(l.Number); e.Cost > l.Credits {
-			e.Cost -= l.Credits
-		} else {
-			e.Cost, e.ExpiresAt = e.Cost-l.Credits, 0
+		e := r.entry(l.Number)
+		if e.Cost -= l.Credits; e.Cost <= 0 {
+			e.ExpiresAt = 0
 		}
 	}
 	for i := range rec.Add {
@@ -254,18 +238,12 @@ func (r *row) entry(number int64) *law.Entry {
 
 // Receipt implements law.Receipts.
 func (r *row) Receipt(id string) (law.Receipt, bool) {
-	if r == nil {
-		return law.Receipt{}, false
-	}
 	a, ok := r.receipts[id]
 	return a, ok
 }
 
 // Sum implements law.Ledger.
 func (r *row) Sum(after, upto int64) (sum int64) {
-	if r == nil {
-		return 0
-	}
 	for i := range r.entries {
 		if e := &r.entries[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
 			sum += e.Cost
@@ -276,15 +254,9 @@ func (r *row) Sum(after, upto int64) (sum int64) {
 
 // Freed implements law.Ledger.
 func (r *row) Freed(after, need int64) int64 {
-	if r == nil {
-		return law.Never
-	}
-	list := make([]law.Entry, 0, len(r.entries))
-	for _, e := range r.entries {
-		if e.Granted && e.ExpiresAt > after {
-			list = append(list, e)
-		}
-	}
+	list := slices.DeleteFunc(slices.Clone(r.entries), func(e law.Entry) bool {
+		return !e.Granted || e.ExpiresAt <= after
+	})
 	slices.SortStableFunc(list, func(a, b law.Entry) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
 	for _, e := range list {
 		if need -= e.Cost; need <= 0 {
@@ -296,9 +268,6 @@ func (r *row) Freed(after, need int64) int64 {
 
 // Entry implements law.Ledger.
 func (r *row) Entry(number int64) (credits, expiresAt int64) {
-	if r == nil {
-		return 0, 0
-	}
 	for i := range r.entries {
 		if e := &r.entries[i]; e.Number == number && e.Granted && e.ExpiresAt > 0 {
 			return e.Cost, e.ExpiresAt
@@ -325,12 +294,8 @@ func (d *database) sweep(most int) (removed int) {
 		live := slices.DeleteFunc(slices.Clone(r.entries), func(e law.Entry) bool {
 			return e.KeepUntil <= now && (e.ExpiresAt <= r.state.At || r.state.EmptyAt <= now)
 		})
-		known := map[string]law.Receipt{}
-		for id, a := range r.receipts {
-			if a.KeepUntil > now {
-				known[id] = a
-			}
-		}
+		known := maps.Clone(r.receipts)
+		maps.DeleteFunc(known, func(_ string, a law.Receipt) bool { return a.KeepUntil <= now })
 		gone := len(r.entries) - len(live) + len(r.receipts) - len(known)
 		dead := r.state.EmptyAt <= now && r.state.BlockedUntil <= now && len(live) == 0 && len(known) == 0
 		if gone == 0 && !dead {

@@ -19,6 +19,11 @@ func (c *caller) hold(ctx context.Context) {
 	g[0].cost = headgate.Cost{}
 	id := c.call(history.Call{Verb: history.Acquire, Kept: true}, g)
 	lease, err := c.n.ask.Acquire(ctx, plain(g)...)
+	c.keep(lease, err, id, g)
+}
+
+// keep records the answer to a call for a lease, and holds what was acquired for a while.
+func (c *caller) keep(lease *headgate.Lease, err error, id int, g []charge) {
 	if err != nil {
 		c.done(id, err)
 		return
@@ -27,11 +32,6 @@ func (c *caller) hold(ctx context.Context) {
 	if !lease.Decision.Allowed {
 		return
 	}
-	c.keep(ctx, lease, id, g)
-}
-
-// keep holds a lease for a while.
-func (c *caller) keep(ctx context.Context, lease *headgate.Lease, id int, g []charge) {
 	lost := sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0
 	if !lost && c.w.s.chance(300) {
 		c.detach(lease, id, g)
@@ -90,20 +90,16 @@ func (c *caller) await() {
 	lease, err := l.AwaitAtMost(ctx, most, plain(g)...)
 	delete(c.w.waiting, me)
 	c.patience("AwaitAtMost", me.since, most)
-	if err != nil {
-		c.done(id, err)
-		return
-	}
 	for other := range c.w.waiting {
-		if other.of == me.of && other.key == me.key && other.keep == me.keep && other.since < me.since-2*time.Second {
+		if err == nil && other.of == me.of && other.key == me.key && other.keep == me.keep &&
+			other.since < me.since-2*time.Second {
 			c.w.broken = append(c.w.broken,
 				fmt.Sprintf("%s: call %d has a lease of %q, and one that came %s earlier waits",
 					c.n.name, id, me.key, me.since-other.since))
 			break
 		}
 	}
-	c.w.rec.Decided(c.n.name, id, lease.Decision, nil)
-	c.keep(ctx, lease, id, g)
+	c.keep(lease, err, id, g)
 }
 
 // waiter waits for a lease.

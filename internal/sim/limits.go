@@ -45,20 +45,10 @@ func (l *limit) last() *version {
 	return &l.versions[len(l.versions)-1]
 }
 
-// newLease makes a limit of what is held.
-func newLease(rng *rand.Rand, name string) *limit {
+// newLimit makes a limit of one version.
+func newLimit(name string, told history.Limit) *limit {
 	l := &limit{name: name, current: map[*process]int{}}
-	l.add(history.Limit{
-		Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + rng.IntN(4)), TTL: (10 * time.Second).Microseconds(),
-	})
-	return l
-}
-
-// newLimit makes a random limit. Its period is short enough for the simulation to see
-// many of them, and its amount small enough to be reached.
-func newLimit(rng *rand.Rand, name string) *limit {
-	l := &limit{name: name, current: map[*process]int{}}
-	l.add(randomLimit(rng, name))
+	l.add(told)
 	return l
 }
 
@@ -69,6 +59,12 @@ func (l *limit) add(told history.Limit) {
 		panic(fmt.Sprintf("limit %+v: %v", told, err))
 	}
 	l.versions = append(l.versions, version{parsed.Because(record.Because(told.Version)), told})
+}
+
+// become gives the limit one version alone.
+func (l *limit) become(told history.Limit) {
+	l.versions = nil
+	l.add(told)
 }
 
 // follow makes the last version one that takes the place of the version before at a time of the store's clock.
@@ -84,12 +80,16 @@ func (l *limit) follow(at time.Time) {
 // crowd lets so much pass that many callers are admitted together.
 func (l *limit) crowd(rng *rand.Rand) {
 	told := l.versions[0].told
-	told.Amount = strconv.Itoa(20 + rng.IntN(500))
+	resize(rng, &told, 20, 500)
+	l.become(told)
+}
+
+// resize gives a limit another amount and another burst.
+func resize(rng *rand.Rand, told *history.Limit, least, span int) {
+	told.Amount = strconv.Itoa(least + rng.IntN(span))
 	if told.Burst != "" {
-		told.Burst = strconv.Itoa(20 + rng.IntN(500))
+		told.Burst = strconv.Itoa(least + rng.IntN(span))
 	}
-	l.versions = nil
-	l.add(told)
 }
 
 // rollout gives the limit a period that is short enough to be seen while it is changed.
@@ -100,8 +100,7 @@ func (l *limit) rollout(rng *rand.Rand) {
 		told.Period, told.FromFirst = shortPeriods[0].Microseconds(), false
 		told.Algorithm, told.Burst = quick[rng.IntN(len(quick))], ""
 	}
-	l.versions = nil
-	l.add(told)
+	l.become(told)
 }
 
 // brief is a random limit of which the period is short.
@@ -120,8 +119,7 @@ func (l *limit) ahead(rng *rand.Rand) {
 		Period: periods[3+rng.IntN(2)].Microseconds(), Prefetch: strconv.Itoa(5 + rng.IntN(20)),
 		PrefetchLife: time.Second.Microseconds(),
 	}
-	l.versions = nil
-	l.add(told)
+	l.become(told)
 }
 
 // quick are algorithms that forget an amount within two periods.
@@ -175,6 +173,8 @@ var algorithms = []string{
 // periods are those of limits.
 var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
 
+// randomLimit is a limit with a period that is short enough for the simulation to see
+// many of them, and an amount small enough to be reached.
 func randomLimit(rng *rand.Rand, name string) history.Limit {
 	t := history.Limit{
 		Name: name, Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),

@@ -20,12 +20,9 @@ import (
 // network is the network between a client and a server. It is slow, it loses requests and
 // answers, and it delivers requests twice, in any order.
 type network struct {
-	s       *scheduler
-	server  func() *server // the one that answers now
-	latency time.Duration
-
-	refused, lostBefore, lostAfter, twice int // in thousandths
-	doubled                               func(path string, body []byte)
+	way
+	w     *world
+	twice int // in thousandths
 }
 
 // server is a process that serves.
@@ -41,7 +38,7 @@ var (
 
 // RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
-	s, to := n.s, n.server()
+	s, to := n.s, n.w.server
 	trace := httptrace.ContextClientTrace(req.Context())
 	if trace != nil && trace.GetConn != nil {
 		trace.GetConn("simulated")
@@ -61,42 +58,22 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
 	var res *http.Response
-	answered, broken := make(chan struct{}), make(chan struct{})
-	lostBefore, lostAfter := s.chance(n.lostBefore), s.chance(n.lostAfter)
 	ctx, gone := context.WithCancel(context.Background())
-	s.spawn(to.p, func() {
+	trip := n.send(to.p, func() {
 		defer gone()
-		s.sleep(s.between(1, n.latency))
-		if lostBefore {
-			return
-		}
-		got := n.serve(ctx, to, req, body) //nolint:bodyclose // it is the client's
-		s.sleep(s.between(1, n.latency))
-		if !lostAfter {
-			res = got
-			close(answered)
-		}
+		res = serve(ctx, to, req, body) //nolint:bodyclose // it is the client's
 	})
 	if s.chance(n.twice) && req.URL.Path != "/v1/renew" {
-		n.doubled(req.URL.Path, body)
+		n.w.doubled(req.URL.Path, body)
 		s.spawn(to.p, func() {
 			s.sleep(s.between(1, 2*time.Second))
-			_ = n.serve(context.Background(), to, req, body).Body.Close()
+			_ = serve(context.Background(), to, req, body).Body.Close()
 		})
 	}
-	if lostBefore || lostAfter {
-		after, from := s.between(1, 3*time.Second), s.cur.of
-		s.spawn(from, func() {
-			s.sleep(after)
-			close(broken)
-		})
-	} else {
-		broken = to.p.killed
-	}
-	switch sched.Wait(sched.Forever, answered, broken, req.Context().Done()) {
-	case 0:
+	switch trip.wait(req.Context().Done()) {
+	case answered:
 		return res, nil
-	case 1:
+	case broken:
 		return nil, errBroken
 	}
 	// The server notices that its client is gone, in its own time.
@@ -108,7 +85,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // serve lets a server answer a request.
-func (n *network) serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
+func serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
 	got := req.Clone(ctx)
 	got.Body, got.ContentLength, got.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
 		req.URL.RequestURI()
@@ -146,8 +123,8 @@ func (w *world) doubled(path string, body []byte) {
 		}
 		var charges []charge
 		for _, c := range r.Charges {
-			for _, l := range append([]*limit{w.held}, w.taken...) {
-				if l != nil && l.name == c.Limit {
+			for _, l := range w.all() {
+				if l.name == c.Limit {
 					charges = append(charges, charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)})
 				}
 			}
@@ -170,4 +147,58 @@ func costOf(n json.Number) headgate.Cost {
 		return headgate.Cost{}
 	}
 	return headgate.MustCost(n.String())
+}
+
+// way is a connection to another process. It is slow, and it loses questions and answers.
+type way struct {
+	s       *scheduler
+	latency time.Duration // one way takes up to this
+
+	refused, lostBefore, lostAfter int // in thousandths
+}
+
+// trip is one question on its way.
+type trip struct {
+	*way
+	to                    *process
+	answered              chan struct{}
+	lostBefore, lostAfter bool
+}
+
+// send lets a process do something that it is asked for.
+func (w *way) send(to *process, do func()) *trip {
+	t := &trip{w, to, make(chan struct{}), w.s.chance(w.lostBefore), w.s.chance(w.lostAfter)}
+	w.s.spawn(to, func() {
+		w.s.sleep(w.s.between(1, w.latency))
+		if t.lostBefore {
+			return
+		}
+		do()
+		w.s.sleep(w.s.between(1, w.latency))
+		if !t.lostAfter {
+			close(t.answered)
+		}
+	})
+	return t
+}
+
+// What became of a trip.
+const (
+	answered = iota
+	broken
+	left // by the one that asks
+)
+
+// wait waits until the answer has come, the connection is broken, or the one that asks leaves.
+func (t *trip) wait(leave <-chan struct{}) int {
+	breaks := t.to.killed
+	if t.lostBefore || t.lostAfter { // that is noticed some time later
+		breaks = make(chan struct{})
+		after := t.s.between(1, 3*time.Second)
+		t.s.spawn(t.s.cur.of, func() {
+			t.s.sleep(after)
+			close(breaks)
+		})
+	}
+	return sched.Wait(sched.Forever, t.answered, breaks, leave)
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,18 +29,26 @@ var Parts = []string{
 	"reservations", "ids", "extensions", "waits", "several", "headroom",
 }
 
+// sizes are the numbers of Options, by their names.
+var sizes = []struct {
+	name string
+	of   func(*Options) *int
+}{
+	{"nodes", func(o *Options) *int { return &o.Nodes }},
+	{"callers", func(o *Options) *int { return &o.Callers }},
+	{"limits", func(o *Options) *int { return &o.Limits }},
+	{"keys", func(o *Options) *int { return &o.Keys }},
+}
+
 // String returns the options as ParseOptions reads them.
 func (o *Options) String() string {
 	var list []string
 	if o.End > 0 {
 		list = append(list, "end="+o.End.String())
 	}
-	for _, n := range []struct {
-		name string
-		of   int
-	}{{"nodes", o.Nodes}, {"callers", o.Callers}, {"limits", o.Limits}, {"keys", o.Keys}} {
-		if n.of > 0 {
-			list = append(list, n.name+"="+strconv.Itoa(n.of))
+	for _, size := range sizes {
+		if n := *size.of(o); n > 0 {
+			list = append(list, size.name+"="+strconv.Itoa(n))
 		}
 	}
 	for _, w := range o.Without {
@@ -52,22 +61,19 @@ func (o *Options) String() string {
 func ParseOptions(text string) (o Options, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(word, "=")
-		number := func(at *int) { *at, err = strconv.Atoi(value) }
 		part, without := strings.CutPrefix(word, "no-")
+		size := 0
+		for size < len(sizes) && sizes[size].name != name {
+			size++
+		}
 		switch {
 		case word == "":
 		case without && slices.Contains(Parts, part):
 			o.Without = append(o.Without, part)
 		case name == "end":
 			o.End, err = time.ParseDuration(value)
-		case name == "nodes":
-			number(&o.Nodes)
-		case name == "callers":
-			number(&o.Callers)
-		case name == "limits":
-			number(&o.Limits)
-		case name == "keys":
-			number(&o.Keys)
+		case size < len(sizes):
+			*sizes[size].of(&o), err = strconv.Atoi(value)
 		default:
 			err = fmt.Errorf("%q is not known", word)
 		}
@@ -91,22 +97,16 @@ func (o *Options) smaller() (list []Options) {
 			add(func(c *Options) { c.Without = append(c.Without, p) })
 		}
 	}
-	for _, n := range []func(*Options) *int{
-		func(c *Options) *int { return &c.Nodes }, func(c *Options) *int { return &c.Callers },
-		func(c *Options) *int { return &c.Limits }, func(c *Options) *int { return &c.Keys },
-	} {
-		if now := *n(o); now != 1 {
-			add(func(c *Options) { *n(c) = 1 })
+	for _, size := range sizes {
+		if now := *size.of(o); now != 1 {
+			add(func(c *Options) { *size.of(c) = 1 })
 			if now == 0 {
-				add(func(c *Options) { *n(c) = 2 })
+				add(func(c *Options) { *size.of(c) = 2 })
 			}
 		}
 	}
 	if o.End == 0 || o.End > time.Second {
-		most := min(max(o.End, 0), 4*time.Hour)
-		if most == 0 {
-			most = 4 * time.Hour
-		}
+		most := min(cmp.Or(o.End, 4*time.Hour), 4*time.Hour)
 		for part := time.Duration(16); part >= 2; part /= 2 {
 			add(func(c *Options) { c.End = most / part })
 		}

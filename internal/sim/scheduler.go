@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -24,7 +26,6 @@ import (
 type scheduler struct {
 	rng   *rand.Rand
 	start time.Time // of the simulation, in virtual time
-	steps int64     // goroutines resumed
 
 	moved     time.Duration // when virtual time has last gone on
 	idleSteps int           // goroutines resumed, and clocks read, since
@@ -146,7 +147,6 @@ func (s *scheduler) run() {
 		s.ready = slices.Delete(s.ready, i, i+1)
 		s.mu.Unlock()
 		s.cur = t
-		s.steps++
 		s.alive()
 		t.gate <- struct{}{}
 	}
@@ -190,8 +190,7 @@ func (s *scheduler) Yield() {
 
 // Wait implements sched.Simulator. Of several channels that are ready it takes any.
 func (s *scheduler) Wait(d time.Duration, a, b, c <-chan struct{}) int {
-	t := s.cur
-	if t.of.dead {
+	if s.cur.of.dead {
 		runtime.Goexit()
 	}
 	chans := [...]<-chan struct{}{a, b, c}
@@ -206,13 +205,22 @@ func (s *scheduler) Wait(d time.Duration, a, b, c <-chan struct{}) int {
 	if d == 0 {
 		return sched.TimeOut
 	}
+	if d > 0 {
+		d = s.Until(d)
+	}
+	return s.block(d, a, b, c)
+}
+
+// block lets others go on until a channel is ready or so much virtual time has passed, or the process of the
+// task is dead. A time below 0 never passes.
+func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
+	t, which := s.cur, sched.TimeOut
 	var end <-chan time.Time
 	if d > 0 {
-		timer := time.NewTimer(s.Until(d))
+		timer := time.NewTimer(d)
 		defer timer.Stop()
 		end = timer.C
 	}
-	which := sched.TimeOut
 	select {
 	case <-a:
 		which = 0
@@ -229,17 +237,7 @@ func (s *scheduler) Wait(d time.Duration, a, b, c <-chan struct{}) int {
 }
 
 // sleep waits for a true time.
-func (s *scheduler) sleep(d time.Duration) {
-	t := s.cur
-	timer := time.NewTimer(s.timer(d))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.of.killed:
-	}
-	s.park(t)
-	s.resumed(t)
-}
+func (s *scheduler) sleep(d time.Duration) { s.block(s.timer(d), nil, nil, nil) }
 
 // own is the time of a process that has passed after a true time.
 func (p *process) own(d time.Duration) time.Duration { return d + d/1_000_000*time.Duration(p.ppm) }
@@ -267,22 +265,13 @@ func (s *scheduler) Uint64() uint64 { return s.rng.Uint64() }
 // that, two texts that end in different digits have hashes so alike that the exclusive or of
 // the hashes of a limit and of a key, which memory takes, was the same for two cells.
 func (s *scheduler) Hash(v any) uint64 {
-	h := uint64(14695981039346656037)
-	text := func(s string) {
-		for i := range len(s) {
-			h = (h ^ uint64(s[i])) * 1099511628211
-		}
-		h = (h ^ 0xff) * 1099511628211
+	sum := fnv.New64a()
+	if cell, is := v.(law.Cell); is {
+		_, _ = io.WriteString(sum, cell.Limit+"\xff"+cell.Key+"\xff")
+	} else {
+		_, _ = io.WriteString(sum, fmt.Sprint(v)+"\xff")
 	}
-	switch v := v.(type) {
-	case string:
-		text(v)
-	case law.Cell:
-		text(v.Limit)
-		text(v.Key)
-	default:
-		text(fmt.Sprint(v))
-	}
+	h := sum.Sum64()
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31

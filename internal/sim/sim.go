@@ -34,7 +34,6 @@ type Result struct {
 	Decisions int64 // answers; of them
 	Repeats   int64 // refusals that were repeated without the store
 	NodeHours float64
-	Steps     int64    // goroutines that were resumed
 	Broken    []string // calls that were not answered, or not in their order or time
 }
 
@@ -57,7 +56,7 @@ func Run(seed uint64, o Options) *Result {
 	s.run()
 	decisions, repeats := w.rec.Decisions()
 	return &Result{
-		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Steps: s.steps, Broken: w.broken,
+		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Broken: w.broken,
 		NodeHours: w.end.Hours() * float64(len(w.nodes)+1),
 	}
 }
@@ -85,15 +84,8 @@ func (w *world) settleDown() {
 
 // record records what the store says of every cell.
 func (w *world) record() {
-	var s store.Store = &conn{w.db, w.boss}
-	if w.memory != nil {
-		s = w.memory.store
-	}
-	l := headgate.New(s, nil)
-	for _, of := range append([]*limit{w.held}, w.taken...) {
-		if of == nil {
-			continue
-		}
+	l := headgate.New(w.store(), nil)
+	for _, of := range w.all() {
 		v := of.last()
 		for _, key := range w.keys {
 			st, err := l.Inspect(context.Background(), v.limit, key)
@@ -114,9 +106,9 @@ func (w *world) unanswered() (list []string) {
 	at := map[string][]int{}
 	for _, e := range w.rec.History().Events {
 		switch {
-		case e.Kind == history.KindCall:
+		case e.Call != nil:
 			at[e.Node] = append(at[e.Node], e.Call.ID)
-		case e.Kind == history.KindFault && e.Fault.Kind == history.Kill:
+		case e.Fault != nil && e.Fault.Kind == history.Kill:
 			for _, id := range at[e.Node] {
 				dead[id] = true
 			}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/big"
@@ -148,15 +149,15 @@ func (c *caller) call(call history.Call, charges []charge) int {
 func (c *caller) done(id int, err error) { c.w.rec.Return(c.n.name, id, record.Answer{Err: err}) }
 
 func (c *caller) take(ctx context.Context, charges []charge) {
-	id := c.call(history.Call{Verb: history.Take}, charges)
-	d, err := c.n.ask.Take(ctx, plain(charges)...)
-	c.w.rec.Decided(c.n.name, id, d, err)
-	// Those that come again at once are what package deny is for.
-	for err == nil && !d.Allowed && c.w.s.chance(500) {
-		c.w.s.sleep(c.w.s.between(1, 20*time.Millisecond))
-		id = c.call(history.Call{Verb: history.Take}, charges)
-		d, err = c.n.ask.Take(ctx, plain(charges)...)
+	for {
+		id := c.call(history.Call{Verb: history.Take}, charges)
+		d, err := c.n.ask.Take(ctx, plain(charges)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
+		// Those that come again at once are what package deny is for.
+		if err != nil || d.Allowed || !c.w.s.chance(500) {
+			return
+		}
+		c.w.s.sleep(c.w.s.between(1, 20*time.Millisecond))
 	}
 }
 
@@ -190,9 +191,7 @@ func (c *caller) once(ctx context.Context) {
 	for range 1 + c.w.s.rng.IntN(3) {
 		var d headgate.Decision
 		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
-		if first == 0 {
-			first = id
-		}
+		first = cmp.Or(first, id)
 		d, err = c.n.ask.Once(name, idLife).Take(ctx, plain(g)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
 		if err == nil && !d.Allowed {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,11 +29,12 @@ type world struct {
 	boss *process // whose goroutines are the world's own
 	end  time.Duration
 
-	db     *database     // nil: the store is in memory
-	memory *memoryServer // nil: it is a database
-	net    *network      // nil: nodes have a Limiter of their own
-	server *server
-	nodes  []*node
+	db      *database     // nil: the store is in memory
+	memory  *memory.Store // of memoryP; nil: it is a database
+	memoryP *process
+	net     *network // nil: nodes have a Limiter of their own
+	server  *server
+	nodes   []*node
 
 	taken []*limit
 	held  *limit // nil: none
@@ -67,12 +69,6 @@ type node struct {
 	p       *process
 	ask     asker
 	callers int
-}
-
-// memoryServer is a process whose memory is the store.
-type memoryServer struct {
-	p     *process
-	store *memory.Store
 }
 
 // quiet logs nothing.
@@ -135,7 +131,8 @@ func (w *world) chooseLimits(o *Options) {
 		w.gap, w.end = s.between(20*time.Millisecond, 500*time.Millisecond), min(w.end, 2*time.Minute)
 	}
 	for i := range atMost(limits, o.Limits) {
-		l := newLimit(s.rng, "limit-"+strconv.Itoa(i+1))
+		name := "limit-" + strconv.Itoa(i+1)
+		l := newLimit(name, randomLimit(s.rng, name))
 		switch {
 		case w.crowded:
 			l.crowd(s.rng)
@@ -146,14 +143,15 @@ func (w *world) chooseLimits(o *Options) {
 		case w.rushed && s.chance(500):
 			l.ahead(s.rng)
 		case w.keyed:
-			l.versions = nil
-			l.add(brief(s.rng, l.name))
+			l.become(brief(s.rng, l.name))
 		}
 		w.taken = append(w.taken, l)
 		w.rec.Limit(l.versions[0].told)
 	}
 	if s.chance(400) && !w.without["leases"] {
-		w.held = newLease(s.rng, "jobs")
+		w.held = newLimit("jobs", history.Limit{
+			Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + s.rng.IntN(4)), TTL: (10 * time.Second).Microseconds(),
+		})
 		w.rec.Limit(w.held.versions[0].told)
 	}
 	for i := range atMost(keys, o.Keys) {
@@ -211,23 +209,20 @@ func (w *world) pause() time.Duration {
 // populate starts the processes. It runs in a goroutine of the world.
 func (w *world) populate(o *Options) {
 	s := w.s
-	switch n := s.rng.IntN(10); {
-	case n < 6 || w.rollout: // nodes with a database
-		w.db = newDatabase(s)
-		w.imperfect()
-		w.publish()
-	case n < 8: // clients of a server with a database
-		w.db = newDatabase(s)
-		w.imperfect()
-		w.publish()
-		w.serve()
-	default: // clients of a server with its memory
-		w.memory = w.newMemoryServer()
-		w.publish()
+	// Nodes with a database, clients of a server with a database, or clients of a server with its memory.
+	n := s.rng.IntN(10)
+	if n < 8 || w.rollout {
+		w.startDatabase()
+	} else {
+		w.startMemory()
+	}
+	w.publish()
+	if n >= 6 && !w.rollout {
 		w.serve()
 	}
+	ppm := w.storeProcess().ppm
 	// Callers that wait for a start sleep by their own clocks, which drift too.
-	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: abs(w.storeProcess().ppm) + mostDrift})
+	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: max(ppm, -ppm) + mostDrift})
 	nodes := 1 + s.rng.IntN(4)
 	if w.rollout {
 		nodes = max(nodes, 2)
@@ -244,12 +239,30 @@ func (w *world) populate(o *Options) {
 	}
 }
 
+// all returns the limits, what is held first.
+func (w *world) all() []*limit {
+	if w.held == nil {
+		return w.taken
+	}
+	return slices.Concat([]*limit{w.held}, w.taken)
+}
+
+// store is what the processes ask that decide.
+func (w *world) store() store.Store {
+	if w.memory != nil {
+		return w.memory
+	}
+	return w.db
+}
+
+func (w *world) someNode() *node { return w.nodes[w.s.rng.IntN(len(w.nodes))] }
+
 // storeProcess is the process whose clock is the store's.
 func (w *world) storeProcess() *process {
 	if w.db != nil {
 		return w.db.p
 	}
-	return w.memory.p
+	return w.memoryP
 }
 
 // storeTime is what the store's clock says.
@@ -257,45 +270,45 @@ func (w *world) storeTime() time.Time {
 	if w.db != nil {
 		return time.UnixMicro(w.db.clock())
 	}
-	return w.s.start.Add(w.memory.p.own(w.s.now()) + w.memory.p.wall)
+	return w.s.wallOf(w.memoryP)
 }
-
-func abs(n int64) int64 { return max(n, -n) }
 
 // mostDrift is by how many millionths a clock may be too fast or too slow.
 const mostDrift = 200
 
 func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*mostDrift+1)) - mostDrift }
 
-// imperfect gives the connection to the database its faults.
-func (w *world) imperfect() {
-	if s := w.s; s.chance(500) && !w.without["network"] && !w.calm() {
-		w.db.refused, w.db.lostBefore = s.rng.IntN(10), s.rng.IntN(10)
-		w.db.lostAfter, w.db.conflicts = s.rng.IntN(10), s.rng.IntN(50)
-		w.db.hanging = max(0, s.rng.IntN(6)-3)
+// imperfect gives a connection its faults, and reports whether it has some.
+func (w *world) imperfect(to *way) bool {
+	s := w.s
+	if !s.chance(500) || w.without["network"] || w.calm() {
+		return false
+	}
+	to.refused, to.lostBefore, to.lostAfter = s.rng.IntN(10), s.rng.IntN(10), s.rng.IntN(10)
+	return true
+}
+
+// startDatabase starts a database.
+func (w *world) startDatabase() {
+	w.db = newDatabase(w.s)
+	if w.imperfect(&w.db.way) {
+		w.db.conflicts, w.db.hanging = w.s.rng.IntN(50), max(0, w.s.rng.IntN(6)-3)
 	}
 }
 
-// newMemoryServer makes a process whose memory is the store.
-func (w *world) newMemoryServer() *memoryServer {
-	s := w.s
-	m := &memoryServer{p: newProcess("server")}
-	m.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
-	m.p.ppm = drift(s)
-	c := &memory.Config{Clock: func() int64 { return s.wallOf(m.p).UnixMicro() }, Names: true}
+// startMemory makes a process whose memory is the store.
+func (w *world) startMemory() {
+	s, p := w.s, newProcess("server")
+	p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
+	p.ppm = drift(s)
+	c := &memory.Config{Clock: func() int64 { return s.wallOf(p).UnixMicro() }, Names: true}
 	if s.chance(500) {
 		c.MaxKeys = 1 + s.rng.IntN(3)
-		w.moreKeys()
+		for len(w.keys) < 6 && !w.crowded { // so that a limit can be full
+			w.keys = append(w.keys, "key-"+strconv.Itoa(len(w.keys)+1))
+		}
 	}
-	m.store = memory.New(c)
-	return m
-}
-
-// moreKeys adds keys, so that a limit can be full.
-func (w *world) moreKeys() {
-	for len(w.keys) < 6 && !w.crowded {
-		w.keys = append(w.keys, "key-"+strconv.Itoa(len(w.keys)+1))
-	}
+	w.memory, w.memoryP = memory.New(c), p
 }
 
 // start starts a node.
@@ -322,7 +335,7 @@ func (w *world) asker() (ask asker, stop func()) {
 		}
 		return c, c.Close
 	}
-	s := w.stack(&conn{w.db, w.s.cur.of})
+	s := w.stack(w.store())
 	if !w.keyed {
 		return headgate.New(s, nil), func() { _ = s.Close() }
 	}
@@ -340,12 +353,9 @@ func (w *world) stack(s store.Store) store.Store {
 
 // serve starts a server, and a network to it.
 func (w *world) serve() {
-	w.net = &network{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}
-	w.net.server = func() *server { return w.server }
-	w.net.doubled = w.doubled
-	if s := w.s; s.chance(500) && !w.without["network"] && !w.calm() {
-		w.net.refused, w.net.lostBefore = s.rng.IntN(10), s.rng.IntN(10)
-		w.net.lostAfter, w.net.twice = s.rng.IntN(10), s.rng.IntN(5)
+	w.net = &network{way: way{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
+	if w.imperfect(&w.net.way) {
+		w.net.twice = w.s.rng.IntN(5)
 	}
 	w.restart()
 }
@@ -354,7 +364,7 @@ func (w *world) serve() {
 func (w *world) restart() {
 	p := newProcess("server")
 	if w.memory != nil {
-		p = w.memory.p
+		p = w.memoryP
 	} else {
 		p.wall = epoch.Sub(w.s.start)
 	}
@@ -363,17 +373,11 @@ func (w *world) restart() {
 	ready := make(chan struct{})
 	w.s.spawn(p, func() {
 		defer close(ready)
-		inner := store.Store(&conn{w.db, p})
-		if w.memory != nil {
-			inner = w.memory.store
-		}
 		c := &config.Config{}
-		for _, l := range append([]*limit{w.held}, w.taken...) {
-			if l != nil {
-				c.Limits = append(c.Limits, catalog.Definition{Limit: l.of(nil).limit})
-			}
+		for _, l := range w.all() {
+			c.Limits = append(c.Limits, catalog.Definition{Limit: l.of(nil).limit})
 		}
-		s := w.stack(inner)
+		s := w.stack(w.store())
 		known := catalog.Names(c)
 		if w.keyed {
 			known = w.names(s)

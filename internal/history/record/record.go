@@ -5,6 +5,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,32 +59,27 @@ func (r *Recorder) add(e history.Event) {
 	r.h.Events = append(r.h.Events, e)
 }
 
-// Limit records a version of a limit, before it is asked for.
-func (r *Recorder) Limit(l history.Limit) {
+// tell adds an event that is no call and no return.
+func (r *Recorder) tell(e history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.add(history.Event{Kind: history.KindLimit, Limit: &l})
+	r.add(e)
 }
 
+// Limit records a version of a limit, before it is asked for.
+func (r *Recorder) Limit(l history.Limit) { r.tell(history.Event{Limit: &l}) }
+
 // Removal records that an override is removed, before it is.
-func (r *Recorder) Removal(of history.Removal) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.add(history.Event{Kind: history.KindRemoval, Removal: &of})
-}
+func (r *Recorder) Removal(of history.Removal) { r.tell(history.Event{Removal: &of}) }
 
 // Fault records a fault of a process or of a part of the system, before it takes effect.
 func (r *Recorder) Fault(node string, f history.Fault) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.add(history.Event{Kind: history.KindFault, Node: node, Fault: &f})
+	r.tell(history.Event{Node: node, Fault: &f})
 }
 
 // State records what the store says of a cell in the end.
 func (r *Recorder) State(limit history.Limit, st headgate.Status) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.add(history.Event{Kind: history.KindState, State: &history.State{
+	r.tell(history.Event{State: &history.State{
 		Limit: limit.Name, Version: limit.Version, Key: st.Key, Used: st.Used.String(), At: st.At.UnixMicro(),
 	}})
 }
@@ -104,7 +100,7 @@ func (r *Recorder) Call(node string, c history.Call) int {
 	r.calls++
 	c.ID = r.calls
 	r.underWay[c.ID] = &c
-	r.add(history.Event{Kind: history.KindCall, Node: node, Call: &c})
+	r.add(history.Event{Node: node, Call: &c})
 	return c.ID
 }
 
@@ -121,12 +117,7 @@ func (r *Recorder) Unheard(node string, c history.Call) {
 func (r *Recorder) Pending() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]int, 0, len(r.underWay))
-	for id := range r.underWay {
-		list = append(list, id)
-	}
-	slices.Sort(list)
-	return list
+	return slices.Sorted(maps.Keys(r.underWay))
 }
 
 // Answer is what a call was answered.
@@ -188,7 +179,7 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 	for _, cost := range a.Charged {
 		ret.Charged = append(ret.Charged, cost.String())
 	}
-	r.add(history.Event{Kind: history.KindReturn, Node: node, Return: ret})
+	r.add(history.Event{Node: node, Return: ret})
 }
 
 // decision writes a decision about some charges into a return.
@@ -201,17 +192,9 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 	if !d.At.IsZero() {
 		ret.At = d.At.UnixMicro()
 	}
-	ret.Replayed = d.Replayed
-	switch d.Via {
-	case headgate.ViaLocal:
-		ret.Via = history.ViaRepeat
+	ret.Replayed, ret.Via = d.Replayed, vias[d.Via]
+	if ret.Via == history.ViaRepeat {
 		r.repeats++
-	case headgate.ViaPrefetch:
-		ret.Via = history.ViaPrefetch
-	case headgate.ViaFallback:
-		ret.Via = history.ViaFallback
-	default:
-		ret.Via = history.ViaStore
 	}
 	each := d.Each
 	switch {
@@ -234,10 +217,12 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 		ret.Each[f.Charge] = history.Figures{
 			Capacity: f.Capacity, Remaining: f.Remaining, RetryAfter: retry, Version: versionOf(f.Applied),
 		}
-		if !f.Allowed {
-			ret.RefusedBy = f.Charge
-		}
 	}
+}
+
+var vias = map[headgate.Via]string{
+	headgate.ViaStore: history.ViaStore, headgate.ViaLocal: history.ViaRepeat,
+	headgate.ViaPrefetch: history.ViaPrefetch, headgate.ViaFallback: history.ViaFallback,
 }
 
 // Because is why a version of a limit applies, as decisions say it.

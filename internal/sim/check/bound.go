@@ -9,14 +9,11 @@ import (
 
 // boundByStore checks the bound by the times for which the store has decided.
 func (m *model) boundByStore(c *cell, breaks *spans) {
-	rules := c.rules()
+	rules := c.rules
 	stretches := map[int][]*entry{}
 	blurred := len(breaks.from) > 0 || len(c.fixes) > 0
 	for _, e := range c.entries {
 		blurred = blurred || e.maybe() || e.rule.prefetching()
-		if e.Partial && e.outcome() == history.Admitted && e.place >= len(e.ret.Granted) {
-			m.broken(e.events[0], "a partial take without what was granted")
-		}
 		if e.heldBefore() {
 			continue
 		}
@@ -29,7 +26,9 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 		slices.SortStableFunc(entries, byStart)
 		var stray num
 		for _, f := range m.strays(c) {
-			if breaks.reached(f.from) <= stretch && stretch <= breaks.reached(f.until()) {
+			first, _ := breaks.over(f.from)
+			last, _ := breaks.over(f.until())
+			if first <= stretch && stretch <= last {
 				stray = stray.plus(f.of.cost)
 			}
 		}
@@ -38,7 +37,7 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 			continue
 		}
 		most := rules[0].most.plus(c.slack(rules[0], blurred)).plus(stray)
-		m.boundOfStretch(c, newLevel(rules[0], c.family, false, blurred), most, entries)
+		m.boundOfStretch(c, newLevel(rules[0], false, blurred), most, entries)
 	}
 }
 
@@ -49,16 +48,14 @@ func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
 		switch used := l.used().plus(e.passed); {
 		case !used.more(most):
 		case e.Verb == history.Check:
-			m.violation("refusal", []*ask{e.ask}, "%s: a check of %s was admitted, while %s of %s is used",
-				c.name(), c.family.text(e.cost), c.family.text(l.used()), c.family.text(most))
+			m.violation("refusal", c, e.events, "a check of %s was admitted, while %s of %s is used", e.cost, l.used(), most)
 			continue
 		default:
 			rule := "bound"
 			if e.start() > e.ret.At {
 				rule = "tickets"
 			}
-			m.violation(rule, []*ask{e.ask}, "%s: by the store's clock %s is used of %s at %d",
-				c.name(), c.family.text(used), c.family.text(most), e.start())
+			m.violation(rule, c, e.events, "by the store's clock %s is used of %s at %d", used, most, e.start())
 			l.clear() // one report for each excess
 		}
 		if e.Verb != history.Check {
@@ -67,17 +64,15 @@ func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
 	}
 }
 
-// byStart orders entries by the store's times.
+// byStart orders entries by the store's times, and at the same time checks first, which need not know of it.
 func byStart(a, b *entry) int {
-	return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(rank(a), rank(b)))
-}
-
-// rank orders what happens at the same time: checks first, which need not know of it.
-func rank(e *entry) int {
-	if e.Verb == history.Check {
-		return 0
+	charges := func(e *entry) int {
+		if e.Verb == history.Check {
+			return 0
+		}
+		return 1
 	}
-	return 1
+	return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(charges(a), charges(b)))
 }
 
 // slack is what a level may exceed what passes at once by.
@@ -108,18 +103,18 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 			return // when they forget is not known: by true time alone
 		}
 		most = atLeast(most, r.most.plus(c.slack(r, true)))
-		switch rate := r.amount.over(max(1, r.perTime())); r.shape {
-		case rated:
+		if r.shape == rated {
 			l.rate = l.rate.plus(r.rate)
-		default: // what it could have admitted itself is the most that it forgets
-			l.rate = l.rate.plus(rate).plus(whole(1))
-			if r.shape == logged && (old.period == 0 || r.period < old.period) {
-				old.period = r.period
-			}
+			continue
+		}
+		// What it could have admitted itself is the most that it forgets.
+		l.rate = l.rate.plus(r.amount.over(max(1, r.perTime()))).plus(whole(1))
+		if r.shape == logged && (old.period == 0 || r.period < old.period) {
+			old.period = r.period
 		}
 	}
 	most = most.plus(stray)
-	starts := make([]int64, len(rules))
+	ends := make([]int64, len(rules)) // of their windows
 	for _, e := range entries {
 		l.advance(e.start())
 		if old.period > 0 {
@@ -128,11 +123,8 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 			l.take(before.minus(old.sum), 0)
 		}
 		for i, r := range rules {
-			if r.shape != window && r.shape != sliding {
-				continue
-			}
-			if start := r.windowStart(e.start()); start != starts[i] {
-				starts[i] = start
+			if (r.shape == window || r.shape == sliding) && e.start() >= ends[i] {
+				_, ends[i] = r.window(e.start())
 				l.clear()
 			}
 		}
@@ -142,8 +134,7 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 			continue
 		}
 		if used := l.used().plus(e.passed); used.more(most) {
-			m.violation("bound", []*ask{e.ask}, "%s: after a change %s is used of %s at %d",
-				c.name(), c.family.text(used), c.family.text(most), e.start())
+			m.violation("bound", c, e.events, "after a change %s is used of %s at %d", used, most, e.start())
 			l.clear()
 		}
 		l.add(e.passed)

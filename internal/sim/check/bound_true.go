@@ -3,7 +3,6 @@ package check
 import (
 	"cmp"
 	"slices"
-	"sort"
 
 	"github.com/headgate/headgate/internal/history"
 )
@@ -11,7 +10,6 @@ import (
 // boundByTrue checks the bound by true time, through all faults: what was asked and
 // answered within an interval has passed within it.
 func (m *model) boundByTrue(c *cell) {
-	rules := c.rules()
 	var entries []*entry
 	for _, e := range c.entries {
 		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again &&
@@ -19,7 +17,7 @@ func (m *model) boundByTrue(c *cell) {
 			entries = append(entries, e)
 		}
 	}
-	m.boundOfRules(c, rules, entries)
+	m.boundOfRules(c, c.rules, entries)
 }
 
 // boundOfRules checks that entries are within the bounds of all rules together.
@@ -37,10 +35,10 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 		m.boundOfRates(c, rules, entries, x)
 		return
 	}
-	from, to := entries[0].at(), entries[0].at()
+	from, to := entries[0].ret.At, entries[0].ret.At
 	for _, e := range entries {
-		if e.at() > 0 {
-			from, to = min(from, e.at()), max(to, e.at())
+		if e.ret.At > 0 {
+			from, to = min(from, e.ret.At), max(to, e.ret.At)
 		}
 	}
 	for _, r := range rules {
@@ -53,50 +51,10 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 	}
 }
 
-// extra is what may pass in addition if an interval touches a stretch of true time.
-type extra struct {
-	span
-	n num
-}
-
-// extras are sums of those that have begun, and of those that are over.
-type extras struct{ begun, over []extra }
-
-func (x *extras) add(from, to int64, n num) {
-	x.begun = append(x.begun, extra{span{from, to}, n})
-}
-
-func (x *extras) sum() {
-	x.over = slices.Clone(x.begun)
-	slices.SortStableFunc(x.begun, func(a, b extra) int { return cmp.Compare(a.from, b.from) })
-	slices.SortStableFunc(x.over, func(a, b extra) int { return cmp.Compare(a.to, b.to) })
-	for i := 1; i < len(x.begun); i++ {
-		x.begun[i].n = x.begun[i].n.plus(x.begun[i-1].n)
-		x.over[i].n = x.over[i].n.plus(x.over[i-1].n)
-	}
-}
-
-// by returns the sum of those that begin not after t.
-func (x *extras) by(t int64) num {
-	i := sort.Search(len(x.begun), func(i int) bool { return x.begun[i].from > t })
-	if i == 0 {
-		return num{}
-	}
-	return x.begun[i-1].n
-}
-
-// before returns the sum of those that are over before t.
-func (x *extras) before(t int64) num {
-	i := sort.Search(len(x.over), func(i int) bool { return x.over[i].to >= t })
-	if i == 0 {
-		return num{}
-	}
-	return x.over[i-1].n
-}
-
-// extras returns what the documentation allows for faults and resets.
-func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
-	x := &extras{}
+// extras returns what may pass in addition if an interval touches a stretch of true time: what the
+// documentation allows for faults and resets.
+func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
+	x := &spans{}
 	var burst, back num
 	for _, r := range rules {
 		burst = burst.plus(r.most)
@@ -110,11 +68,12 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 			// docs/stores.md: a jump of the clock forward adds at most one burst for each key. Of
 			// windows, the present one is cut short and the next begins later than it would have:
 			// so that jump adds one for each of both.
-			x.add(f.t, f.t, burst.plus(back))
+			most := burst.plus(back)
 			if r := rules[0]; len(rules) == 1 && r.shape == rated && f.By < 1<<40 {
-				x.begun[len(x.begun)-1].n = atMost(burst, r.rate.times(f.By))
+				most = atMost(burst, r.rate.times(f.By))
 			}
-			m.startLater(x, entries, f.t, f.t)
+			x.add(f.t, f.t, most)
+			startLater(x, entries, f.t, f.t)
 		case f.Kind == history.Clock && f.By < 0:
 			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but windows
 			// that follow the clock (docs/decisions/2026-11-21-laws.md, "A cell follows its own
@@ -129,21 +88,12 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *extras {
 				}
 			}
 			x.add(f.begun(), f.t, lost)
-			m.startLater(x, entries, f.begun(), f.t)
+			startLater(x, entries, f.begun(), f.t)
 		}
 	}
-	m.extrasOfResets(x, c, entries, burst.plus(back))
-	x.sum()
-	return x
-}
-
-// extrasOfResets adds what may pass after a key was reset.
-func (m *model) extrasOfResets(x *extras, c *cell, entries []*entry, most num) {
-	for _, a := range c.others {
-		if a.Verb == history.Reset && a.outcome() != history.Nothing {
-			x.add(a.from, a.until(), most)
-			m.startLater(x, entries, a.from, a.until())
-		}
+	for _, a := range c.resets {
+		x.add(a.from, a.until(), burst.plus(back))
+		startLater(x, entries, a.from, a.until())
 	}
 	for _, e := range entries {
 		if e.heldBefore() {
@@ -153,11 +103,13 @@ func (m *model) extrasOfResets(x *extras, c *cell, entries []*entry, most num) {
 	for _, f := range m.strays(c) {
 		x.add(f.from, f.until(), f.of.cost)
 	}
+	x.sort()
+	return x
 }
 
 // startLater allows for charges that wait for their start while the store forgets them, or
 // while its clock jumps beyond it: they start all the same.
-func (m *model) startLater(x *extras, entries []*entry, from, to int64) {
+func startLater(x *spans, entries []*entry, from, to int64) {
 	for _, e := range entries {
 		if e.Wait > 0 && e.from <= to && e.to >= from {
 			x.add(from, e.to, e.cost)
@@ -170,13 +122,8 @@ func (m *model) startLater(x *extras, entries []*entry, from, to int64) {
 // its key reset, before it is settled without an id, it should not be."
 func (m *model) strays(c *cell) (list []*fix) {
 	for _, f := range c.fixes {
-		if f.Idem != "" || !f.down || f.outcome() == history.Nothing {
-			continue
-		}
-		if m.lossy(f.of.from, f.until()) || slices.ContainsFunc(c.others, func(a *ask) bool {
-			return a.Verb == history.Reset && a.outcome() != history.Nothing && a.until() >= f.of.from &&
-				a.from <= f.until()
-		}) {
+		if f.Idem == "" && f.down && f.outcome() != history.Nothing &&
+			(m.lossy(f.of.from, f.until()) || c.reset(f.of.from, f.until())) {
 			list = append(list, f)
 		}
 	}
@@ -198,7 +145,7 @@ func (m *model) stretched(t int64, up bool) int64 {
 }
 
 // boundOfRates checks all intervals: burst + rate x time, of all versions together.
-func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, x *extras) {
+func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, x *spans) {
 	var rate, most num
 	for _, r := range rules {
 		perMicro := r.rate
@@ -217,12 +164,13 @@ func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, x *extras
 	}
 	t := newTree(len(byCall))
 	for _, e := range entries {
-		start := rate.times(m.stretched(e.from, false)).plus(x.before(e.from))
-		t.put(place[e], e.passed, start)
-		allowed := most.plus(rate.times(m.stretched(e.to, true))).plus(x.by(e.to))
-		if t.best().more(allowed) {
-			m.violation("bound", []*ask{e.ask}, "%s: by true time %s more than the bound of %s passes until %d ns",
-				c.name(), c.family.text(t.best().minus(allowed)), c.family.text(most), e.to)
+		_, over := x.over(e.from)
+		_, begun := x.begun(e.to)
+		t.put(place[e], e.passed, rate.times(m.stretched(e.from, false)).plus(over))
+		allowed := most.plus(rate.times(m.stretched(e.to, true))).plus(begun)
+		if best := t.nodes[1].best; best.more(allowed) {
+			m.violation("bound", c, e.events, "by true time %s more than the bound of %s passes until %d ns",
+				best.minus(allowed), most, e.to)
 			return // the others would follow from it
 		}
 	}
@@ -237,7 +185,6 @@ type tree struct {
 type node struct {
 	sum  num // of what passed here
 	best num // largest start, with what passed from there on
-	full bool
 }
 
 func newTree(n int) *tree {
@@ -250,21 +197,15 @@ func newTree(n int) *tree {
 
 func (t *tree) put(i int, n, start num) {
 	i += t.size
-	t.nodes[i] = node{n, n.plus(start), true}
+	t.nodes[i] = node{n, n.plus(start)}
 	for i /= 2; i > 0; i /= 2 {
 		l, r := &t.nodes[2*i], &t.nodes[2*i+1]
-		best := r.best
-		if whole := l.best.plus(r.sum); l.full && (!r.full || best.less(whole)) {
-			best = whole
-		}
-		t.nodes[i] = node{l.sum.plus(r.sum), best, true}
+		t.nodes[i] = node{l.sum.plus(r.sum), atLeast(r.best, l.best.plus(r.sum))}
 	}
 }
 
-func (t *tree) best() num { return t.nodes[1].best }
-
 // boundOfWindow checks all closed intervals of so many microseconds.
-func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *extras, micros, from, to int64) {
+func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *spans, micros, from, to int64) {
 	var most num
 	strict := true
 	for _, r := range rules {
@@ -290,12 +231,12 @@ func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *extra
 			}
 			state[byCall[next]] = 2
 		}
-		allowed := most.plus(x.by(e.to)).minus(x.before(e.to - length))
+		allowed := most.plus(x.during(e.to-length, e.to))
 		// docs/decisions/2026-11-21-laws.md: the bound of a sliding window is one step of a cost
 		// below two windows.
 		if sum.more(allowed) || strict && micros > 0 && !sum.less(allowed) {
-			m.violation("bound", []*ask{e.ask}, "%s: by true time %s passes within %d us until %d ns, where %s may",
-				c.name(), c.family.text(sum), micros, e.to, c.family.text(allowed))
+			m.violation("bound", c, e.events, "by true time %s passes within %d us until %d ns, where %s may",
+				sum, micros, e.to, allowed)
 			return // the others would follow from it
 		}
 	}

@@ -34,7 +34,7 @@ func newBook(limits ...history.Limit) *book {
 		if l.Version == 0 {
 			l.Version = 1
 		}
-		b.h.Events = append(b.h.Events, history.Event{Kind: history.KindLimit, Limit: &l})
+		b.h.Events = append(b.h.Events, history.Event{Limit: &l})
 	}
 	return b
 }
@@ -52,8 +52,8 @@ func (b *book) ask(at int64, verb, cost string, options ...option) int {
 		o(c, r)
 	}
 	b.calls[c.ID], b.rets[c.ID] = c, r
-	b.event(history.Event{Kind: history.KindCall, T: at * 1000, Node: "a", Call: c})
-	b.event(history.Event{Kind: history.KindReturn, T: at*1000 + 100, Node: "a", Return: r})
+	b.event(history.Event{T: at * 1000, Node: "a", Call: c})
+	b.event(history.Event{T: at*1000 + 100, Node: "a", Return: r})
 	return c.ID
 }
 
@@ -64,7 +64,7 @@ func (b *book) take(at int64, cost string, options ...option) int {
 }
 
 func (b *book) fault(at int64, f history.Fault) *history.Fault {
-	b.event(history.Event{Kind: history.KindFault, T: at * 1000, Fault: &f})
+	b.event(history.Event{T: at * 1000, Fault: &f})
 	return &f
 }
 
@@ -73,7 +73,7 @@ func (b *book) state(at int64, used string, options ...func(*history.State)) *hi
 	for _, o := range options {
 		o(s)
 	}
-	b.event(history.Event{Kind: history.KindState, T: at * 1000, State: s})
+	b.event(history.Event{T: at * 1000, State: s})
 	return s
 }
 
@@ -149,10 +149,6 @@ func and(limit, key, cost string) option {
 }
 
 func key(k string) func(*history.State) { return func(s *history.State) { s.Key = k } }
-
-func entries(e ...history.Entry) func(*history.State) {
-	return func(s *history.State) { s.Entries = e }
-}
 
 func bucket(amount string, burst string) history.Limit {
 	return history.Limit{Algorithm: history.TokenBucket, Amount: amount, Period: second, Burst: burst}

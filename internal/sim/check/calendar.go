@@ -1,49 +1,49 @@
 package check
 
-import "time"
+import (
+	"sort"
+	"time"
+)
 
-// windowStart returns the start of the window in which a time lies, both in microseconds:
+// window returns the start and the end of the window in which a time lies, all in microseconds:
 // by the epoch, or by the calendar of a zone.
-func (r *rule) windowStart(at int64) int64 {
+func (r *rule) window(at int64) (start, end int64) {
 	if r.period > 0 {
-		return at - at%r.period
+		start = at - at%r.period
+		return start, start + r.period
 	}
-	now := time.UnixMicro(at).In(r.zone)
-	if r.limit.Calendar == "hour" {
-		return hourStart(now).UnixMicro()
-	}
-	y, m, d := now.Date()
-	weekday := (int(now.Weekday()) + 6) % 7
-	for ahead := 1; ; ahead-- { // it may have begun although an earlier date is shown again
-		local := time.Date(y, m, d+ahead, 0, 0, 0, 0, time.UTC)
-		switch r.limit.Calendar {
-		case "week":
-			local = time.Date(y, m, d-weekday+7*ahead, 0, 0, 0, 0, time.UTC)
-		case "month":
-			local = time.Date(y, m+time.Month(ahead), 1, 0, 0, 0, 0, time.UTC)
-		}
-		if start := firstInstant(local, r.zone); !start.After(now) {
-			return start.UnixMicro()
-		}
-	}
+	hours := map[string]int{"hour": 3, "day": 27, "week": 7*24 + 3, "month": 31*24 + 3}[r.limit.Calendar] // at most
+	reach, here := hours*3600e6, r.latest(at)
+	start = at - int64(sort.Search(reach, func(i int) bool { return r.latest(at-int64(i)-1) != here }))
+	end = at + int64(sort.Search(reach, func(i int) bool { return r.latest(at+int64(i)) != here }))
+	return start, end
 }
 
-// firstInstant returns the first instant at which the local clock shows local, written
-// down in UTC, or later. docs/algorithms.md, "Windows".
-func firstInstant(local time.Time, zone *time.Location) time.Time {
-	t := local.Add(-27 * time.Hour).In(zone) // before it in every zone
-	for {
-		_, offset := t.Zone()
-		_, end := t.ZoneBounds()
-		at := local.Add(-time.Duration(offset) * time.Second)
-		if at.Before(t) {
-			at = t // where the clock was put forward, or it is shown already
-		}
-		if end.IsZero() || at.Before(end) {
-			return at
-		}
-		t = end.In(zone)
+// latest numbers the windows of a calendar: it is that of the latest date that the local clock has shown until a
+// time. An earlier one may be shown again. docs/algorithms.md, "Windows".
+func (r *rule) latest(at int64) int64 {
+	now := time.UnixMicro(at).In(r.zone)
+	if r.limit.Calendar == "hour" {
+		return hourStart(now).Unix()
 	}
+	begin, _ := now.ZoneBounds()
+	if begin.IsZero() {
+		return r.date(now)
+	}
+	return max(r.date(now), r.date(begin.Add(-1).In(r.zone)))
+}
+
+// date numbers the days, the weeks from Monday, or the months that a local clock shows.
+func (r *rule) date(now time.Time) int64 {
+	y, m, d := now.Date()
+	day := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / (24 * 3600)
+	switch r.limit.Calendar {
+	case "week":
+		return (day + 3) / 7
+	case "month":
+		return int64(y)*12 + int64(m)
+	}
+	return day
 }
 
 // hourStart returns the last instant not after now at which the local clock showed a
@@ -67,34 +67,16 @@ func (r *rule) shortest(from, to int64) int64 {
 	if r.period > 0 {
 		return r.period
 	}
-	shortest, start := int64(0), r.windowStart(from)
+	shortest := int64(0)
 	for range 10_000 {
-		next := r.windowEnd(start)
-		if length := next - start; shortest == 0 || length < shortest {
-			shortest = length
+		start, end := r.window(from)
+		if shortest == 0 || end-start < shortest {
+			shortest = end - start
 		}
-		if next > to {
+		if end > to {
 			return shortest
 		}
-		start = next
+		from = end
 	}
 	return shortest / 4 // too long a run to look at: no window is as short as that
-}
-
-// windowEnd returns the end of the window that begins at start.
-func (r *rule) windowEnd(start int64) int64 {
-	if r.period > 0 {
-		return start + r.period
-	}
-	reach := map[string]int64{"hour": 3, "day": 27, "week": 7*24 + 3, "month": 31*24 + 3}[r.limit.Calendar] * 3600e6
-	low, high := start, start+reach // the first instant of another window
-	for high-low > 1 {
-		middle := low + (high-low)/2
-		if r.windowStart(middle) == start {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high
 }

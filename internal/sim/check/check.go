@@ -16,7 +16,7 @@
 //   - extended: an admission is extended once to a total, not after it was settled, and the answer says
 //     what is charged in all.
 //   - settled: no more is in use at the end than was admitted and not given back.
-//   - recorded: no less is, and every admission stands in the log of its cell.
+//   - recorded: no less is.
 //   - tickets: reservations of a cell start in the order of their decisions, not before it.
 //   - leases: no more is held at any time than the limit says.
 //   - ends: a version of a limit that has a time from which it is in force decides from then on, and
@@ -63,7 +63,6 @@ func Check(h *history.History) []Violation {
 	m.extensions()
 	m.corrections()
 	m.once()
-	m.missing()
 	for _, c := range m.cells {
 		m.judge(c)
 	}
@@ -74,15 +73,8 @@ func Check(h *history.History) []Violation {
 	m.repeats()
 	m.ends()
 	m.overrides()
-	slices.SortStableFunc(m.found, func(a, b Violation) int { return cmp.Compare(a.first(), b.first()) })
+	slices.SortStableFunc(m.found, func(a, b Violation) int { return cmp.Compare(a.Events[0], b.Events[0]) })
 	return m.found
-}
-
-func (v *Violation) first() int {
-	if len(v.Events) == 0 {
-		return 0
-	}
-	return v.Events[0]
 }
 
 // judge judges one cell, by all rules that look at nothing else.
@@ -90,6 +82,7 @@ func (m *model) judge(c *cell) {
 	if c.family.versions == nil {
 		return
 	}
+	c.rules = c.decidedBy()
 	if c.has(held) {
 		m.leases(c)
 		return
@@ -112,52 +105,23 @@ func (c *cell) has(s shape) bool {
 	return false
 }
 
-// rules returns the versions by which the cell was asked, in order of their first calls, and the
+// decidedBy returns the versions by which the cell was asked, in order of their first calls, and the
 // overrides of its key: not all answers say which version has decided.
-func (c *cell) rules() (list []*rule) {
-	for _, e := range c.entries {
-		if !slices.Contains(list, e.rule) {
-			list = append(list, e.rule)
-		}
-	}
-	if len(list) == 0 || len(c.family.terms) == 0 {
-		return list
-	}
-	for _, r := range c.overrides() {
+func (c *cell) decidedBy() (list []*rule) {
+	add := func(r *rule) {
 		if !slices.Contains(list, r) {
 			list = append(list, r)
 		}
 	}
+	for _, e := range c.entries {
+		add(e.rule)
+	}
+	if len(list) > 0 {
+		for _, r := range c.overrides() {
+			add(r)
+		}
+	}
 	return list
-}
-
-// span is a stretch of true time within which something happened.
-type span struct{ from, to int64 }
-
-// spans are those of one cell, sorted by both ends.
-type spans struct{ from, to []int64 }
-
-func (s *spans) add(from, to int64) {
-	s.from, s.to = append(s.from, from), append(s.to, to)
-}
-
-func (s *spans) sort() {
-	slices.Sort(s.from)
-	slices.Sort(s.to)
-}
-
-// between returns the number of the stretch between spans in which an interval of true
-// time lies; false if it touches one.
-func (s *spans) between(from, to int64) (stretch int, ok bool) {
-	before, _ := slices.BinarySearch(s.to, from)  // those that end before it
-	begun, _ := slices.BinarySearch(s.from, to+1) // those that begin not after it
-	return before, before == begun
-}
-
-// reached returns the number of the stretch that has begun last at a true time.
-func (s *spans) reached(t int64) int {
-	n, _ := slices.BinarySearch(s.to, t)
-	return n
 }
 
 // breaks are where levels may have been lost and the store's times may go back: bounds by
@@ -167,15 +131,13 @@ func (m *model) breaks(c *cell) *spans {
 	for _, f := range m.faults {
 		switch {
 		case f.Kind == history.Clock && f.By < 0:
-			s.add(f.t, f.t)
+			s.add(f.t, f.t, num{})
 		case f.Kind == history.Forget:
-			s.add(f.begun(), f.t)
+			s.add(f.begun(), f.t, num{})
 		}
 	}
-	for _, a := range c.others {
-		if a.Verb == history.Reset && a.outcome() != history.Nothing {
-			s.add(a.from, a.until())
-		}
+	for _, a := range c.resets {
+		s.add(a.from, a.until(), num{})
 	}
 	s.sort()
 	return s

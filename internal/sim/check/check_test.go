@@ -238,11 +238,6 @@ var boundCases = []tampered{
 		id := b.take(2, "1", version(2))
 		return b, func() { b.calls[id].Charges[0].Cost = "2" }
 	}},
-	{"more granted in part", "bound", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		id := b.take(1, "8", func(c *history.Call, r *history.Return) { c.Partial, r.Granted = true, []string{"5"} })
-		return b, func() { b.rets[id].Granted[0] = "6" }
-	}},
 	{"a reset that was none", "bound", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
 		b.take(1, "5")

@@ -6,7 +6,7 @@ import "github.com/headgate/headgate/internal/history"
 // answer says another. Told says whether there is an answer about the charge.
 func (f *family) decided(a *ask, charge int) (r *rule, told bool) {
 	r = f.versions[a.Charges[charge].Version]
-	if a.ret == nil || charge >= len(a.ret.Each) {
+	if charge >= len(a.ret.Each) {
 		return r, false
 	}
 	each := &a.ret.Each[charge]
@@ -18,38 +18,36 @@ func (f *family) decided(a *ask, charge int) (r *rule, told bool) {
 
 // end is the time of the store's clock at which another version takes the place of this one, for calls that
 // know it; 0: none does.
-func (r *rule) end(f *family) int64 {
-	if next := f.versions[r.limit.Version+1]; next != nil && next.limit.Key == "" && r.limit.Key == "" {
+func (r *rule) end() int64 {
+	if next := r.of.versions[r.limit.Version+1]; next != nil && next.limit.Key == "" && r.limit.Key == "" {
 		return next.limit.From
 	}
 	return r.limit.Until
+}
+
+// answered reports whether a call was admitted or refused, and not answered as before.
+func (a *ask) answered() bool {
+	return asks(a.Verb) && (a.outcome() == history.Admitted || a.outcome() == history.Refused) && !a.ret.Replayed
 }
 
 // ends checks which version has decided, where versions follow each other at a time of the store's
 // clock. Calls on several charges tell the time of one of them only.
 func (m *model) ends() {
 	for _, a := range m.order {
-		if len(a.Charges) != 1 || !asks(a.Verb) || a.ret == nil || a.ret.At == 0 || a.ret.Replayed ||
-			a.ret.Outcome != history.Admitted && a.ret.Outcome != history.Refused {
+		if len(a.Charges) != 1 || len(a.parts) != 1 || !a.answered() || a.ret.At == 0 {
 			continue
 		}
-		f := m.families[a.Charges[0].Limit]
-		if f == nil || f.versions == nil || f.versions[a.Charges[0].Version] == nil {
-			continue
+		e := a.parts[0]
+		by, at := e.rule.limit, a.ret.At
+		if at < by.From {
+			m.violation("ends", e.cell, a.events, "version %d, which is in force from %d, has decided at %d", by.Version,
+				by.From, at)
 		}
-		r, _ := f.decided(a, 0)
-		by := r.limit
-		if from := by.From; a.ret.At < from {
-			m.violation("ends", []*ask{a}, "%s: version %d, which is in force from %d, has decided at %d", by.Name,
-				by.Version, from, a.ret.At)
-		}
-		next := f.versions[by.Version+1]
-		if next == nil || next.limit.From == 0 || a.Charges[0].Version <= by.Version { // the call knows no later one
-			continue
-		}
-		if from := next.limit.From; a.ret.At >= from {
-			m.violation("ends", []*ask{a}, "%s: version %d has decided at %d, though %d is in force from %d", by.Name,
-				by.Version, a.ret.At, by.Version+1, from)
+		next := e.rule.of.versions[by.Version+1]
+		// Else the call knows no later one.
+		if next != nil && a.Charges[0].Version > by.Version && next.limit.From > 0 && at >= next.limit.From {
+			m.violation("ends", e.cell, a.events, "version %d has decided at %d, though %d is in force from %d", by.Version,
+				at, by.Version+1, next.limit.From)
 		}
 	}
 }

@@ -30,17 +30,11 @@ type extended struct {
 // extensions finds out what calls of verb extend have charged.
 // docs/algorithms.md, "Requests with an id".
 func (m *model) extensions() {
-	ends := map[string][]*ask{}
-	for _, a := range m.order {
-		if id := a.id(); id != "" && (a.Verb == history.Settle || a.Verb == history.Cancel) {
-			ends[id] = append(ends[id], a)
-		}
-	}
 	for _, c := range m.cells {
 		ids := map[string]*extended{}
 		for _, e := range c.entries {
 			if e.Verb == history.Extend && ids[e.Idem] == nil {
-				ids[e.Idem] = &extended{m: m, c: c, ends: ends[e.Idem]}
+				ids[e.Idem] = &extended{m: m, c: c, ends: m.settles[e.Idem]}
 			}
 		}
 		if len(ids) == 0 {
@@ -110,18 +104,9 @@ func (m *model) total(e *entry, settles *ask) (low, high num) {
 func (m *model) steady(first *entry, a *ask) bool {
 	c := first.cell
 	if len(c.family.limits) > 1 || first.Verb != history.Take || m.lossy(first.from, a.until()) ||
+		m.moved(first.from, a.to) || c.reset(first.from, a.to) ||
 		first.Life > 0 && a.to-first.from > first.Life*900 { // less than its life, since clocks drift
 		return false
-	}
-	for _, f := range m.faults {
-		if f.Kind == history.Clock && f.t >= first.from && f.t <= a.to {
-			return false
-		}
-	}
-	for _, o := range c.others {
-		if o.Verb == history.Reset && o.outcome() != history.Nothing && o.until() >= first.from && o.from <= a.to {
-			return false
-		}
 	}
 	return !slices.ContainsFunc(first.of.ends, func(o *ask) bool {
 		return o.Verb == history.Cancel && o.outcome() != history.Nothing && o.from <= a.to
@@ -143,9 +128,7 @@ func (x *extended) price(e *entry) {
 		return // it is reported
 	}
 	steady := x.m.steady(x.first[0], e.ask)
-	for _, f := range x.first {
-		steady = steady && f.Verb == history.Take
-	}
+	steady = steady && !slices.ContainsFunc(x.first, func(f *entry) bool { return f.Verb != history.Take })
 	low, high := x.m.charged(x.first, x.more, e.ask)
 	if len(e.parts) == 1 && e.outcome() == history.Admitted && !e.ret.Replayed {
 		high = x.below(e, high)
@@ -175,11 +158,11 @@ func (m *model) extend(a *ask) {
 		some = some || !e.known || e.cost.positive()
 		each = each && e.fore.less(e.total)
 	}
-	said := a.saidCharged()
+	said := a.outcome() == history.Admitted || a.outcome() == history.Refused
 	for i, e := range a.parts {
 		m.extendedOnce(e, some)
-		if m.single(e) && len(a.parts) == len(a.Charges) && i < len(said) {
-			m.chargedInAll(e, said[i])
+		if said && i < len(a.ret.Charged) && len(a.parts) == len(a.Charges) && len(e.cell.family.limits) == 1 {
+			m.chargedInAll(e, a.ret.Charged[i])
 		}
 		if each || len(a.parts) == 1 {
 			continue
@@ -200,40 +183,25 @@ func (e *entry) blur() {
 	}
 }
 
-// saidCharged is what the answer says is charged in all.
-func (a *ask) saidCharged() []string {
-	if a.ret == nil || a.outcome() != history.Admitted && a.outcome() != history.Refused {
-		return nil
-	}
-	return a.ret.Charged
-}
-
-// single reports whether one definition decides about the cell of an entry, in a cell of its own.
-func (m *model) single(e *entry) bool {
-	return len(e.cell.family.limits) == 1
-}
-
 // extendedOnce checks an extension of one cell; some says that the call may have charged something.
 func (m *model) extendedOnce(e *entry, some bool) {
 	x := e.of
 	bad := func(format string, args ...any) {
-		m.violation("extended", []*ask{e.ask}, "%s: the id %q was "+format,
-			append([]any{e.cell.name(), e.Idem}, args...)...)
+		m.violation("extended", e.cell, e.events, "the id %q was "+format, append([]any{e.Idem}, args...)...)
 	}
 	_, high := m.charged(x.first, x.more, e.ask)
-	total := e.cell.family.text(e.total)
 	switch {
 	case e.outcome() == history.Refused && !some:
-		bad("refused an extension to %s, although as much was charged already", total)
+		bad("refused an extension to %s, although as much was charged already", e.total)
 	case e.outcome() != history.Admitted:
 	case !slices.ContainsFunc(x.first, func(f *entry) bool {
 		return f.from <= e.to && (f.outcome() == history.Admitted || f.outcome() == history.Unknown)
 	}):
 		bad("extended, but not admitted before")
 	case !some && !e.ret.Replayed:
-		bad("extended to %s again, and charged again", total)
-	case e.ret.Replayed && m.single(e) && high.less(e.total):
-		bad("answered as extended to %s before: at most %s can have been charged", total, e.cell.family.text(high))
+		bad("extended to %s again, and charged again", e.total)
+	case e.ret.Replayed && len(e.cell.family.limits) == 1 && high.less(e.total):
+		bad("answered as extended to %s before: at most %s can have been charged", e.total, high)
 	case e.known && slices.ContainsFunc(x.ends, e.settledBy):
 		bad("extended after it was settled")
 	}
@@ -241,19 +209,17 @@ func (m *model) extendedOnce(e *entry, some bool) {
 
 // settledBy reports whether a call has settled what an extension is about before it was asked for.
 func (e *entry) settledBy(a *ask) bool {
-	same := func(c history.Charge) bool { return c.Limit == e.Charges[e.place].Limit && c.Key == e.cell.key }
 	return a.Verb == history.Settle && a.outcome() == history.Done && a.to <= e.from &&
-		slices.ContainsFunc(a.Charges, same)
+		slices.ContainsFunc(a.Charges, e.cell.is)
 }
 
 // chargedInAll checks what is said to be charged in all.
 func (m *model) chargedInAll(e *entry, text string) {
-	said, err := history.Number(text)
-	if err != nil || len(e.of.first) == 0 {
+	if len(e.of.first) == 0 {
 		return
 	}
 	f := e.cell.family
-	n := f.count(said)
+	n := f.count(number(text))
 	low, high := m.charged(e.of.first, e.of.more, e.ask)
 	switch {
 	case e.outcome() == history.Admitted:
@@ -262,8 +228,8 @@ func (m *model) chargedInAll(e *entry, text string) {
 		low = num{}
 	}
 	if n.plus(f.least()).less(low) || n.more(high.plus(f.least())) {
-		m.violation("extended", []*ask{e.ask}, "%s: the id %q is said to be charged %s in all, not %s to %s",
-			e.cell.name(), e.Idem, text, f.text(low), f.text(high))
+		m.violation("extended", e.cell, e.events, "the id %q is said to be charged %s in all, not %s to %s", e.Idem, text,
+			low, high)
 	}
 }
 

@@ -19,7 +19,7 @@ type level interface {
 // store, wherever the algorithm rounds or has a freedom that histories do not show; a low
 // one is never higher. Blurred says that not all charges, or their times, are known: so
 // the times at which steps begin are not known either.
-func newLevel(r *rule, f *family, high, blurred bool) level {
+func newLevel(r *rule, high, blurred bool) level {
 	switch r.shape {
 	case rated:
 		b := &bucket{rate: r.rate}
@@ -28,28 +28,29 @@ func newLevel(r *rule, f *family, high, blurred bool) level {
 		}
 		return b
 	case refill:
-		if blurred {
-			b := &bucket{rate: r.amount.over(r.period), slack: r.amount}
-			if !high {
-				b.slack, b.rate = num{}, b.rate.plus(whole(1))
-				b.debt = r.amount
-			}
+		switch b := (&bucket{rate: r.amount.over(r.period)}); {
+		case !blurred:
+			return &steps{amount: r.amount, period: r.period}
+		case high:
+			b.slack = r.amount
+			return b
+		default:
+			b.rate, b.debt = b.rate.plus(whole(1)), r.amount
 			return b
 		}
-		return &steps{amount: r.amount, period: r.period}
-	case window:
-		return &windows{rule: r}
 	case first:
 		if blurred && high {
 			return &log{period: r.period} // no window is open for longer
 		}
-		return &openings{period: r.period, lost: blurred}
+		return &windows{rule: r, lost: blurred}
+	case window:
+		return &windows{rule: r}
 	case sliding:
 		w := &counters{period: r.period, grain: 1}
 		if high {
-			w.grain, w.credit = grainOf(r.period), f.one().over(1000)
-			if f.units(r.most.times(1000)) >= 1<<32 {
-				w.credit = f.one()
+			w.grain, w.credit = grainOf(r.period), r.of.one().over(1000)
+			if r.of.units(r.most.times(1000)) >= 1<<32 {
+				w.credit = r.of.one()
 			}
 		}
 		return w
@@ -58,128 +59,94 @@ func newLevel(r *rule, f *family, high, blurred bool) level {
 	}
 }
 
+// tally is a level that is one amount.
+type tally struct{ n num }
+
+func (t *tally) used() num           { return t.n }
+func (t *tally) add(n num)           { t.n = t.n.plus(n) }
+func (t *tally) take(n num, _ int64) { t.n = atLeast(t.n.minus(n), num{}) }
+func (t *tally) clear()              { t.n = num{} }
+
 // bucket drains evenly.
 type bucket struct {
+	tally
 	rate  num
 	at    int64
-	level num
 	slack num // added while it is not empty
 	debt  num // subtracted
 }
 
 func (b *bucket) advance(at int64) {
-	if at <= b.at {
-		return
+	if at > b.at && b.n.positive() {
+		b.take(b.rate.times(at-b.at), 0)
 	}
-	if b.level.positive() {
-		b.level = atLeast(b.level.minus(b.rate.times(at-b.at)), num{})
-	}
-	b.at = at
+	b.at = max(b.at, at)
 }
 
 func (b *bucket) used() num {
 	if b.debt.positive() {
-		return atLeast(b.level.minus(b.debt), num{})
+		return atLeast(b.n.minus(b.debt), num{})
 	}
-	return b.level.plus(b.slack)
+	return b.n.plus(b.slack)
 }
-
-func (b *bucket) add(n num)           { b.level = b.level.plus(n) }
-func (b *bucket) take(n num, _ int64) { b.level = atLeast(b.level.minus(n), num{}) }
-func (b *bucket) clear()              { b.level = num{} }
 
 // steps drains by an amount at the end of each period, which begin with the first charge
 // to an empty level.
 type steps struct {
+	tally
 	amount num
 	period int64
 	at     int64
-	level  num
 }
 
 func (s *steps) advance(at int64) {
-	if !s.level.positive() {
-		s.at = max(at, s.at)
-		return
-	}
-	if n := (at - s.at) / s.period; n > 0 {
-		s.level = atLeast(s.level.minus(s.amount.times(min(n, 1<<40))), num{})
+	if n := (at - s.at) / s.period; n > 0 && s.n.positive() {
+		s.take(s.amount.times(min(n, 1<<40)), 0)
 		s.at += n * s.period
 	}
-	if !s.level.positive() {
+	if !s.n.positive() {
 		s.at = max(at, s.at)
 	}
 }
 
-func (s *steps) used() num           { return s.level }
-func (s *steps) add(n num)           { s.level = s.level.plus(n) }
-func (s *steps) take(n num, _ int64) { s.level = atLeast(s.level.minus(n), num{}) }
-func (s *steps) clear()              { s.level = num{} }
-
-// windows are those of the epoch or of a calendar.
+// windows are those of the epoch or of a calendar, or begin with the first charge after the last one has ended.
 type windows struct {
-	rule       *rule
-	start, end int64
-	level      num
+	tally
+	rule           *rule
+	at, start, end int64
+	lost           bool // it is not known when they began: nothing counts for sure
 }
 
 func (w *windows) advance(at int64) {
+	w.at = at
 	if at < w.end {
 		return
 	}
-	w.start = w.rule.windowStart(at)
-	w.end = w.rule.windowEnd(w.start)
-	w.level = num{}
+	w.clear()
+	if w.rule.shape == window {
+		w.start, w.end = w.rule.window(at)
+	}
 }
 
-func (w *windows) used() num { return w.level }
-func (w *windows) add(n num) { w.level = w.level.plus(n) }
+func (w *windows) used() num {
+	if w.lost {
+		return num{}
+	}
+	return w.n
+}
+
+func (w *windows) add(n num) {
+	if w.rule.shape == first && !w.n.positive() {
+		w.start, w.end = w.at, w.at+w.rule.period
+	}
+	w.tally.add(n)
+}
 
 func (w *windows) take(n num, charged int64) {
 	if charged >= w.start {
-		w.level = atLeast(w.level.minus(n), num{})
+		w.tally.take(n, charged)
 	}
 }
-
-func (w *windows) clear() { w.level = num{} }
-
-// openings are windows that begin with the first charge after the last one has ended.
-type openings struct {
-	period int64
-	lost   bool // it is not known when they began: nothing counts for sure
-	at     int64
-	start  int64
-	level  num
-}
-
-func (o *openings) advance(at int64) {
-	o.at = at
-	if at >= o.start+o.period {
-		o.level = num{}
-	}
-}
-
-func (o *openings) used() num {
-	if o.lost {
-		return num{}
-	}
-	return o.level
-}
-
-func (o *openings) add(n num) {
-	if !o.level.positive() {
-		o.start = o.at
-	}
-	o.level = o.level.plus(n)
-}
-
-func (o *openings) take(n num, charged int64) {
-	if charged >= o.start {
-		o.level = atLeast(o.level.minus(n), num{})
-	}
-}
-
-func (o *openings) clear() { o.level = num{} }
 
 // counters are the two of a sliding window.
 type counters struct {

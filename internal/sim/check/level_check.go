@@ -7,14 +7,19 @@ import (
 	"github.com/headgate/headgate/internal/history"
 )
 
-// moment is something that happens to a cell at a time of the store's clock.
+// moment is something that happens to a cell at a time of the store's clock: a decision, a correction, a
+// reset or a block, which is a call, or what the store says in the end.
 type moment struct {
 	at    int64
-	entry *entry // a decision
+	call  *ask
+	entry *entry
 	fix   *fix
-	reset *ask
-	block *ask
 	state *state
+}
+
+// is reports whether the moment is a call of one of the verbs.
+func (mo *moment) is(verbs ...string) bool {
+	return mo.call != nil && slices.Contains(verbs, mo.call.Verb)
 }
 
 // tracker follows the level of a cell: low is never above that of the store, high never
@@ -37,7 +42,7 @@ type tracker struct {
 
 	charged []charged // in order of their times
 	tied    bool
-	crowded map[*entry]bool
+	spans   *spans // of charges, if the store reads its clock early
 
 	blockSure, blockMax int64
 	anyBlock            bool  // blocks may have been lifted at times that are not told
@@ -55,7 +60,7 @@ type charged struct {
 // are not told, it knows less. It skips cells of changed limits, and those of
 // which a charge was put off for the start of another.
 func (m *model) levels(c *cell) {
-	rules := c.rules()
+	rules := c.rules
 	if only := c.family.only(); len(rules) == 0 && len(c.states) > 0 && only != nil {
 		rules = append(rules, only)
 	}
@@ -72,23 +77,26 @@ func (m *model) levels(c *cell) {
 		return
 	}
 	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockOpen: forever, anyBlock: m.lossy(0, forever)}
-	lost := func(f fault) bool { return f.Kind == history.Forget }
-	reset := func(a *ask) bool { return a.Verb == history.Reset }
-	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || slices.ContainsFunc(m.faults, lost) ||
-		len(c.fixes) > 0 || slices.ContainsFunc(c.others, reset)
+	blurred := slices.ContainsFunc(c.entries, (*entry).maybe) || m.lossy(0, forever) || len(c.fixes) > 0 ||
+		len(c.resets) > 0
 	if m.early {
-		t.crowded = crowded(c)
-	}
-	t.low, t.high = newLevel(t.r, c.family, false, blurred), newLevel(t.r, c.family, true, blurred)
-	moments := t.moments()
-	for i := 0; i < len(moments); {
-		j := i + 1
-		for j < len(moments) && moments[j].at == moments[i].at {
-			j++
+		t.spans = &spans{}
+		for _, e := range c.entries {
+			if e.sure() {
+				t.spans.add(e.from, e.to, whole(1))
+			}
 		}
-		t.tied = j-i > 1
-		t.together(moments[i:j])
-		i = j
+		t.spans.sort()
+	}
+	t.low, t.high = newLevel(t.r, false, blurred), newLevel(t.r, true, blurred)
+	for moments := t.moments(); len(moments) > 0; {
+		n := slices.IndexFunc(moments, func(mo moment) bool { return mo.at > moments[0].at })
+		if n < 0 {
+			n = len(moments)
+		}
+		t.tied = n > 1
+		t.together(moments[:n])
+		moments = moments[n:]
 	}
 }
 
@@ -110,7 +118,7 @@ func (t *tracker) moments() (moments []moment) {
 			}
 		case e.outcome() == history.Admitted || e.outcome() == history.Refused:
 			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
-				moments = append(moments, moment{at: e.ret.At, entry: e})
+				moments = append(moments, moment{at: e.ret.At, call: e.ask, entry: e})
 			} else {
 				m.excused[e.ask] = m.excused[e.ask] || e.outcome() == history.Refused
 			}
@@ -119,17 +127,16 @@ func (t *tracker) moments() (moments []moment) {
 	moments = append(t.orders(moments), t.settlements()...)
 	for i := range t.c.states {
 		// Another version counts what is in use by its own rule.
-		if s := &t.c.states[i]; s.Version == t.r.limit.Version && (s.Used != "" || len(s.Entries) > 0) {
+		if s := &t.c.states[i]; s.Version == t.r.limit.Version && s.Used != "" {
 			moments = append(moments, moment{at: s.At, state: s})
 		}
 	}
 	moments = slices.DeleteFunc(moments, func(mo moment) bool { // their times are in no order
-		a := mo.asked()
-		if a == nil || a.to < t.trusted {
+		if mo.call == nil || mo.call.to < t.trusted {
 			return false
 		}
-		m.excused[a] = true
-		t.disordered(mo)
+		m.excused[mo.call] = true
+		t.disordered(&mo)
 		return true
 	})
 	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
@@ -141,18 +148,16 @@ func (t *tracker) moments() (moments []moment) {
 
 // disordered notes what happened at a time that is in no order: the call may have been done
 // before others of which the times are in order.
-func (t *tracker) disordered(mo moment) {
-	a := mo.asked()
+func (t *tracker) disordered(mo *moment) {
 	switch {
-	case a.from >= t.trusted: // after all of them
+	case mo.call.from >= t.trusted: // after all of them
 	case mo.entry != nil && mo.entry.sure():
 		t.mayBeCharged(mo.entry.whole())
-	case mo.entry != nil && mo.entry.outcome() == history.Refused && t.r.limit.Block > 0,
-		mo.block != nil && mo.block.Verb == history.Block:
-		t.blockOpen = min(t.blockOpen, a.from)
-	case mo.block != nil:
+	case mo.entry != nil && mo.entry.outcome() == history.Refused && t.r.limit.Block > 0, mo.is(history.Block):
+		t.blockOpen = min(t.blockOpen, mo.call.from)
+	case mo.is(history.Unblock):
 		t.anyBlock = true
-	case mo.reset != nil:
+	case mo.is(history.Reset):
 		t.lowOff, t.anyBlock = true, true
 	case mo.fix != nil && !mo.fix.down:
 		t.mayBeCharged(mo.fix.asEntry())
@@ -167,26 +172,20 @@ func (t *tracker) mayBeCharged(e *entry) {
 // raised reports whether some charge to the cell waits for the start of another key: then
 // its level is raised by what is not known here. docs/algorithms.md, "Several limits, one start".
 func (c *cell) raised() bool {
-	for _, e := range c.entries {
-		if e.Verb == history.Reserve && len(e.parts) > 1 && (e.outcome() != history.Refused) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.entries, func(e *entry) bool {
+		return e.Verb == history.Reserve && len(e.parts) > 1 && e.outcome() != history.Refused
+	})
 }
 
 // orders adds resets and blocks.
 func (t *tracker) orders(moments []moment) []moment {
-	for _, a := range t.c.others {
-		told := a.outcome() == history.Done && a.at() > 0
+	for _, a := range slices.Concat(t.c.resets, t.c.blocks) {
 		switch {
 		case a.outcome() == history.Nothing:
-		case a.Verb == history.Reset && told:
-			moments = append(moments, moment{at: a.at(), reset: a})
+		case a.outcome() == history.Done && a.ret.At > 0:
+			moments = append(moments, moment{at: a.ret.At, call: a})
 		case a.Verb == history.Reset:
 			t.lowOff, t.anyBlock = true, true
-		case told:
-			moments = append(moments, moment{at: a.at(), block: a})
 		case a.Verb == history.Unblock:
 			t.anyBlock = true
 		default:
@@ -204,8 +203,8 @@ func (t *tracker) settlements() (moments []moment) {
 		}
 		switch {
 		case f.outcome() == history.Done && f.ret.Replayed, f.down && (!f.told || f.spread):
-		case f.told && f.at() > 0:
-			moments = append(moments, moment{at: f.at(), fix: f})
+		case f.told && f.ret.At > 0:
+			moments = append(moments, moment{at: f.ret.At, call: f.ask, fix: f})
 		case !f.down:
 			t.mayBeCharged(f.asEntry())
 		default:
@@ -229,7 +228,7 @@ func (t *tracker) together(list []moment) {
 	t.high.advance(at)
 	from := int64(forever)
 	for i := range list {
-		if a := list[i].asked(); a != nil {
+		if a := list[i].call; a != nil {
 			t.fold(a)
 			from = min(from, a.from)
 		}
@@ -238,10 +237,10 @@ func (t *tracker) together(list []moment) {
 		t.giveBack(t.late[t.latest]) // it was over before anything of this time
 	}
 	for i := range list {
-		if mo := &list[i]; mo.reset != nil {
+		if mo := &list[i]; mo.is(history.Reset) {
 			t.low.clear()
 			t.blockSure = 0
-			if !t.m.lossy(mo.reset.from, mo.reset.to) {
+			if !t.m.lossy(mo.call.from, mo.call.to) {
 				t.high.clear()
 			}
 		}
@@ -253,8 +252,8 @@ func (t *tracker) together(list []moment) {
 		switch mo := &list[i]; {
 		case mo.entry != nil:
 			t.decision(mo.entry, before, after)
-		case mo.block != nil:
-			t.blockMax, t.blockSure = max(t.blockMax, at+mo.block.For), at+mo.block.For // it replaces an earlier one
+		case mo.is(history.Block, history.Unblock):
+			t.blockMax, t.blockSure = max(t.blockMax, at+mo.call.For), at+mo.call.For // it replaces an earlier one
 		case mo.state != nil:
 			t.final(mo.state, before, after)
 		}
@@ -277,21 +276,9 @@ func (t *tracker) apply(list []moment) {
 	}
 	for i := range list {
 		if f := list[i].fix; f != nil && f.down && !t.m.lossy(f.of.from, f.to) {
-			t.high.take(f.amount, f.of.at())
+			t.high.take(f.amount, f.of.ret.At)
 		}
 	}
-}
-
-func (mo *moment) asked() *ask {
-	switch {
-	case mo.entry != nil:
-		return mo.entry.ask
-	case mo.fix != nil:
-		return mo.fix.ask
-	case mo.reset != nil:
-		return mo.reset
-	}
-	return mo.block
 }
 
 // charge adds a charge that was certainly made to both levels.
@@ -337,7 +324,7 @@ func (t *tracker) giveBack(f *fix) {
 		return
 	}
 	if t.r.shape == logged || t.r.shape == window || t.r.shape == sliding {
-		t.high.take(f.amount, f.of.at())
+		t.high.take(f.amount, f.of.ret.At)
 		return
 	}
 	var since num
@@ -354,9 +341,34 @@ func (t *tracker) giveBack(f *fix) {
 	}
 	used := t.high.used()
 	if b, ok := t.high.(*bucket); ok {
-		used = b.level // what was charged since may have the slack too
+		used = b.n // what was charged since may have the slack too
 	}
 	if since.less(used) {
-		t.high.take(atMost(f.amount, used.minus(since)), f.of.at())
+		t.high.take(atMost(f.amount, used.minus(since)), f.of.ret.At)
+	}
+}
+
+// final checks what the store says of the cell after the run: no less is in use than was
+// surely charged and has not drained (recorded), and no more than can have been (settled).
+func (t *tracker) final(s *state, low, high num) {
+	if t.trusted < forever {
+		return
+	}
+	for ; t.begun < len(t.unknown); t.begun++ {
+		t.pending = t.pending.plus(t.unknown[t.begun].cost)
+	}
+	for ; t.latest < len(t.late); t.latest++ {
+		t.giveBack(t.late[t.latest])
+		high = t.high.used()
+	}
+	high = high.plus(t.pending)
+	least := t.c.family.least()
+	switch used := t.c.family.count(number(s.Used)); { // it may be finer than what is counted
+	case used.plus(least).less(low) && !t.lowOff:
+		t.m.violation("recorded", t.c, []int{s.event},
+			"the store says that %s is in use, at least %s was charged and has not drained", s.Used, low)
+	case high.plus(least).less(used):
+		t.m.violation("settled", t.c, []int{s.event},
+			"the store says that %s is in use, at most %s can have been charged", s.Used, high)
 	}
 }

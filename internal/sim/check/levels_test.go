@@ -112,28 +112,6 @@ var levelCases = []tampered{
 		s := b.state(1+second, "3.000000")
 		return b, func() { s.Used = "2" }
 	}},
-	{"an admission missing in the log", "recorded", func() (*book, func()) {
-		b := newBook(history.Limit{Algorithm: history.SlidingLog, Amount: "5", Period: hour})
-		b.take(1, "3")
-		b.take(2, "1")
-		s := b.state(3, "4", entries(history.Entry{At: base + 1, Cost: "3"}, history.Entry{At: base + 2, Cost: "1"}))
-		return b, func() { s.Entries[1].At++ }
-	}},
-	{"a refusal in the log", "settled", func() (*book, func()) {
-		b := newBook(history.Limit{Algorithm: history.SlidingLog, Amount: "5", Period: hour})
-		b.take(1, "4")
-		b.take(2, "2", refused(hour-1))
-		s := b.state(3, "", entries(history.Entry{At: base + 1, Cost: "4"}))
-		return b, func() { s.Entries = append(s.Entries, history.Entry{At: base + 2, Cost: "2"}) }
-	}},
-	{"a cell that is gone", "recorded", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.take(1, "3")
-		b.take(2, "3", func(c *history.Call, _ *history.Return) { c.Charges[0].Key = "other" })
-		b.state(3, "3")
-		b.state(3, "3", key("other"))
-		return b, func() { b.h.Events = b.h.Events[:len(b.h.Events)-1] }
-	}},
 	{"remaining, one too many", "figures", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
 		b.take(1, "1.5", left(3))

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/big"
 	"slices"
-	"strings"
 
 	"github.com/headgate/headgate/internal/history"
 )
@@ -17,7 +16,7 @@ const forever = math.MaxInt64
 // ask is a call with its return.
 type ask struct {
 	*history.Call
-	ret      *history.Return // nil: none
+	ret      *history.Return // without one, an outcome that is not known
 	node     string
 	from, to int64    // true times of call and return; forever without a return
 	events   []int    // in the history
@@ -30,42 +29,16 @@ type ask struct {
 // front is the process that repeats refusals for the one that asks.
 func (a *ask) front() string { return cmp.Or(a.Front, a.node) }
 
-// outcome is that of the return, Unknown without one.
-func (a *ask) outcome() string {
-	if a.ret == nil {
-		return history.Unknown
-	}
-	return a.ret.Outcome
-}
+func (a *ask) outcome() string { return a.ret.Outcome }
 
-// at is the time decided for, 0 if it is not told.
-func (a *ask) at() int64 {
-	if a.ret == nil {
-		return 0
-	}
-	return a.ret.At
-}
-
-func (a *ask) via() string {
-	if a.ret == nil || a.ret.Via == "" {
-		return history.ViaStore
-	}
-	return a.ret.Via
-}
+func (a *ask) via() string { return cmp.Or(a.ret.Via, history.ViaStore) }
 
 // until is when it was done at the latest, if it was.
 func (a *ask) until() int64 {
-	switch {
-	case a.by > 0:
-		return a.by
-	case a.ret == nil:
-		return forever
-	case a.ret.Outcome != history.Unknown:
+	if a.by == 0 && a.outcome() != history.Unknown {
 		return a.to
-	case a.ret.Until > 0:
-		return a.ret.Until
 	}
-	return forever
+	return cmp.Or(a.by, a.ret.Until, forever)
 }
 
 // asks reports whether the verb is one that is admitted or refused.
@@ -109,8 +82,10 @@ type fix struct {
 type cell struct {
 	family  *family
 	key     string
+	rules   []*rule  // see decidedBy
 	entries []*entry // take, reserve, acquire, check
-	others  []*ask   // reset, block, unblock, in order of their calls
+	resets  []*ask   // that may have been done, in order of their calls
+	blocks  []*ask   // block and unblock, in order of their calls
 	fixes   []*fix
 	leases  []*ask // renew and release
 	states  []state
@@ -121,15 +96,13 @@ type state struct {
 	event int
 }
 
-func (c *cell) name() string {
-	return fmt.Sprintf("%s %q", c.family.limits[0].Name, c.key)
-}
-
 // model is a history that makes sense.
 type model struct {
 	h        *history.History
 	asks     map[int]*ask
-	order    []*ask // by their calls
+	order    []*ask            // by their calls
+	admit    map[string][]*ask // of an id: what admits it
+	settles  map[string][]*ask // of an id: what settles or cancels it
 	families map[string]*family
 	cells    []*cell
 	faults   []fault
@@ -143,8 +116,7 @@ type model struct {
 
 type fault struct {
 	*history.Fault
-	t     int64
-	event int
+	t int64
 }
 
 // begun is the true time from which on the fault can have had its effect.
@@ -157,22 +129,30 @@ func (f *fault) begun() int64 {
 
 // broken says that the history does not keep to its format.
 func (m *model) broken(event int, format string, args ...any) {
-	m.found = append(m.found, Violation{"format", []int{event}, fmt.Sprintf(format, args...)})
+	m.violation("format", nil, []int{event}, format, args...)
 }
 
-// violation notes that a rule is broken by these calls.
-func (m *model) violation(rule string, asks []*ask, format string, args ...any) {
-	var events []int
-	for _, a := range asks {
-		events = append(events, a.events...)
+// violation notes that these events break a rule, in one cell if it is not nil: then amounts among the
+// args are told in units.
+func (m *model) violation(rule string, c *cell, events []int, format string, args ...any) {
+	if c != nil {
+		for i, arg := range args {
+			if n, is := arg.(num); is {
+				args[i] = c.family.text(n)
+			}
+		}
+		format, args = "%s %q: "+format, append([]any{c.family.limits[0].Name, c.key}, args...)
 	}
-	slices.Sort(events)
-	m.found = append(m.found, Violation{rule, slices.Compact(events), fmt.Sprintf(format, args...)})
+	events = slices.Compact(slices.Sorted(slices.Values(events)))
+	m.found = append(m.found, Violation{rule, events, fmt.Sprintf(format, args...)})
 }
 
 // newModel reads the events.
 func newModel(h *history.History) *model {
-	m := &model{h: h, asks: map[int]*ask{}, families: map[string]*family{}, excused: map[*ask]bool{}, setBack: forever}
+	m := &model{
+		h: h, asks: map[int]*ask{}, admit: map[string][]*ask{}, settles: map[string][]*ask{},
+		families: map[string]*family{}, excused: map[*ask]bool{}, setBack: forever,
+	}
 	for i := range h.Events {
 		e := &h.Events[i]
 		if err := e.Valid(); err != nil {
@@ -183,29 +163,30 @@ func newModel(h *history.History) *model {
 			m.broken(i, "true time goes back from %d to %d", m.end, e.T)
 		}
 		m.end = max(m.end, e.T)
-		switch e.Kind {
-		case history.KindLimit:
+		switch {
+		case e.Limit != nil:
 			m.limit(i, e.Limit)
-		case history.KindRemoval:
+		case e.Removal != nil:
 			m.removal(i, e.Removal)
-		case history.KindCall:
+		case e.Call != nil:
 			call := *e.Call
-			a := &ask{Call: &call, node: e.Node, from: e.T, to: forever, events: []int{i}}
+			none := &history.Return{Outcome: history.Unknown}
+			a := &ask{Call: &call, ret: none, node: e.Node, from: e.T, to: forever, events: []int{i}}
 			if m.asks[a.ID] != nil {
 				m.broken(i, "the call %d is there already", a.ID)
 				continue
 			}
 			m.asks[a.ID] = a
 			m.order = append(m.order, a)
-		case history.KindReturn:
+		case e.Return != nil:
 			a := m.asks[e.Return.ID]
-			if a == nil || a.ret != nil {
+			if a == nil || a.to < forever {
 				m.broken(i, "no call %d waits for this return", e.Return.ID)
 				continue
 			}
 			a.ret, a.to, a.events = e.Return, e.T, append(a.events, i)
-		case history.KindFault:
-			m.faults = append(m.faults, fault{e.Fault, e.T, i})
+		case e.Fault != nil:
+			m.faults = append(m.faults, fault{e.Fault, e.T})
 			if e.Fault.Kind == history.Clock && e.Fault.By < 0 {
 				m.setBack = min(m.setBack, e.T)
 			}
@@ -222,14 +203,12 @@ func newModel(h *history.History) *model {
 func (m *model) limit(event int, l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {
-		f = &family{cells: map[string]*cell{}, terms: map[int]term{}}
+		f = &family{named: map[string]*big.Rat{}, cells: map[string]*cell{}, terms: map[int]term{}}
 		m.families[l.Name] = f
 	}
-	for _, known := range f.limits {
-		if known.Version == l.Version {
-			m.broken(event, "version %d of %s is there already", l.Version, l.Name)
-			return
-		}
+	if slices.ContainsFunc(f.limits, func(known *history.Limit) bool { return known.Version == l.Version }) {
+		m.broken(event, "version %d of %s is there already", l.Version, l.Name)
+		return
 	}
 	f.limits = append(f.limits, l)
 	if l.Key != "" {
@@ -239,18 +218,35 @@ func (m *model) limit(event int, l *history.Limit) {
 
 // fill makes the cells.
 func (m *model) fill() {
-	for name, texts := range m.costs() {
-		f := m.families[name]
-		if f == nil {
-			continue
+	for _, a := range m.order {
+		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
+			a.Charges = target.Charges
 		}
-		if err := f.scale(texts); err != nil {
+		for i, c := range a.Charges {
+			if f := m.families[c.Limit]; f != nil {
+				f.name(c.Cost)
+				f.name(c.Keep)
+				if i < len(a.Actual) {
+					f.name(a.Actual[i])
+				}
+			}
+		}
+	}
+	for name, f := range m.families {
+		if err := f.scale(); err != nil {
 			m.broken(0, "limit %s: %v", name, err)
 			f.versions = nil
 		}
 	}
 	for _, a := range m.order {
 		m.place(a)
+		switch id := a.id(); {
+		case id == "":
+		case a.Verb == history.Settle || a.Verb == history.Cancel:
+			m.settles[id] = append(m.settles[id], a)
+		case a.Verb == history.Acquire || admits(a.Verb):
+			m.admit[id] = append(m.admit[id], a)
+		}
 	}
 	for i := range m.h.Events {
 		if s := m.h.Events[i].State; s != nil && m.families[s.Limit] != nil {
@@ -258,39 +254,6 @@ func (m *model) fill() {
 			c.states = append(c.states, state{s, i})
 		}
 	}
-}
-
-// costs returns all costs that are named, of each limit.
-func (m *model) costs() map[string]map[string]*big.Rat {
-	costs := map[string]map[string]*big.Rat{}
-	for name := range m.families {
-		costs[name] = map[string]*big.Rat{}
-	}
-	add := func(limit string, texts []string, i int) {
-		if costs[limit] == nil || i >= len(texts) || texts[i] == "" {
-			return
-		}
-		if _, known := costs[limit][texts[i]]; !known {
-			costs[limit][texts[i]], _ = history.Number(texts[i]) // it is valid
-		}
-	}
-	for _, a := range m.order {
-		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
-			a.Charges = target.Charges
-		}
-		for i, c := range a.Charges {
-			add(c.Limit, []string{c.Cost}, 0)
-			if !strings.HasSuffix(c.Keep, "%") {
-				add(c.Limit, []string{c.Keep}, 0)
-			}
-			add(c.Limit, a.Actual, i)
-			if a.ret == nil {
-				continue
-			}
-			add(c.Limit, a.ret.Granted, i)
-		}
-	}
-	return costs
 }
 
 func (m *model) cell(f *family, key string) *cell {
@@ -302,6 +265,9 @@ func (m *model) cell(f *family, key string) *cell {
 	}
 	return c
 }
+
+// is reports whether a charge is to the cell.
+func (c *cell) is(g history.Charge) bool { return g.Limit == c.family.limits[0].Name && g.Key == c.key }
 
 // place puts a call where it belongs.
 func (m *model) place(a *ask) {
@@ -323,8 +289,10 @@ func (m *model) place(a *ask) {
 		case asks(a.Verb):
 			r, told := f.decided(a, i)
 			a.charge(i, cell, r, told)
-		case a.Verb == history.Reset || a.Verb == history.Block || a.Verb == history.Unblock:
-			cell.others = append(cell.others, a)
+		case a.Verb == history.Reset && a.outcome() != history.Nothing:
+			cell.resets = append(cell.resets, a)
+		case a.Verb == history.Block || a.Verb == history.Unblock:
+			cell.blocks = append(cell.blocks, a)
 		case a.Verb == history.Renew || a.Verb == history.Release:
 			if !slices.Contains(cell.leases, a) {
 				cell.leases = append(cell.leases, a)
@@ -335,24 +303,25 @@ func (m *model) place(a *ask) {
 
 // charge adds a charge of the call to what it asks of the cell.
 func (a *ask) charge(i int, c *cell, r *rule, told bool) {
-	cost := c.family.costs[a.Charges[i].Cost]
-	if a.Partial && a.ret != nil && i < len(a.ret.Granted) {
-		cost = c.family.costs[a.ret.Granted[i]]
-	}
+	cost, keep := c.family.costs[a.Charges[i].Cost], r.keep(a.Charges[i].Keep)
 	for _, e := range a.parts {
 		if e.cell == c {
 			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
-			e.keep = atLeast(e.keep, r.keep(c.family, a.Charges[i].Keep))
+			e.keep = atLeast(e.keep, keep)
 			if told && !e.told { // all are decided by one version
 				e.rule, e.told = r, true
 			}
 			return
 		}
 	}
-	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, passed: cost, told: told}
-	e.keep = r.keep(c.family, a.Charges[i].Keep)
+	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, keep: keep, passed: cost, told: told}
 	a.parts = append(a.parts, e)
 	c.entries = append(c.entries, e)
+}
+
+// reset reports whether a reset of the cell may have been done within an interval of true time.
+func (c *cell) reset(from, to int64) bool {
+	return slices.ContainsFunc(c.resets, func(a *ask) bool { return a.until() >= from && a.from <= to })
 }
 
 // sure reports whether the entry was charged, certainly and at a known time.
@@ -372,12 +341,21 @@ func (e *entry) maybe() bool {
 	return e.outcome() == history.Unknown
 }
 
+// need is how much has to be free before a charge for it to pass, at most: headroom is rounded
+// up to what the limit counts.
+func (e *entry) need() num {
+	if !e.keep.positive() {
+		return e.cost
+	}
+	return e.cost.plus(e.keep).plus(e.cell.family.least())
+}
+
 // start is when what was charged passes, by the store's clock.
 func (e *entry) start() int64 { return max(e.ret.At, e.ret.StartAt) }
 
 // figures are what was said of the entry's charge, if its call has but that one.
 func (e *entry) figures() (f history.Figures, ok bool) {
-	if e.ret == nil || e.place >= len(e.ret.Each) {
+	if e.place >= len(e.ret.Each) {
 		return f, false
 	}
 	return e.ret.Each[e.place], true

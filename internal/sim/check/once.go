@@ -11,38 +11,35 @@ import (
 // lossy reports whether a fail-over can have lost what was decided within an interval of
 // true time, or some of it.
 func (m *model) lossy(from, to int64) bool {
-	for _, f := range m.faults {
-		if f.Kind == history.Forget && to >= f.Since && from <= f.t {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.faults, func(f fault) bool {
+		return f.Kind == history.Forget && to >= f.Since && from <= f.t
+	})
+}
+
+// moved reports whether the store's clock was moved within an interval of true time.
+func (m *model) moved(from, to int64) bool {
+	return slices.ContainsFunc(m.faults, func(f fault) bool {
+		return f.Kind == history.Clock && f.t >= from && f.t <= to
+	})
 }
 
 // corrections finds out what settlements and cancellations have done to which charges.
 func (m *model) corrections() {
-	byIdem := map[string][]*ask{}
 	for _, a := range m.order {
-		if a.Idem != "" && (admits(a.Verb) || a.Verb == history.Acquire) {
-			byIdem[a.Idem] = append(byIdem[a.Idem], a)
-		}
 		for _, e := range a.parts {
 			e.lossy = m.lossy(e.from, e.until())
 		}
 	}
-	for _, group := range byIdem {
-		m.askedAgain(group)
+	for _, group := range m.admit {
+		askedAgain(group)
 	}
 	for _, a := range m.order {
 		if a.Verb != history.Settle && a.Verb != history.Cancel || a.outcome() == history.Nothing {
 			continue
 		}
-		targets := byIdem[a.Idem]
-		if a.admitted != nil {
+		targets := m.admit[a.id()] // of which any may be the one that was charged
+		if a.admitted != nil && a.admitted.Idem == "" {
 			targets = []*ask{a.admitted}
-			if a.admitted.Idem != "" {
-				targets = byIdem[a.admitted.Idem] // of which any may be the one that was charged
-			}
 		}
 		m.correctAll(a, targets)
 	}
@@ -80,18 +77,12 @@ func (m *model) correctAll(a *ask, targets []*ask) {
 // askedAgain finds requests that were admitted again under their id because the key of another
 // charge was reset: keys that were not reset know the id, and charge nothing.
 // docs/algorithms.md, "Requests with an id": other keys know nothing of a reset.
-func (m *model) askedAgain(group []*ask) {
+func askedAgain(group []*ask) {
 	for i, a := range group {
 		if i == 0 || a.outcome() != history.Admitted || a.ret.Replayed {
 			continue
 		}
-		reset := func(c *cell) bool {
-			return slices.ContainsFunc(c.others, func(o *ask) bool {
-				return o.Verb == history.Reset && o.outcome() != history.Nothing && o.until() >= group[0].from &&
-					o.from <= a.to
-			})
-		}
-		if slices.ContainsFunc(a.parts, func(e *entry) bool { return reset(e.cell) }) {
+		if slices.ContainsFunc(a.parts, func(e *entry) bool { return e.cell.reset(group[0].from, a.to) }) {
 			for _, e := range a.parts {
 				e.again = true
 			}
@@ -104,20 +95,18 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 	var actual num
 	f = &fix{ask: a, of: e, told: a.outcome() == history.Done}
 	for i, c := range a.Charges {
-		if c.Limit != e.cell.family.limits[0].Name || c.Key != e.cell.key {
+		if !e.cell.is(c) {
 			continue
 		}
 		found = true
 		if a.Verb == history.Settle && i < len(a.Actual) {
 			actual = actual.plus(e.cell.family.costs[a.Actual[i]])
 		}
-		if a.ret == nil || i >= len(a.ret.Corrected) {
+		if i >= len(a.ret.Corrected) {
 			f.told = false
 			continue
 		}
-		if n, err := history.Number(a.ret.Corrected[i]); err == nil {
-			f.amount = f.amount.plus(e.cell.family.count(n))
-		}
+		f.amount = f.amount.plus(e.cell.family.count(number(a.ret.Corrected[i])))
 	}
 	if !found {
 		return nil, false
@@ -136,8 +125,8 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 		back := atLeast(e.cost.minus(actual), num{})
 		if f.told {
 			if f.amount.more(high.minus(actual).plus(e.cell.family.least())) {
-				m.violation("once", []*ask{e.ask, a}, "%s: %s given back of a cost of %s that became %s", e.cell.name(),
-					e.cell.family.text(f.amount), e.cell.family.text(high), e.cell.family.text(actual))
+				m.violation("once", e.cell, slices.Concat(e.events, a.events),
+					"%s given back of a cost of %s that became %s", f.amount, high, actual)
 			}
 			back = atMost(back, f.amount.plus(e.cell.family.least()))
 			if !f.amount.positive() {
@@ -152,62 +141,39 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 // once checks that each idempotency key is charged once, that its answers agree, and that
 // each admission is corrected once. docs/algorithms.md, "Requests with an id".
 func (m *model) once() {
-	groups, cancels := map[string][]*ask{}, map[string][]*ask{}
-	var order []string
 	for _, a := range m.order {
 		for _, e := range a.parts {
 			m.settledOnce(e)
 		}
-		if a.Verb == history.Cancel && a.outcome() == history.Done && !m.lossy(a.from, a.to) {
-			cancels[a.Idem] = append(cancels[a.Idem], a)
+		if group := m.admit[a.Idem]; len(group) > 0 && group[0] == a {
+			m.group(a.Idem, group)
 		}
-		if a.Idem == "" || !admits(a.Verb) && a.Verb != history.Acquire {
-			continue
-		}
-		if groups[a.Idem] == nil {
-			order = append(order, a.Idem)
-		}
-		groups[a.Idem] = append(groups[a.Idem], a)
-	}
-	for _, idem := range order {
-		m.group(idem, groups[idem], cancels[idem])
 	}
 }
 
 // settledOnce checks the corrections of one charge: the second is an error, or changes nothing.
 func (m *model) settledOnce(e *entry) {
-	var done []*ask
+	done, events := 0, slices.Clone(e.events)
 	for _, f := range e.fixes {
 		if f.told && f.amount.positive() && !f.ret.Replayed {
-			done = append(done, f.ask)
+			done, events = done+1, append(events, f.events...)
 		}
 	}
-	if len(done) > 1 && !e.lossy && (e.Idem == "" || !m.forgotten(e.ask)) {
-		m.violation("once", append(done, e.ask), "%s: one admission was corrected %d times", e.cell.name(), len(done))
+	if done > 1 && !e.lossy && (e.Idem == "" || !m.forgotten(e.ask)) {
+		m.violation("once", e.cell, events, "one admission was corrected %d times", done)
 	}
 }
 
 // forgotten reports whether the store may have forgotten that a call was admitted, so that
 // it may decide again: after a reset, a cancellation or a fail-over, or when its life is over.
 func (m *model) forgotten(a *ask) bool {
-	if a.Life > 0 && m.end-a.from >= a.Life*1000 {
+	if a.Life > 0 && (m.end-a.from >= a.Life*1000 || m.moved(0, forever)) || m.lossy(0, forever) {
 		return true
 	}
-	for _, f := range m.faults {
-		if f.Kind == history.Forget || f.Kind == history.Clock && a.Life > 0 {
-			return true
-		}
-	}
 	for _, e := range a.parts {
-		for _, o := range e.cell.others {
-			if o.Verb == history.Reset && o.outcome() != history.Nothing {
-				return true
-			}
-		}
-		for _, f := range e.fixes {
-			if f.Verb == history.Cancel {
-				return true
-			}
+		cancels := func(f *fix) bool { return f.Verb == history.Cancel }
+		if len(e.cell.resets) > 0 || slices.ContainsFunc(e.fixes, cancels) {
+			return true
 		}
 	}
 	return false
@@ -217,28 +183,30 @@ func (m *model) forgotten(a *ask) bool {
 func (a *ask) charges() string {
 	var list []string
 	for _, e := range a.parts {
-		list = append(list, fmt.Sprintf("%s of %s", e.cell.family.text(e.cost), e.cell.name()))
+		list = append(list, fmt.Sprintf("%s of %s %q", e.cell.family.text(e.cost), e.cell.family.limits[0].Name, e.cell.key))
 	}
 	slices.Sort(list)
 	return strings.Join(list, ", ")
 }
 
-// group checks the requests of an id; cancels are those that have certainly cancelled it.
-func (m *model) group(idem string, list, cancels []*ask) {
+// group checks the requests of an id.
+func (m *model) group(idem string, list []*ask) {
+	cancels := slices.DeleteFunc(slices.Clone(m.settles[idem]), func(a *ask) bool { // but for those that certainly have
+		return a.Verb != history.Cancel || a.outcome() != history.Done || m.lossy(a.from, a.to)
+	})
 	var charged, replayed []*ask
+	var events []int // of charged
 	free := false
 	for _, a := range list {
 		free = free || m.forgotten(a)
-		if a.outcome() != history.Admitted {
-			continue
-		}
-		if a.ret.Replayed {
+		switch {
+		case a.outcome() != history.Admitted:
+		case a.ret.Replayed:
 			replayed = append(replayed, a)
-		} else {
-			charged = append(charged, a)
+		default:
+			charged, events = append(charged, a), append(events, a.events...)
 		}
 	}
-	all := slices.Concat(charged, replayed)
 	for _, a := range replayed {
 		possible := func(b *ask) bool {
 			cancelled := func(x *ask) bool { return b.to <= x.from && x.to <= a.from }
@@ -246,24 +214,26 @@ func (m *model) group(idem string, list, cancels []*ask) {
 				b.outcome() == history.Admitted && !slices.ContainsFunc(cancels, cancelled))
 		}
 		if !slices.ContainsFunc(list, possible) {
-			m.violation("once", []*ask{a}, "the id %q was answered as before, but not admitted before", idem)
+			m.violation("once", nil, a.events, "the id %q was answered as before, but not admitted before", idem)
 		}
 	}
+	all := slices.Concat(charged, replayed)
 	if free || len(all) == 0 {
 		return
 	}
 	settleUnknown(list, charged, replayed)
 	if len(charged) > 1 {
-		m.violation("once", charged, "the id %q was charged %d times", idem, len(charged))
+		m.violation("once", nil, events, "the id %q was charged %d times", idem, len(charged))
 	}
+	first := all[0]
 	for _, a := range all[1:] {
-		switch first := all[0]; {
+		both := slices.Concat(first.events, a.events)
+		switch {
 		case a.charges() != first.charges():
-			m.violation("once", []*ask{first, a}, "the id %q was admitted for %s and for %s",
-				idem, first.charges(), a.charges())
+			m.violation("once", nil, both, "the id %q was admitted for %s and for %s", idem, first.charges(), a.charges())
 		case !a.ret.Replayed:
 		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !alike(a.ret.Each, first.ret.Each):
-			m.violation("once", []*ask{first, a}, "the id %q was answered in two ways", idem)
+			m.violation("once", nil, both, "the id %q was answered in two ways", idem)
 		}
 	}
 }
@@ -291,13 +261,7 @@ func sameVersions(a, b *ask) bool {
 
 // alike reports whether two answers say the same of what is left; either may say nothing.
 func alike(a, b []history.Figures) bool {
-	if len(a) != len(b) {
-		return true
-	}
-	for i := range a {
-		if a[i].Remaining >= 0 && b[i].Remaining >= 0 && a[i].Remaining != b[i].Remaining {
-			return false
-		}
-	}
-	return true
+	return len(a) != len(b) || slices.EqualFunc(a, b, func(x, y history.Figures) bool {
+		return x.Remaining < 0 || y.Remaining < 0 || x.Remaining == y.Remaining
+	})
 }

@@ -175,6 +175,11 @@ var otherCases = []tampered{
 		b.take(1, "3")
 		return b, func() { b.rets[1].ID = 7 }
 	}},
+	{"a time that goes back", "format", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(2, "3")
+		return b, func() { b.h.Events[2].T = 1000 }
+	}},
 	{"a limit that is not there", "format", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "3")

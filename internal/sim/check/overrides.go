@@ -96,10 +96,9 @@ func (e *entry) by(is func(*entry) bool) bool {
 // keepBy returns the headroom that the entry leaves if another version decides about it: a share of another
 // capacity.
 func (e *entry) keepBy(r *rule) (keep num) {
-	f := e.cell.family
 	for _, c := range e.Charges {
-		if c.Limit == f.limits[0].Name && c.Key == e.cell.key {
-			keep = atLeast(keep, r.keep(f, c.Keep))
+		if e.cell.is(c) {
+			keep = atLeast(keep, r.keep(c.Keep))
 		}
 	}
 	return keep
@@ -108,8 +107,7 @@ func (e *entry) keepBy(r *rule) (keep num) {
 // overrides checks which version has decided about a key that has another definition of its limit.
 func (m *model) overrides() {
 	for _, a := range m.order {
-		if !asks(a.Verb) || a.ret == nil || a.ret.Replayed || a.Verb == history.Extend && len(a.parts) > 1 ||
-			a.ret.Outcome != history.Admitted && a.ret.Outcome != history.Refused {
+		if !a.answered() || a.Verb == history.Extend && len(a.parts) > 1 {
 			continue
 		}
 		for _, e := range a.parts {
@@ -128,16 +126,16 @@ func (m *model) decidedBy(e *entry) {
 	}
 	f, _ := e.figures()
 	if want := e.cell.family.units(by.most); f.Capacity > 0 && f.Capacity != want {
-		m.violation("figures", []*ask{e.ask}, "%s: the capacity of version %d is %d, not %d", e.cell.name(),
-			by.limit.Version, want, f.Capacity)
+		m.violation("figures", e.cell, e.events, "the capacity of version %d is %d, not %d", by.limit.Version, want,
+			f.Capacity)
 	}
 	if by.limit.Key != "" {
 		m.byOverride(e, f, at)
 	}
 	for _, r := range e.cell.overrides() {
 		if r != by && m.holds(r, e, at) {
-			m.violation("overrides", []*ask{e.ask}, "%s: version %d has decided, although %d was in force since %d ns",
-				e.cell.name(), by.limit.Version, r.limit.Version, r.term.made)
+			m.violation("overrides", e.cell, e.events, "version %d has decided, although %d was in force since %d ns",
+				by.limit.Version, r.limit.Version, r.term.made)
 		}
 	}
 }
@@ -145,8 +143,7 @@ func (m *model) decidedBy(e *entry) {
 // byOverride checks a decision by an override, at a time of the store's clock; 0: not told.
 func (m *model) byOverride(e *entry, f history.Figures, at int64) {
 	bad := func(rule, format string, args ...any) {
-		m.violation(rule, []*ask{e.ask}, "%s: version %d "+format,
-			append([]any{e.cell.name(), e.rule.limit.Version}, args...)...)
+		m.violation(rule, e.cell, e.events, "version %d "+format, append([]any{e.rule.limit.Version}, args...)...)
 	}
 	switch l, t := e.rule.limit, e.rule.term; {
 	case l.Key != e.cell.key:
@@ -157,13 +154,13 @@ func (m *model) byOverride(e *entry, f history.Figures, at int64) {
 		bad("overrides", "has decided %d us after it was removed or replaced", (e.from-t.gone)/1000)
 	case l.Until > 0 && at >= l.Until:
 		bad("ends", "has decided at %d, which ends at %d", at, l.Until)
-	case l.Until > 0 && at > 0 && m.lasts(e, f, at):
+	case l.Until > 0 && at > 0 && m.outlasts(e, f, at):
 		bad("ends", "has refused at %d for %d us, although another one decides from %d", at, f.RetryAfter, l.Until)
 	}
 }
 
-// lasts reports whether a refusal by an override says to come again after the override's end.
-func (m *model) lasts(e *entry, f history.Figures, at int64) bool {
+// outlasts reports whether a refusal by an override says to come again after the override's end.
+func (m *model) outlasts(e *entry, f history.Figures, at int64) bool {
 	end := e.rule.limit.Until
 	if e.Front != "" {
 		end += 999 // a server tells milliseconds, rounded up
@@ -180,26 +177,23 @@ func (m *model) holds(r *rule, e *entry, at int64) bool {
 	if felt == 0 || r.term.made+felt >= e.from || r.term.gone <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {
 		return false
 	}
-	return l.Until == 0 || !slices.ContainsFunc(m.faults, func(f fault) bool {
-		return f.Kind == history.Clock && f.t+felt >= e.from && f.t <= e.to
-	})
+	return l.Until == 0 || !m.moved(e.from-felt, e.to)
 }
 
 // boundOfEach checks a cell that several versions decide about: the bound of each while it alone has
 // decided, and of two that follow each other the sum, while these two have, as processes that differ do.
 // Whatever was in use before only lowers what passes. docs/limits.md, docs/algorithms.md: "Changing a limit".
 func (m *model) boundOfEach(c *cell, breaks *spans) {
-	rules := c.rules()
-	if len(rules) < 2 || slices.ContainsFunc(rules, (*rule).prefetching) {
+	if len(c.rules) < 2 || slices.ContainsFunc(c.rules, (*rule).prefetching) {
 		return // nodes take tokens at times that are not known
 	}
-	for i, r := range rules {
+	for i, r := range c.rules {
 		most := r.most.plus(c.slack(r, true))
 		for _, entries := range m.runs(c, breaks, r) {
 			slices.SortStableFunc(entries, byStart)
-			m.boundOfStretch(c, newLevel(r, c.family, false, true), most, entries)
+			m.boundOfStretch(c, newLevel(r, false, true), most, entries)
 		}
-		for k, other := range rules[i+1:] {
+		for k, other := range c.rules[i+1:] {
 			if k > 0 && (r.limit.Key != "" || len(c.family.terms) == 0) {
 				break // only the limit itself may follow any override
 			}
@@ -237,18 +231,18 @@ func (m *model) runs(c *cell, breaks *spans, rules ...*rule) map[int][]*entry {
 
 // alone returns the stretches between which none but some versions touch the cell.
 func (m *model) alone(c *cell, rules []*rule, breaks *spans) *spans {
-	s := &spans{slices.Clone(breaks.from), slices.Clone(breaks.to)}
+	s := breaks.clone()
 	for _, e := range c.entries {
 		touched := e.Verb != history.Check && e.outcome() != history.Nothing && e.via() != history.ViaRepeat
 		if touched && (!slices.Contains(rules, e.rule) || e.open()) {
-			s.add(e.from, e.until())
+			s.add(e.from, e.until(), num{})
 		}
 	}
 	for _, f := range c.fixes {
-		s.add(f.from, f.until())
+		s.add(f.from, f.until(), num{})
 	}
-	for _, a := range c.others {
-		s.add(a.from, a.until())
+	for _, a := range c.blocks {
+		s.add(a.from, a.until(), num{})
 	}
 	s.sort()
 	return s

@@ -16,13 +16,13 @@ func (b *book) override(at int64, n int, l history.Limit, until int64) *history.
 	if until > 0 {
 		l.Until = base + until
 	}
-	b.event(history.Event{Kind: history.KindLimit, T: at * 1000, Limit: &l})
+	b.event(history.Event{T: at * 1000, Limit: &l})
 	return &l
 }
 
 func (b *book) removal(at int64, version int) {
 	b.event(history.Event{
-		Kind: history.KindRemoval, T: at * 1000, Removal: &history.Removal{Limit: "l", Version: version},
+		T: at * 1000, Removal: &history.Removal{Limit: "l", Version: version},
 	})
 }
 
@@ -85,7 +85,7 @@ var overrideCases = []tampered{
 		b.override(second, 2, fixed("9", day), 5*second)
 		f := b.fault(6*second, history.Fault{Kind: history.Clock, By: -4 * second})
 		b.take(7*second, "1", by(0, 0), func(_ *history.Call, r *history.Return) { r.At -= 4 * second })
-		return b, func() { f.Kind = history.Pause }
+		return b, func() { f.Kind = history.Kill }
 	}},
 	{"a refusal beyond the end of an override", "ends", func() (*book, func()) {
 		b := newBook(fixed("5", day))

@@ -20,10 +20,8 @@ func (m *model) prefetched(c *cell, r *rule) {
 			until = min(until, f.Since)
 		}
 	}
-	for _, a := range c.others {
-		if a.Verb == history.Reset && a.outcome() != history.Nothing {
-			until = min(until, a.from)
-		}
+	for _, a := range c.resets {
+		until = min(until, a.from)
 	}
 	list := c.told(r, until)
 	low := &bucket{rate: r.rate, debt: r.rate.times(r.life + r.life/1000 + 1)}
@@ -37,18 +35,15 @@ func (m *model) prefetched(c *cell, r *rule) {
 			charged := atLeast(e.cost.minus(e.back), num{})
 			low.add(charged)
 			left := r.most.minus(before.plus(charged))
-			if f, ok := e.figures(); ok && e.via() == history.ViaStore && len(e.Charges) == 1 && !e.Partial &&
+			if f, ok := e.figures(); ok && e.via() == history.ViaStore && len(e.Charges) == 1 &&
 				f.Remaining > c.family.units(left) {
-				m.violation("figures", []*ask{e.ask}, "%s: %d remaining, at most %s are", c.name(), f.Remaining,
-					c.family.text(left))
+				m.violation("figures", c, e.events, "%d remaining, at most %s are", f.Remaining, left)
 			}
 			continue
 		}
-		n, _ := history.Number(mo.state.Used) // it is valid
-		if used := c.family.count(n); used.plus(c.family.least()).less(before) {
-			m.found = append(m.found, Violation{"recorded", []int{mo.state.event}, c.name() + ": the store says that " +
-				mo.state.Used + " is in use, at least " + c.family.text(before) +
-				" was handed out and has not drained"})
+		if c.family.count(number(mo.state.Used)).plus(c.family.least()).less(before) {
+			m.violation("recorded", c, []int{mo.state.event},
+				"the store says that %s is in use, at least %s was handed out and has not drained", mo.state.Used, before)
 		}
 	}
 }
@@ -57,16 +52,14 @@ func (m *model) prefetched(c *cell, r *rule) {
 // reset. docs/operating.md, "prefetch": such a node may hand it out within a life.
 func (e *entry) heldBefore() bool {
 	life := (e.rule.life + e.rule.life/1000 + 1) * 1000
-	return e.via() == history.ViaPrefetch && slices.ContainsFunc(e.cell.others, func(a *ask) bool {
-		return a.Verb == history.Reset && a.outcome() != history.Nothing && a.from <= e.to && a.until()+life >= e.from
-	})
+	return e.via() == history.ViaPrefetch && e.cell.reset(e.from-life, e.to)
 }
 
 // told returns what the store, and what nodes that hold tokens, have told of a cell, in the
 // order of the store's times, up to a true time.
 func (c *cell) told(r *rule, until int64) (list []moment) {
 	for _, e := range c.entries {
-		if e.ret != nil && e.sure() && e.to < until && e.ret.At > 0 && !e.ret.Replayed {
+		if e.sure() && e.to < until {
 			list = append(list, moment{at: e.ret.At, entry: e})
 		}
 	}

@@ -108,7 +108,7 @@ func (p *player) call(verb, key, cost string) *history.Call {
 	if cost != "" {
 		c.Charges = []history.Charge{{Limit: "l", Version: p.vers, Key: key, Cost: cost}}
 	}
-	p.event(history.Event{Kind: history.KindCall, Node: "a", Call: c})
+	p.event(history.Event{Node: "a", Call: c})
 	return c
 }
 
@@ -130,7 +130,7 @@ func (p *player) ret(c *history.Call, d *headgate.Decision, err error) *history.
 			r.Each = []history.Figures{{Remaining: d.Remaining, Capacity: d.Capacity, RetryAfter: retry}}
 		}
 	}
-	p.event(history.Event{Kind: history.KindReturn, Node: "a", Return: r})
+	p.event(history.Event{Node: "a", Return: r})
 	return r
 }
 
@@ -230,7 +230,7 @@ func (p *player) change(t *testing.T) {
 		p.seen[p.vers] = true
 		l := notations[which].l
 		l.Name, l.Version = "l", p.vers
-		p.event(history.Event{Kind: history.KindLimit, Limit: &l})
+		p.event(history.Event{Limit: &l})
 	}
 }
 
@@ -247,7 +247,7 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 	defer s.Close()
 	p.l = headgate.New(s, &headgate.Config{Clock: clock})
 	crash := func() { // all is lost
-		p.event(history.Event{Kind: history.KindFault, Fault: &history.Fault{Kind: history.Forget}})
+		p.event(history.Event{Fault: &history.Fault{Kind: history.Forget}})
 		p.l = headgate.New(memory.New(&memory.Config{Clock: clock, Names: true}), &headgate.Config{Clock: clock})
 		p.kept = nil
 	}
@@ -259,7 +259,7 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 	p.limit = limit
 	l := n.l
 	l.Name, l.Version = "l", 1
-	p.event(history.Event{Kind: history.KindLimit, Limit: &l})
+	p.event(history.Event{Limit: &l})
 	for range steps {
 		if changes > 0 && p.rnd.IntN(changes) == 0 {
 			p.change(t)
@@ -278,7 +278,7 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 			if by < 0 {
 				p.kept = nil // what has drained of a charge is returned then, and so passes twice
 			}
-			p.event(history.Event{Kind: history.KindFault, Fault: &history.Fault{Kind: history.Clock, By: by}})
+			p.event(history.Event{Fault: &history.Fault{Kind: history.Clock, By: by}})
 		}
 		if changes < 0 && p.rnd.IntN(-changes) == 0 {
 			crash()
@@ -293,7 +293,7 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.event(history.Event{Kind: history.KindState, State: &history.State{
+		p.event(history.Event{State: &history.State{
 			Limit: "l", Version: p.vers, Key: key, Used: cmp.Or(status.Used.String(), "0"), At: status.At.UnixMicro(),
 		}})
 	}

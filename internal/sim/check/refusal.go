@@ -9,20 +9,20 @@ import (
 // decision checks one decision of the store: with before in use without what was decided
 // at the same time, and after with it.
 func (t *tracker) decision(e *entry, before, after num) {
-	if t.crowded[e] {
+	if t.m.early && e.crowded(t.spans) {
 		t.m.excused[e.ask] = true
 		return
 	}
 	switch {
 	case e.outcome() == history.Admitted:
 		if e.ret.At < t.blockSure && !t.tied && !t.anyBlock {
-			t.m.violation("blocks", []*ask{e.ask}, "%s: admitted at %d, while the key is blocked until %d",
-				t.c.name(), e.ret.At, t.blockSure)
+			t.m.violation("blocks", t.c, e.events, "admitted at %d, while the key is blocked until %d", e.ret.At, t.blockSure)
 		}
-		t.headroom(e, before)
-	case e.Partial:
-		t.m.excused[e.ask] = true
-		return
+		if e.keep.positive() && e.sure() && len(e.Charges) == 1 && !t.lowOff &&
+			before.plus(e.cost).plus(e.keep).more(t.r.most) {
+			t.m.violation("headroom", t.c, e.events, "admitted at %d with %s in use: it was to leave %s", e.ret.At, before,
+				e.Charges[0].Keep)
+		}
 	case t.justified(e, after):
 		t.m.excused[e.ask] = true
 	}
@@ -61,7 +61,7 @@ func (t *tracker) blocked(e *entry) bool {
 // figures checks what was said of a single charge.
 func (t *tracker) figures(e *entry, before, after num) {
 	f, ok := e.figures()
-	if !ok || len(e.Charges) != 1 || e.Partial || e.hazy {
+	if !ok || len(e.Charges) != 1 || e.hazy {
 		return
 	}
 	c, most := t.c, t.r.most
@@ -78,12 +78,10 @@ func (t *tracker) figures(e *entry, before, after num) {
 		least = 0
 	}
 	if f.Remaining >= 0 && (f.Remaining > largest || f.Remaining < least) {
-		t.m.violation("figures", []*ask{e.ask}, "%s: %d remaining, by the level %d to %d",
-			c.name(), f.Remaining, least, largest)
+		t.m.violation("figures", c, e.events, "%d remaining, by the level %d to %d", f.Remaining, least, largest)
 	}
-	if f.Capacity > 0 && f.Capacity != c.family.units(most) {
-		t.m.violation("figures", []*ask{e.ask}, "%s: the capacity is %d, not %d",
-			c.name(), c.family.units(most), f.Capacity)
+	if whole := c.family.units(most); f.Capacity > 0 && f.Capacity != whole {
+		t.m.violation("figures", c, e.events, "the capacity is %d, not %d", whole, f.Capacity)
 	}
 	if e.outcome() == history.Refused {
 		t.retry(e, f, low)
@@ -95,21 +93,20 @@ func (t *tracker) figures(e *entry, before, after num) {
 func (t *tracker) retry(e *entry, f history.Figures, low num) {
 	least := e.cost.plus(e.keep) // what has to be free
 	never := least.more(t.r.most)
-	switch end := t.r.end(t.c.family); {
+	switch end := t.r.end(); {
 	case end > 0 && f.RetryAfter >= 0 && e.ret.At+f.RetryAfter >= end: // then another definition decides
 	case e.keep.positive() && never != e.need().more(t.r.most): // by the rounding of the headroom
 	case never != (f.RetryAfter < 0):
-		t.m.violation("figures", []*ask{e.ask}, "%s: a cost of %s, retry-after %d",
-			t.c.name(), e.Charges[0].Cost, f.RetryAfter)
+		t.m.violation("figures", t.c, e.events, "a cost of %s, retry-after %d", e.Charges[0].Cost, f.RetryAfter)
 	case never || t.tied || e.Wait > 0 || e.Verb == history.Reserve:
 	case t.r.shape == rated:
 		over := low.plus(least).minus(t.r.most)
 		if f.RetryAfter < math.MaxInt32*1000 && over.more(t.r.rate.times(f.RetryAfter)) {
-			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us it does not fit yet", t.c.name(), f.RetryAfter)
+			t.m.violation("figures", t.c, e.events, "after %d us it does not fit yet", f.RetryAfter)
 		}
 	case low.plus(least).more(t.r.most) && t.r.shape == window:
-		if w := t.r; e.ret.At+f.RetryAfter < w.windowEnd(w.windowStart(e.ret.At)) {
-			t.m.violation("figures", []*ask{e.ask}, "%s: after %d us the window is not over", t.c.name(), f.RetryAfter)
+		if _, end := t.r.window(e.ret.At); e.ret.At+f.RetryAfter < end {
+			t.m.violation("figures", t.c, e.events, "after %d us the window is not over", f.RetryAfter)
 		}
 	}
 }
@@ -117,26 +114,19 @@ func (t *tracker) retry(e *entry, f history.Figures, low num) {
 // refusals reports the refusals that no charge of the call justifies.
 func (m *model) refusals() {
 	for _, a := range m.order {
-		if !asks(a.Verb) || a.outcome() != history.Refused || a.via() == history.ViaRepeat || m.excused[a] {
-			continue
+		if asks(a.Verb) && a.outcome() == history.Refused && a.via() != history.ViaRepeat && !m.excused[a] &&
+			len(a.parts) > 0 { // else it is broken
+			m.violation("refusal", a.parts[0].cell, a.events,
+				"refused at %d, although the cost fits on all that can have been charged", a.ret.At)
 		}
-		if len(a.parts) == 0 {
-			continue // it is broken
-		}
-		m.violation("refusal", []*ask{a}, "%s: refused at %d, although the cost fits on all that can have been charged",
-			a.parts[0].cell.name(), a.at())
 	}
 }
 
 // fits checks that no more is said to remain than can pass at once.
 func (m *model) fits(a *ask) {
-	if a.ret == nil {
-		return
-	}
-	for i, f := range a.ret.Each {
-		if f.Capacity > 0 && f.Remaining > f.Capacity {
-			m.violation("figures", []*ask{a}, "%s %q: %d of %d remain",
-				a.Charges[i].Limit, a.Charges[i].Key, f.Remaining, f.Capacity)
+	for i := range min(len(a.Charges), len(a.ret.Each)) {
+		if f := a.ret.Each[i]; f.Capacity > 0 && f.Remaining > f.Capacity {
+			m.violation("figures", nil, a.events, "%s %q: %d of %d remain", a.Charges[i].Limit, a.Charges[i].Key, f.Remaining, f.Capacity)
 		}
 	}
 }
@@ -148,10 +138,20 @@ func (e *entry) blocks(most num) bool {
 		return e.Charges[e.place].Keep == ""
 	}
 	for i, c := range e.Charges {
-		if i >= e.place && c.Keep == "" && c.Key == e.cell.key && c.Limit == e.cell.family.limits[0].Name &&
-			!e.cell.family.costs[c.Cost].more(most) {
+		if i >= e.place && c.Keep == "" && e.cell.is(c) && !e.cell.family.costs[c.Cost].more(most) {
 			return true
 		}
 	}
 	return false
+}
+
+// crowded reports whether the call of an entry was under way together with that of another charge to the cell,
+// of which these are the spans: of a store that reads its clock early (history.Early) their times do not say who came
+// first.
+func (e *entry) crowded(charges *spans) bool {
+	together := charges.during(e.from+1, e.to-1)
+	if e.sure() {
+		together = together.minus(whole(1)) // itself
+	}
+	return together.positive()
 }

@@ -3,7 +3,6 @@ package check
 import (
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/headgate/headgate/internal/history"
 )
@@ -17,24 +16,6 @@ type source struct {
 	from, to int64 // true times of its call and return
 	over     int64 // true time from which it may not be repeated
 	need     num   // repeated to charges that need as much: cost and headroom
-}
-
-// sources are those of one node for one version of a limit and one key, by their calls.
-type sources struct {
-	list    []source
-	longest int64    // from a call to the end of repeating
-	open    []source // those without an end, each with the least cost of all up to it
-}
-
-func (s *sources) add(x source) {
-	if x.over < forever {
-		s.list, s.longest = append(s.list, x), max(s.longest, x.over-x.from)
-		return
-	}
-	if n := len(s.open); n > 0 {
-		x.need = atMost(x.need, s.open[n-1].need)
-	}
-	s.open = append(s.open, x)
 }
 
 // place is where refusals are remembered.
@@ -68,14 +49,21 @@ func placeOf(e *entry) place {
 
 // repeats checks the refusals that were given without the store.
 func (m *model) repeats() {
-	known := map[place]*sources{}
+	known := map[place][]source{} // by their calls
 	for _, a := range m.order {
 		if a.Verb == history.Check || !asks(a.Verb) || a.via() == history.ViaRepeat {
 			continue
 		}
 		for _, e := range a.parts {
 			e.by(func(e *entry) bool {
-				m.remember(known, e)
+				for _, s := range []*source{e.source(), e.putsOff()} {
+					if s != nil && s.over < forever {
+						s.over += (s.over - e.to) / 1_000_000 * m.drift // the clock of the node may be slow
+					}
+					if s != nil {
+						known[placeOf(e)] = append(known[placeOf(e)], *s)
+					}
+				}
 				return false
 			})
 		}
@@ -85,43 +73,32 @@ func (m *model) repeats() {
 			continue
 		}
 		justified := slices.ContainsFunc(a.parts, func(e *entry) bool {
-			return e.by(func(e *entry) bool {
-				return known[placeOf(e)].justify(e, e.cell.resetBy(a.front(), e.from))
-			})
+			return e.by(func(e *entry) bool { return e.repeats(known[placeOf(e)]) })
 		})
 		if !justified && len(a.parts) > 0 {
-			m.violation("repeat", []*ask{a}, "%s: %s repeated a refusal that it was not given, "+
-				"for less than it was refused, or for too long", a.parts[0].cell.name(), a.front())
+			m.violation("repeat", a.parts[0].cell, a.events,
+				"%s repeated a refusal that it was not given, for less than it was refused, or for too long", a.front())
 		}
 	}
 }
 
-// remember notes what a node may repeat after the answer to an entry.
-func (m *model) remember(known map[place]*sources, e *entry) {
-	at := placeOf(e)
-	add := func(s source) {
-		if known[at] == nil {
-			known[at] = &sources{}
+// repeats reports whether a refusal of the entry may be repeated from one of the sources: mostly from a late one.
+func (e *entry) repeats(list []source) bool {
+	reset, need := e.cell.resetBy(e.front(), e.from), e.need()
+	for _, s := range slices.Backward(list) {
+		if s.from <= e.to && e.from <= s.over && !need.less(s.need) && (s.over == forever || s.to >= reset) {
+			return true
 		}
-		if s.over < forever {
-			s.over += (s.over - e.to) / 1_000_000 * m.drift // the clock of the node may be slow
-		}
-		known[at].add(s)
 	}
-	if s, ok := e.source(); ok {
-		add(s)
-	}
-	if s, ok := e.putsOff(); ok {
-		add(s)
-	}
+	return false
 }
 
 // putsOff returns for how long a charge that fits can put off refusals that a node was given before. They are
 // of charges that need more than it did and than is left; if it waits, of all that need more than is left:
 // it was admitted beyond the capacity, and may not say what is left.
-func (e *entry) putsOff() (s source, ok bool) {
+func (e *entry) putsOff() *source {
 	if e.outcome() != history.Admitted && (e.outcome() != history.Refused || len(e.Charges) == 1) {
-		return s, false
+		return nil
 	}
 	c := e.cell.family
 	var need num
@@ -131,65 +108,41 @@ func (e *entry) putsOff() (s source, ok bool) {
 	if e.Wait == 0 {
 		need = atLeast(need, e.cost.plus(e.keep))
 	}
-	return source{from: e.from, to: e.to, over: e.to + repeatedFor*1000 + 1000, need: need.plus(c.least())}, true
+	return &source{e.from, e.to, e.to + repeatedFor*1000 + 1000, need.plus(c.least())}
 }
 
 // resetBy returns the true time at which a process began its last reset of a cell that was
 // done before t, or 0. The process itself does not repeat what it was told before.
 func (c *cell) resetBy(front string, t int64) (from int64) {
-	for _, a := range c.others {
-		if a.Verb == history.Reset && a.outcome() == history.Done && a.front() == front && a.to <= t {
+	for _, a := range c.resets {
+		if a.outcome() == history.Done && a.front() == front && a.to <= t {
 			from = max(from, a.from)
 		}
 	}
 	return from
 }
 
-// justify reports whether a refusal of the entry may be repeated from one of the sources that
-// were not over at a true time.
-func (s *sources) justify(e *entry, after int64) bool {
-	if s == nil {
-		return false
-	}
-	begun := func(list []source) int {
-		return sort.Search(len(list), func(i int) bool { return list[i].from > e.to })
-	}
-	if i := begun(s.open); i > 0 && !e.need().less(s.open[i-1].need) {
-		return true
-	}
-	for i := begun(s.list) - 1; i >= 0 && s.list[i].from+s.longest >= e.from; i-- {
-		if x := s.list[i]; !e.need().less(x.need) && e.from <= x.over && x.to >= after {
-			return true
-		}
-	}
-	return false
-}
-
 // source returns for how long a refusal of the same cost can be repeated after an answer.
-func (e *entry) source() (s source, ok bool) {
+func (e *entry) source() *source {
 	need := e.cost.plus(e.keep)
-	s = source{from: e.from, to: e.to, over: forever, need: need}
-	if e.Wait > 0 && e.outcome() != history.Unknown { // it asks at any time, until it returns
-		s.over = e.to + repeatedFor*1000 + 1000
-		return s, true
-	}
 	f, told := e.figures()
 	wait := int64(repeatedFor)
-	switch e.outcome() {
-	case history.Unknown:
-		return s, true // the answer may have come after the caller had left
-	case history.Refused:
+	switch out := e.outcome(); {
+	case out == history.Unknown: // the answer may have come after the caller had left
+		return &source{e.from, e.to, forever, need}
+	case e.Wait > 0: // it asks at any time, until it returns
+	case out == history.Refused:
 		if told && f.RetryAfter >= 0 {
 			wait = min(wait, f.RetryAfter)
 		}
-	case history.Admitted:
+	case out == history.Admitted:
 		// docs/decisions/2026-11-21-wrappers.md: a grant that takes the last token says that the
 		// next is refused, without asking.
 		c := e.cell.family
 		if told && f.Remaining >= 0 {
 			room := c.one().times(f.Remaining)
 			if !room.less(need) {
-				return s, false // there was room for another
+				return nil // there was room for another
 			}
 			if e.rule.shape == rated {
 				// The next fits when the cost has drained, but for what is left.
@@ -201,8 +154,7 @@ func (e *entry) source() (s source, ok bool) {
 			}
 		}
 	default:
-		return s, false
+		return nil
 	}
-	s.over = e.to + wait*1000 + 1000
-	return s, true
+	return &source{e.from, e.to, e.to + wait*1000 + 1000, need}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
@@ -22,8 +23,14 @@ const (
 	held                 // leases
 )
 
+var shapes = map[string]shape{
+	history.TokenBucket: rated, history.LeakyBucket: rated, history.GCRA: rated, history.Interval: refill,
+	history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged, history.Concurrency: held,
+}
+
 // rule is one version of a limit, in numbers.
 type rule struct {
+	of     *family
 	limit  *history.Limit
 	shape  shape
 	amount num // in a period
@@ -41,8 +48,9 @@ func (r *rule) prefetching() bool { return r.limit.Prefetch != "" }
 
 // family is a limit in all of its versions, and how its costs are counted.
 type family struct {
-	unit     *big.Int // in which a cost of 1 is counted
-	costs    map[string]num
+	unit     *big.Int            // in which a cost of 1 is counted
+	named    map[string]*big.Rat // costs and headroom, as calls name them
+	costs    map[string]num      // the same in units
 	limits   []*history.Limit
 	versions map[int]*rule
 	cells    map[string]*cell
@@ -52,35 +60,39 @@ type family struct {
 // fine is what corrections and levels may be rounded by: a millionth of a unit.
 const fine = 1_000_000
 
+// name notes a cost or a headroom that a call names; a share is neither.
+func (f *family) name(text string) {
+	if f.named[text] == nil && text != "" && !strings.HasSuffix(text, "%") {
+		f.named[text] = number(text)
+	}
+}
+
+// number returns the value of a text of an event that is valid.
+func number(text string) *big.Rat {
+	n, _ := history.Number(text)
+	return n
+}
+
 // scale chooses the unit: so that all amounts, all costs and what flows in a microsecond
 // are whole.
-func (f *family) scale(costs map[string]*big.Rat) error {
+func (f *family) scale() error {
 	f.unit = big.NewInt(fine)
-	for _, r := range costs {
+	for _, r := range f.named {
 		lcm(f.unit, r.Denom())
 	}
 	for _, l := range f.limits {
-		for _, text := range []string{l.Amount, l.Burst} {
-			if text == "" {
-				continue
-			}
-			n, err := history.Number(text)
-			if err != nil {
-				return err
-			}
-			lcm(f.unit, n.Denom())
+		amount := number(l.Amount)
+		lcm(f.unit, amount.Denom())
+		if l.Burst != "" {
+			lcm(f.unit, number(l.Burst).Denom())
 		}
 		if l.Period > 0 {
-			amount, err := history.Number(l.Amount)
-			if err != nil {
-				return err
-			}
 			lcm(f.unit, amount.Quo(amount, big.NewRat(l.Period, 1)).Denom())
 		}
 	}
 	sum := new(big.Rat)
-	f.costs = make(map[string]num, len(costs))
-	for text, r := range costs {
+	f.costs = make(map[string]num, len(f.named))
+	for text, r := range f.named {
 		sum.Add(sum, r)
 		f.costs[text] = f.count(r)
 	}
@@ -117,13 +129,7 @@ func (f *family) least() num { return fromBig(new(big.Int).Quo(f.unit, big.NewIn
 
 // units returns how many whole units of cost n is, rounded down.
 func (f *family) units(n num) int64 {
-	if !n.positive() {
-		return 0
-	}
-	if f.unit.IsUint64() && n.hi == 0 {
-		return int64(n.lo / f.unit.Uint64())
-	}
-	q := n.big()
+	q := atLeast(n, num{}).big()
 	return q.Quo(q, f.unit).Int64()
 }
 
@@ -132,24 +138,14 @@ func (f *family) text(n num) string {
 	return new(big.Rat).SetFrac(n.big(), f.unit).RatString()
 }
 
-func (f *family) rule(l *history.Limit) (*rule, error) {
-	amount, err := history.Number(l.Amount)
-	if err != nil {
-		return nil, err
-	}
+func (f *family) rule(l *history.Limit) (r *rule, err error) {
+	amount := number(l.Amount)
 	most := new(big.Rat).Set(amount)
-	shapes := map[string]shape{
-		history.TokenBucket: rated, history.LeakyBucket: rated, history.GCRA: rated, history.Interval: refill,
-		history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged,
-		history.Concurrency: held,
-	}
-	r := &rule{limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC, term: f.terms[l.Version]}
+	r = &rule{of: f, limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC, term: f.terms[l.Version]}
 	switch r.shape {
 	case rated, refill:
 		if l.Burst != "" {
-			if most, err = history.Number(l.Burst); err != nil {
-				return nil, err
-			}
+			most = number(l.Burst)
 		} else if most.Cmp(big.NewRat(1, 1)) < 0 {
 			most.SetInt64(1) // docs/algorithms.md; TokenBucket.Burst: "zero: Amount, at least 1"
 		}
@@ -170,12 +166,23 @@ func (f *family) rule(l *history.Limit) (*rule, error) {
 	r.amount, r.most = f.count(amount), f.count(most)
 	if r.shape == rated {
 		perMicro := new(big.Rat).Quo(amount, big.NewRat(l.Period, 1))
-		r.rate = f.count(perMicro)
-		if r.step = l.Step; r.step == 0 {
-			r.step = stepOf(perMicro, most, l.Period)
-		}
+		r.rate, r.step = f.count(perMicro), stepOf(perMicro, most, l.Period)
 	}
 	return r, nil
+}
+
+// keep returns how much has to be free after a charge that names this headroom, rounded down.
+func (r *rule) keep(text string) num {
+	share, percent := strings.CutSuffix(text, "%")
+	switch {
+	case text == "":
+		return num{}
+	case !percent:
+		return r.of.costs[text]
+	}
+	n := number(share)
+	n.Mul(n, big.NewRat(1, 100)).Mul(n, new(big.Rat).SetInt(r.most.big()))
+	return fromBig(new(big.Int).Quo(n.Num(), n.Denom()))
 }
 
 // stepOf returns the steps in which tokens come: of a microsecond, or of the smallest

@@ -21,10 +21,8 @@ func (m *model) starved(c *cell, rules []*rule) {
 		empty += t + r.life
 		least = atMost(least, r.most)
 	}
-	for _, a := range c.others {
-		if a.Verb == history.Block {
-			return
-		}
+	if slices.ContainsFunc(c.blocks, func(a *ask) bool { return a.Verb == history.Block }) {
+		return
 	}
 	last := int64(0) // true time until which something can have been charged
 	for i, e := range c.entries {
@@ -32,8 +30,7 @@ func (m *model) starved(c *cell, rules []*rule) {
 			!e.need().more(least) &&
 			last < forever && e.to < m.setBack && e.from-last > m.longer(empty*1000) &&
 			!slices.ContainsFunc(c.entries[i+1:], func(o *entry) bool { return o.from <= e.to && o.mayCharge() }) {
-			m.violation("starved", []*ask{e.ask}, "%s: refused, though nothing was charged for %d us",
-				c.name(), (e.from-last)/1000)
+			m.violation("starved", c, e.events, "refused, though nothing was charged for %d us", (e.from-last)/1000)
 			return
 		}
 		if e.mayCharge() {

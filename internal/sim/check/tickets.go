@@ -13,40 +13,35 @@ import (
 // may let a later one start earlier, so those before it are not compared with those after.
 func (m *model) tickets(c *cell, breaks *spans) {
 	list := m.reservations(c)
-	cuts := spans{slices.Clone(breaks.from), slices.Clone(breaks.to)}
-	for _, f := range c.fixes {
-		cuts.add(f.from, f.until())
-	}
-	rule := c.rules()
-	if len(list) < 2 || len(rule) > 1 {
+	if len(list) < 2 || len(c.rules) > 1 {
 		return
 	}
+	cuts := breaks.clone()
+	for _, f := range c.fixes {
+		cuts.add(f.from, f.until(), num{})
+	}
 	cuts.sort()
-	slices.SortStableFunc(list, func(a, b *entry) int { return cmp.Compare(a.ret.At, b.ret.At) })
-	var last, same *entry // with the latest start of those decided before, and at the same time
+	// Of those decided at the same time it is not known which was the first: the one that starts first.
+	slices.SortStableFunc(list, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.ret.At, b.ret.At), cmp.Compare(a.start(), b.start()))
+	})
+	var last *entry // with the latest start of those before
 	stretch := -1
-	for i, e := range list {
-		if i > 0 && e.ret.At > list[i-1].ret.At && same != nil {
-			if last == nil || same.start() > last.start() {
-				last = same
-			}
-			same = nil
-		}
+	for _, e := range list {
 		n, ok := cuts.between(e.from, e.to)
-		if !ok || n != stretch {
-			last, same, stretch = nil, nil, n
-		}
 		if !ok {
-			stretch = -1
-			continue
+			n = -1
 		}
-		if last != nil && e.start() < last.start() {
-			m.violation("tickets", []*ask{last.ask, e.ask}, "%s: decided at %d it starts at %d, that of %d at %d",
-				c.name(), e.ret.At, e.start(), last.ret.At, last.start())
+		switch {
+		case !ok || n != stretch:
+			last = e
+		case e.start() < last.start():
+			m.violation("tickets", c, slices.Concat(last.events, e.events),
+				"decided at %d it starts at %d, that of %d at %d", e.ret.At, e.start(), last.ret.At, last.start())
+		default:
+			last = e
 		}
-		if same == nil || e.start() > same.start() {
-			same = e
-		}
+		stretch = n
 	}
 }
 
@@ -58,8 +53,7 @@ func (m *model) reservations(c *cell) (list []*entry) {
 		}
 		list = append(list, e)
 		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.setBack {
-			m.violation("tickets", []*ask{e.ask}, "%s: a start at %d, before its decision at %d",
-				c.name(), e.ret.StartAt, e.ret.At)
+			m.violation("tickets", c, e.events, "a start at %d, before its decision at %d", e.ret.StartAt, e.ret.At)
 		}
 	}
 	return list

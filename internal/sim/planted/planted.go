@@ -18,6 +18,7 @@ package planted
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -85,13 +86,10 @@ func (f Fault) Plant(source string) (string, error) {
 // Overlay writes the changed file into dir, and beside it the argument of
 // go build -overlay, whose path it returns. root is that of the module.
 func (f Fault) Overlay(root, dir string) (path string, err error) {
-	if root, err = filepath.Abs(root); err != nil {
+	original, err := filepath.Abs(filepath.Join(root, filepath.FromSlash(f.File)))
+	if err != nil {
 		return "", err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return "", err
-	}
-	original := filepath.Join(root, filepath.FromSlash(f.File))
 	source, err := os.ReadFile(original)
 	if err != nil {
 		return "", fmt.Errorf("fault %s: %w", f.Name, err)
@@ -100,14 +98,14 @@ func (f Fault) Overlay(root, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	changed := filepath.Join(dir, f.Name+".go")
-	if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
+	changed, err := filepath.Abs(filepath.Join(dir, f.Name+".go"))
+	if err != nil {
 		return "", err
 	}
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
 	if err != nil {
 		return "", err
 	}
-	path = filepath.Join(dir, f.Name+".json")
-	return path, os.WriteFile(path, overlay, 0o600)
+	path = strings.TrimSuffix(changed, ".go") + ".json"
+	return path, errors.Join(os.WriteFile(changed, []byte(text), 0o600), os.WriteFile(path, overlay, 0o600))
 }
