@@ -118,6 +118,15 @@ func NeedEngine(tb testing.TB, name string) {
 	}
 }
 
+// use returns the DSN of a server that tests share, and says once what it is.
+func use(tb testing.TB, shared func() (*Server, error), k kind, version func(string) (string, error)) string {
+	tb.Helper()
+	s, err := shared()
+	must(tb, err)
+	say(tb, k, s.DSN, "", version)
+	return s.DSN
+}
+
 // NeedDSN returns the server that an environment variable names, and skips a test
 // that has none.
 func NeedDSN(tb testing.TB, env string) string {

@@ -141,18 +141,10 @@ func mysqlOf(e *engine, t *tree) (*flavour, error) {
 	return &flavour{server: server, options: options, plain: "--tls-version=", zones: zones, prepare: prepare}, nil
 }
 
-// folder makes a folder with the files of an empty server in data.
-func (v *flavour) folder(ctx context.Context, c *Config) (*folder, error) {
-	f, err := c.folder("mariadb", "mysql")
-	if err != nil {
-		return nil, err
-	}
+// fill puts the files of an empty server into data in a folder.
+func (v *flavour) fill(ctx context.Context, f *folder) error {
 	make := func(f *folder, data string) error { return v.prepare(ctx, f, data) }
-	if err := f.fill(ctx, v.server, filepath.Join(f.data, "data"), make); err != nil {
-		f.remove()
-		return nil, err
-	}
-	return f, nil
+	return f.fill(ctx, v.server, filepath.Join(f.data, "data"), make)
 }
 
 // launch starts a server over files in a folder.

@@ -24,18 +24,6 @@ func (s *Server) signal(sig syscall.Signal) {
 	s.p.signal(sig)
 }
 
-// Pause stops a node without ending it; Resume lets it go on.
-func (g *MySQLGroup) Pause(i int) { g.nodes[i].process.signal(syscall.SIGSTOP) }
-
-// Resume lets a node go on that was paused.
-func (g *MySQLGroup) Resume(i int) { g.nodes[i].process.signal(syscall.SIGCONT) }
-
-// Pause stops a node without ending it; Resume lets it go on.
-func (g *GaleraCluster) Pause(i int) { g.nodes[i].process.signal(syscall.SIGSTOP) }
-
-// Resume lets a node go on that was paused.
-func (g *GaleraCluster) Resume(i int) { g.nodes[i].process.signal(syscall.SIGCONT) }
-
 // signal sends a signal to a process and to all that it has started.
 func (p *process) signal(sig syscall.Signal) {
 	for _, pid := range family(p.cmd.Process.Pid) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -28,12 +29,34 @@ type Server struct {
 	p  *process // guarded by mu
 }
 
-// run starts a server that has a folder, for the first time.
-func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context) (*process, error)) (err error) {
-	if s.p, err = launch(ctx); err != nil {
+// start starts a server. how has its DSN and how to launch it, given the server's own folder and a port.
+func (c *Config) start(ctx context.Context, kind, user string, how func(f *folder, port int) (*Server, error)) (
+	s *Server, err error,
+) {
+	f, err := c.folder(kind, user)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort(loopback)
+	if err == nil {
+		s, err = how(f, port)
+	}
+	if err == nil {
+		err = s.run(ctx, f)
+	}
+	if err != nil {
+		f.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// run launches a server that has a folder, for the first time.
+func (s *Server) run(ctx context.Context, f *folder) (err error) {
+	if s.p, err = s.launch(ctx); err != nil {
 		return err
 	}
-	s.launch, s.faults = launch, f.faults
+	s.faults = f.faults
 	s.stop = stopper(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -190,6 +213,27 @@ func stopper(stop func()) func() {
 		}()
 	})
 	return stop
+}
+
+// must ends a test that lacks something.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+}
+
+// until asks until there is no error, or the context ends.
+func until(ctx context.Context, ask func() error) error {
+	for ; ; time.Sleep(50 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
 }
 
 func tail(s string, lines int) string {

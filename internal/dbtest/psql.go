@@ -12,10 +12,7 @@ import (
 // among it.
 func Psql(tb testing.TB, dsn, script string) string {
 	tb.Helper()
-	bin, err := program("psql", "", "postgresql-client")
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	bin := Program(tb, "psql", "postgresql-client")
 	cmd := exec.CommandContext(context.Background(), bin, "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
 		"--dbname", dsn)
 	cmd.Stdin = strings.NewReader(script)

@@ -31,12 +31,7 @@ var prefixes atomic.Int64
 // The server is shared by the tests of the process, and ends with it.
 func Redis(tb testing.TB) string {
 	tb.Helper()
-	s, err := sharedRedis()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-	say(tb, redisKind, s.DSN, "", redisVersion)
-	return withPrefix(s.DSN)
+	return withPrefix(use(tb, sharedRedis, redisKind, redisVersion))
 }
 
 // redisVersion returns what a server of a URL is.
@@ -76,32 +71,15 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 
 // startRedis starts a server that speaks TLS alone, or does not.
 func (c *Config) startRedis(ctx context.Context, secure bool) (*Server, error) {
-	f, err := c.folder("redis", "redis")
-	if err != nil {
-		return nil, err
-	}
-	fail := func(err error) (*Server, error) {
-		f.remove()
-		return nil, err
-	}
-	port, err := freePort("127.0.0.1")
-	if err != nil {
-		return fail(err)
-	}
-	args := c.Args
-	if secure {
-		args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
-	}
-	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
-	err = s.run(ctx, f, func(ctx context.Context) (*process,
-		error,
-	) {
-		return launchRedis(ctx, f, "127.0.0.1", port, args...)
+	return c.start(ctx, "redis", "redis", func(f *folder, port int) (*Server, error) {
+		s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
+		args := c.Args
+		if secure {
+			args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
+		}
+		s.launch = func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, loopback, port, args...) }
+		return s, nil
 	})
-	if err != nil {
-		return fail(err)
-	}
-	return s, nil
 }
 
 // RedisProgram returns the path of redis-server or redis-cli, those of the engine

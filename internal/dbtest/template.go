@@ -38,11 +38,12 @@ func NewTemplate(ctx context.Context, fill func(ctx context.Context, dsn string)
 }
 
 // Copy returns the DSN of a copy, which outlives the test: it ends with the server, or by [Template.Drop].
-func (t *Template) Copy(tb testing.TB) (string, error) {
+func (t *Template) Copy(tb testing.TB) string {
 	tb.Helper()
 	say(tb, postgresKind, t.server.DSN, "", postgresVersion)
 	dsn, _, err := t.server.databaseFrom(context.Background(), t.name+t.how)
-	return dsn, err
+	must(tb, err)
+	return dsn
 }
 
 // Drop removes a copy, and ends the connections to it.

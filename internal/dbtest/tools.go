@@ -19,9 +19,7 @@ import (
 func Program(tb testing.TB, name string, packages ...string) string {
 	tb.Helper()
 	path, err := program(name, "", packages...)
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	return path
 }
 
@@ -35,9 +33,7 @@ func Installed(tb testing.TB, path string, packages ...string) string {
 		}
 		return path
 	}, path, "", packages...)
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	return path
 }
 
@@ -45,9 +41,7 @@ func Installed(tb testing.TB, path string, packages ...string) string {
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	port, err := freePort("127.0.0.1")
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	return port
 }
 
@@ -74,83 +68,41 @@ func Listen(tb testing.TB, addr string) net.Listener {
 // package runs.
 func NodeModules(tb testing.TB, dir string) string {
 	tb.Helper()
-	path, err := nodeModules(dir)
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-	return path
-}
-
-func nodeModules(dir string) (string, error) {
-	npm, err := program("npm", "", "npm")
-	if err != nil {
-		return "", err
-	}
-	files := map[string][]byte{"package.json": nil, "package-lock.json": nil}
-	hash := sha256.New()
+	npm := Program(tb, "npm", "npm")
+	files, hash := map[string][]byte{}, sha256.New()
 	for _, name := range []string{"package.json", "package-lock.json"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return "", err
-		}
+		must(tb, err)
 		files[name] = text
 		hash.Write(text)
 	}
-	cache, err := cacheFolder()
-	if err != nil {
-		return "", err
-	}
-	unlock, err := lockFolder(cache)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	kept := filepath.Join(cache, fmt.Sprintf("node-%x", hash.Sum(nil)[:8]))
-	modules := filepath.Join(kept, "node_modules")
-	if _, err := os.Stat(modules); err == nil {
-		return modules, nil
-	}
-	work, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(work)
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(work, name), text, 0o600); err != nil {
-			return "", err
+	const modules = "node_modules"
+	kept, err := cached(fmt.Sprintf("node-%x", hash.Sum(nil)[:8]), modules, func(work string) (string, error) {
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(work, name), text, 0o600); err != nil {
+				return "", err
+			}
 		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	fetch := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	fetch.Dir = work
-	if out, err := fetch.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm ci: %w\n%s", err, tail(string(out), 10))
-	}
-	_ = os.RemoveAll(kept) // what there is of it is incomplete
-	return modules, os.Rename(work, kept)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		defer cancel()
+		_, err := run(ctx, work, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+		return work, err
+	})
+	must(tb, err)
+	return filepath.Join(kept, modules)
 }
 
 // Start starts a program that serves something and keeps nothing, and waits until ping is content with
-// it. It is killed when the test ends.
-func Start(tb testing.TB, cmd *exec.Cmd, ping func() error) {
-	tb.Helper()
-	StartAgain(tb, func() *exec.Cmd { return cmd }, ping)
-}
-
-// StartAgain is [Start] for a program that the test breaks: each start is of a command of its own.
-func StartAgain(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
+// it. It is killed when the test ends. Each start is of a command of its own.
+func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 	tb.Helper()
 	f := &folder{path: tb.TempDir()}
-	s := &Server{polite: syscall.SIGKILL}
-	err := s.run(tb.Context(), f, func(ctx context.Context) (*process, error) {
+	s := &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) (*process, error) {
 		cmd := command()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return f.launch(ctx, cmd, time.Minute, ping)
-	})
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	}}
+	must(tb, s.run(tb.Context(), f))
 	tb.Cleanup(s.Stop)
 	return s
 }
