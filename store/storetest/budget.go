@@ -176,7 +176,7 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 func budgets(t *testing.T, s store.Store) {
 	b := newBudget(s)
 	var admitted atomic.Int64
-	crowd(tier.Pick(24, 64, 64), func(caller int) bool {
+	crowd(tier.Pick(24, 64, 64), 1, func(caller, _ int) {
 		rng := rand.New(rand.NewPCG(uint64(caller), 64))
 		for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
 			if b.spend(t, rng, fmt.Sprint("budget ", caller, " ", n)) {
@@ -185,15 +185,14 @@ func budgets(t *testing.T, s store.Store) {
 				refused++
 			}
 		}
-		return false
 	})
 	if t.Logf("%d requests were admitted", admitted.Load()); admitted.Load() < budgetSize()*2/3 {
 		t.Error("too few to say anything")
 	}
 	full := false
 	for i, op := range b.request(rand.New(rand.NewPCG(1, 2)), "") {
-		op.Verb, op.Cost, op.ID, op.TTL = law.Check, 1, "", 0
-		out := one(t, s, op)
+		op.Cost = 1
+		out := one(t, s, check(op))
 		used := out.Used - out.Granted
 		least, most := b.actual[i].Load(), b.told[i].Load()
 		if op.Params.Drain != 1 { // what is left gives back all

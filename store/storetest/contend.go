@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,14 +12,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// crowd runs n callers at once, each until it returns false.
-func crowd(n int, ask func(caller int) bool) {
+// crowd runs callers at once, each of which asks so many times.
+func crowd(callers, times int, ask func(caller, time int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
-	for caller := range n {
+	for caller := range callers {
 		wg.Go(func() {
 			<-start
-			for ask(caller) {
+			for time := range times {
+				ask(caller, time)
 			}
 		})
 	}
@@ -33,24 +33,13 @@ func crowd(n int, ask func(caller int) bool) {
 func newKey(t *testing.T, s store.Store) {
 	const callers, capacity = 200, 10
 	for _, p := range []law.Params{
-		bucket(1, capacity),
-		{
-			Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000,
-			Drain: law.Max,
-		},
-		{Kind: law.Window, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000},
-		slidingLog(capacity, 3_600_000_000),
+		bucket(1, capacity), fixedWindow(capacity, hour), slidingWindow(capacity, hour), slidingLog(capacity, hour),
 	} {
 		for key := range 2 {
 			var admitted atomic.Int64
-			crowd(callers, func(int) bool {
+			crowd(callers, 1, func(_, _ int) {
 				op := take(fmt.Sprint("new ", p.Kind, p.Anchor), fmt.Sprint(key), p, 1, T0)
-				outs := make([]law.Outcome, 1)
-				if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
-					t.Errorf("apply: %v", err)
-				}
-				admitted.Add(outs[0].Granted)
-				return false
+				admitted.Add(try(t, s, op)[0].Granted)
 			})
 			if got := admitted.Load(); got != capacity {
 				t.Errorf("%+v: admitted %d of %d callers, want %d", p, got, callers, capacity)
@@ -69,18 +58,12 @@ func oldKey(t *testing.T, s store.Store) {
 	var mu sync.Mutex
 	var clocks []int64
 	var admitted int64
-	left := make([]int, callers)
-	crowd(callers, func(caller int) bool {
-		outs := make([]law.Outcome, 1)
-		if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
-			t.Errorf("apply: %v", err)
-		}
+	crowd(callers, asks, func(_, _ int) {
+		out := try(t, s, op)[0]
 		mu.Lock()
 		defer mu.Unlock()
-		clocks = append(clocks, op.DecidedAt(&outs[0]))
-		admitted += outs[0].Granted
-		left[caller]++
-		return left[caller] < asks
+		clocks = append(clocks, op.DecidedAt(&out))
+		admitted += out.Granted
 	})
 	slices.Sort(clocks)
 	var state law.State
@@ -104,8 +87,7 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 	const callers, asks, keys = 8, 40, 5
 	p := bucket(1, 1_000_000)
 	var charged, refused [keys]atomic.Int64
-	left := make([]int, callers)
-	crowd(callers, func(caller int) bool {
+	crowd(callers, asks, func(_, _ int) {
 		var ops []law.Op
 		for _, k := range rand.Perm(keys)[:2+rand.IntN(3)] {
 			ops = append(ops, take("group", fmt.Sprint(k), p, 1, T0))
@@ -114,11 +96,7 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 			ops = append(ops, take("group", "refuses", bucket(1, 1), 2, T0))
 			ops[len(ops)-1].Cell.Limit = "small"
 		}
-		outs := make([]law.Outcome, len(ops))
-		if err := s.Apply(context.Background(), ops, outs); err != nil {
-			t.Errorf("apply: %v", err)
-			return false
-		}
+		try(t, s, ops...)
 		count := &charged
 		if ops[len(ops)-1].Cell.Limit != "group" {
 			count, ops = &refused, ops[:len(ops)-1]
@@ -128,12 +106,9 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 			fmt.Sscan(ops[i].Cell.Key, &k)
 			count[k].Add(1)
 		}
-		left[caller]++
-		return left[caller] < asks
 	})
 	for k := range keys {
-		op := take("group", fmt.Sprint(k), p, 1, T0)
-		op.Verb = law.Check
+		op := check(take("group", fmt.Sprint(k), p, 1, T0))
 		least := charged[k].Load() * p.Unit
 		most := least
 		if onTrial {

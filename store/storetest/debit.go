@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"testing"
 
 	"github.com/headgate/headgate/law"
@@ -12,24 +11,19 @@ import (
 // outcome is known of, as its Refund does.
 func debit(t *testing.T, s store.Store) {
 	for name, p := range map[string]law.Params{
-		"bucket": bucket(1, 10), "fixed window": perEpoch(hour), "sliding log": slidingLog(10, hour),
-		"sliding window": {Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: hour},
+		"bucket": bucket(1, 10), "fixed window": fixedWindow(10, hour), "sliding log": slidingLog(10, hour),
+		"sliding window": slidingWindow(10, hour),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.Capacity = 10 * p.Unit
 			op := take("debit "+name, "k", p, 1, T0)
 			op.Cost, op.Count, op.Partial, op.Ceiling = 1, 7*p.Unit, true, p.Highest()
 			const times = 16
-			crowd(times, func(int) bool {
-				outs := make([]law.Outcome, 1)
-				err := s.Apply(context.Background(), []law.Op{op}, outs)
-				if err != nil || outs[0].Err != nil || outs[0].Granted != op.Count {
-					t.Errorf("%d were charged of %d: %v, %+v", outs[0].Granted, op.Count, err, outs[0])
+			crowd(times, 1, func(_, _ int) {
+				if out := try(t, s, op)[0]; out.Granted != op.Count {
+					t.Errorf("%d were charged of %d: %+v", out.Granted, op.Count, out)
 				}
-				return false
 			})
-			check := take(op.Cell.Limit, "k", p, 1, T0)
-			check.Verb = law.Check
+			check := check(take(op.Cell.Limit, "k", p, 1, T0))
 			looked := apply(t, s, check)[0]
 			if looked.Used != times*op.Count || looked.Granted != 0 {
 				t.Fatalf("%d are in use, want %d: %+v", looked.Used, times*op.Count, looked)

@@ -51,8 +51,7 @@ func inspect(t *testing.T, s store.Store) {
 		return
 	}
 	ctx := context.Background()
-	const hour = 3600 * sec // a store may forget what refuses nobody, so all of it counts for an hour
-	p := slidingLog(2, hour)
+	p := slidingLog(2, hour) // a store may forget what refuses nobody, so all of it counts for an hour
 	p.History = 10 * hour
 	nine := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: hour, Drain: 1000}
 	now := one(t, s, take("inspect", "clock", nine, 1, 0)).Clock
@@ -63,9 +62,7 @@ func inspect(t *testing.T, s store.Store) {
 	block := take("inspect", "3", nine, 1, now)
 	block.Verb, block.TTL, block.Reason = law.Block, 3_600_000_000, "abuse"
 	one(t, s, block)
-	check := take("inspect", "never used", nine, 1, now)
-	check.Verb = law.Check
-	one(t, s, check)
+	one(t, s, check(take("inspect", "never used", nine, 1, now)))
 
 	list := func(q store.Query) (names []string) {
 		cells, clock, err := i.Cells(ctx, q)

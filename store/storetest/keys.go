@@ -71,9 +71,7 @@ func keys(t *testing.T, s store.Store) {
 // texts asks everything of keys that are also the ID and the reason.
 func texts(t *testing.T, s store.Store) {
 	inspector, inspects := store.As[store.Inspector](s)
-	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 2000, Step: 3_600_000_000}
-	logged := slidingLog(2, 3_600_000_000)
-	for _, p := range []law.Params{bucket(1, 2), window, logged} {
+	for _, p := range []law.Params{bucket(1, 2), slidingWindow(2, hour), slidingLog(2, hour)} {
 		limit := fmt.Sprint("texts ", p.Kind)
 		for _, k := range distinct {
 			id := k + "."

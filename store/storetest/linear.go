@@ -1,8 +1,9 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,8 +30,8 @@ type answer struct {
 func linearizable(t *testing.T, s store.Store) {
 	params := []law.Params{
 		bucket(2000, 3),
-		{Kind: law.Window, Unit: 1000, Capacity: 4000, Step: 5000},
-		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 4000, Step: 4000, Drain: law.Max},
+		slidingWindow(4, 5000),
+		fixedWindow(4, 4000),
 	}
 	model := porcupine.Model{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -39,11 +40,7 @@ func linearizable(t *testing.T, s store.Store) {
 				key := op.Input.(question).key
 				byKey[key] = append(byKey[key], op)
 			}
-			var parts [][]porcupine.Operation
-			for _, p := range byKey {
-				parts = append(parts, p)
-			}
-			return parts
+			return slices.Collect(maps.Values(byKey))
 		},
 		Init: func() any { return law.State{} },
 		Step: func(state, input, output any) (bool, any) {
@@ -65,27 +62,19 @@ func linearizable(t *testing.T, s store.Store) {
 	var history []porcupine.Operation
 	var order atomic.Int64 // of calls and returns
 	const callers, asks = 6, 15
-	left := make([]int, callers)
-	crowd(callers, func(caller int) bool {
-		n := left[caller]
-		left[caller]++
+	crowd(callers, asks, func(caller, n int) {
 		p := params[n%len(params)]
 		key := fmt.Sprint(n % len(params))
 		op := take("linear "+key, key, p, 1, 0)
-		outs := make([]law.Outcome, 1)
 		call := order.Add(1)
-		if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
-			t.Errorf("apply: %v", err)
-			return false
-		}
+		out := try(t, s, op)[0]
 		ret := order.Add(1)
 		mu.Lock()
 		defer mu.Unlock()
 		history = append(history, porcupine.Operation{
 			ClientId: caller, Input: question{key, op}, Call: call,
-			Output: answer{outs[0].Granted, outs[0].Clock, outs[0].State.Level}, Return: ret,
+			Output: answer{out.Granted, out.Clock, out.State.Level}, Return: ret,
 		})
-		return left[caller] < asks
 	})
 	if !porcupine.CheckOperations(model, history) {
 		t.Errorf("no order of these %d operations explains their outcomes", len(history))

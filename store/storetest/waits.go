@@ -24,12 +24,10 @@ type TakeBySQL func(ctx context.Context, notation, key string) error
 // law allows a cell to be ahead, and the cell would follow it and forget the other charge.
 func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	t.Helper()
-	const second = 1_000_000
 	limits := map[string]law.Params{
-		"token-bucket 10/1s":   {Kind: law.Bucket, Unit: 100_000, Capacity: second, Step: 1, Drain: 1},
-		"fixed-window 10/1s":   {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 10_000, Step: second, Drain: law.Max},
-		"sliding-window 10/1s": {Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: second},
-		"sliding-log 10/1s":    slidingLog(10, second),
+		"token-bucket 10/1s": {Kind: law.Bucket, Unit: 100_000, Capacity: sec, Step: 1, Drain: 1},
+		"fixed-window 10/1s": fixedWindow(10, sec), "sliding-window 10/1s": slidingWindow(10, sec),
+		"sliding-log 10/1s": slidingLog(10, sec),
 	}
 	var all []waiting
 	for name, waits := range map[string]func(context.Context, law.Op) error{
@@ -40,7 +38,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 			return applied(ctx, s, op, next)
 		},
 		"once": func(ctx context.Context, op law.Op) error {
-			op.ID, op.TTL = "id", second
+			op.ID, op.TTL = "id", sec
 			return applied(ctx, s, op)
 		},
 		"by SQL": func(ctx context.Context, op law.Op) error { return bySQL(ctx, op.Cell.Limit, op.Cell.Key) },
@@ -70,8 +68,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 		if err := <-answered[i]; err != nil {
 			t.Fatalf("%s: %v", w.name, err)
 		}
-		w.op.Verb = law.Check
-		if at := one(t, s, w.op).State.At; at < first {
+		if at := one(t, s, check(w.op)).State.At; at < first {
 			t.Errorf("%s: the charge that waited took the cell back by %d us", w.name, first-at)
 		}
 	}
@@ -84,8 +81,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 	t.Helper()
 	op := take("sliding-log 10/1d", t.Name(), slidingLog(10, day), 1, 0)
-	check := op
-	check.Verb = law.Check
+	check := check(op)
 	now := one(t, s, check).Clock
 	op.Now = now - day - hour
 	one(t, s, op) // has counted for a day, until an hour ago
@@ -142,8 +138,7 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 // clockPasses waits until the clock of a store has moved on by so many microseconds.
 func clockPasses(t *testing.T, s store.Store, us int64) {
 	t.Helper()
-	check := take("clock", "k", bucket(1, 1), 1, 0)
-	check.Verb = law.Check
+	check := check(take("clock", "k", bucket(1, 1), 1, 0))
 	begin := one(t, s, check).Clock
 	await.Until(t, "the clock of the store to move on", func() bool { return one(t, s, check).Clock-begin >= us })
 }
