@@ -17,9 +17,7 @@ type Disk struct{ Path string }
 func NewDisk(tb testing.TB, size int) *Disk {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "headgate-disk-") // TempDir is for this user alone
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	tb.Cleanup(func() { _ = os.Remove(dir) })
 	d := &Disk{Path: dir}
 	if err := syscall.Mount("headgate", d.Path, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {

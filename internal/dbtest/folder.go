@@ -23,7 +23,7 @@ type folder struct {
 	faults *os.File            // tells servers how slow they are: see faults.go
 	more   []string            // variables of its commands' environment
 	owner  *syscall.Credential // nil: the present user
-	user   []string            // by which names it was looked for
+	user   string              // by which name it was looked for
 	lock   *os.File            // held for as long as this process uses the folder
 
 	network *Network // of the servers; nil: the loopback device
@@ -34,15 +34,13 @@ type folder struct {
 // be mistaken for that of another.
 const lockFile = "headgate.lock"
 
-// newFolder makes a folder for a server, owned by the first of some users that
-// there is, or by the present one unless that is root.
-func newFolder(kind string, users ...string) (*folder, error) {
-	return new(Config).folder(kind, users...)
-}
+// newFolder makes a folder for a server, owned by a user, by nobody if there is no such user, or by the present one
+// unless that is root.
+func newFolder(kind, user string) (*folder, error) { return new(Config).folder(kind, user) }
 
 // folder is newFolder for a server with a configuration.
-func (c *Config) folder(kind string, users ...string) (*folder, error) {
-	owner, err := unprivileged(users...)
+func (c *Config) folder(kind, user string) (*folder, error) {
+	owner, err := unprivileged(user)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +49,7 @@ func (c *Config) folder(kind string, users ...string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{path: dir, data: dir, owner: owner, user: users}
+	f := &folder{path: dir, data: dir, owner: owner, user: user}
 	if f.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
 		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX)
 	}
@@ -87,7 +85,7 @@ func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder
 	}
 	if from == nil {
 		var err error
-		if from, err = newFolder("empty", f.user...); err != nil {
+		if from, err = newFolder("empty", f.user); err != nil {
 			return err
 		}
 		if err := make(from, filepath.Join(from.path, "data")); err != nil {
@@ -156,11 +154,11 @@ func sweepLeftovers() {
 
 // unprivileged returns whom to run a server as: nil for the present user, who
 // must not be root.
-func unprivileged(names ...string) (*syscall.Credential, error) {
+func unprivileged(name string) (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
-	for _, name := range append(names, "nobody") {
+	for _, name := range []string{name, "nobody"} {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue

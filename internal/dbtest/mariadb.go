@@ -58,12 +58,7 @@ func MariaDB(tb testing.TB) string {
 
 // mariadbVersion returns what the server of a URL is.
 func mariadbVersion(server string) (version string, err error) {
-	db, err := OpenMariaDB(server)
-	if err != nil {
-		return "", err
-	}
-	defer db.Close()
-	if err := db.QueryRowContext(context.Background(), "select version()").Scan(&version); err != nil {
+	if err := queryMariaDB(server, "select version()", &version); err != nil {
 		return "", err
 	}
 	if number, _, found := strings.Cut(version, "-MariaDB"); found {
@@ -139,14 +134,18 @@ func execMariaDB(server, statements string) error {
 // MariaDBCount returns the number in the second of the two columns of the one
 // row that a statement returns: one such as SHOW GLOBAL STATUS LIKE 'Threads_connected'.
 func MariaDBCount(server, query string) (n int, err error) {
+	err = queryMariaDB(server, query, new(string), &n)
+	return n, err
+}
+
+// queryMariaDB returns the columns of the one row that a statement returns.
+func queryMariaDB(server, query string, columns ...any) error {
 	db, err := OpenMariaDB(server)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer db.Close()
-	var name string
-	err = db.QueryRowContext(context.Background(), query).Scan(&name, &n)
-	return n, err
+	return db.QueryRowContext(context.Background(), query).Scan(columns...)
 }
 
 // StartMariaDB returns a running server, with more options for mariadbd if

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -28,15 +29,12 @@ var claimed struct {
 // distances above it, and that no other process of tests will take: were two
 // servers to race for one, the slower would seem to answer when the faster does.
 func freePort(host string, also ...int) (int, error) {
-	span := 0
-	for _, distance := range also {
-		span = max(span, distance)
-	}
-	n := lastPort - span - firstPort + 1
+	distances := append([]int{0}, also...)
+	n := lastPort - slices.Max(distances) - firstPort + 1
 	start := rand.IntN(n)
 	for i := range n {
 		port := firstPort + (start+i)%n
-		if claim(host, port, append([]int{0}, also...)) {
+		if claim(host, port, distances) {
 			return port, nil
 		}
 	}

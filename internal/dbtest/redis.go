@@ -42,17 +42,13 @@ func redisVersion(dsn string) (string, error) {
 	}
 	// Valkey names the Redis that it took over from as well.
 	text, err := askRedis(u.Host, "INFO", "server")
-	name := "Redis"
-	for _, field := range []string{"\nvalkey_version:", "\nredis_version:"} {
-		if _, rest, found := strings.Cut(text, field); found {
-			if field[1] == 'v' {
-				name = "Valkey"
-			}
+	for _, name := range []string{"Valkey", "Redis"} {
+		if _, rest, found := strings.Cut(text, "\n"+strings.ToLower(name)+"_version:"); found {
 			version, _, _ := strings.Cut(rest, "\r")
 			return name + " " + version, err
 		}
 	}
-	return name, err
+	return "Redis", err
 }
 
 func withPrefix(dsn string) string {

@@ -17,10 +17,7 @@ import (
 
 // tree is a folder with the programs of packages of another Debian suite, and
 // all that these need. Nothing is installed.
-type tree struct {
-	root     string
-	packages []string // name and version of each
-}
+type tree struct{ root string }
 
 // checkedFor is how long a tree is taken for the newest that the suite has.
 const checkedFor = 12 * time.Hour
@@ -43,7 +40,6 @@ func unpackSuite(suite string, packages ...string) (t *tree, err error) {
 	note := filepath.Join(t.root, "headgate-packages")
 	have, _ := os.ReadFile(note)
 	if info, err := os.Stat(note); err == nil && time.Since(info.ModTime()) < checkedFor {
-		t.packages = strings.Fields(string(have))
 		return t, nil
 	}
 	mirror, err := debianMirror("/etc/apt")
@@ -56,11 +52,12 @@ func unpackSuite(suite string, packages ...string) (t *tree, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	if t.packages, err = a.newest(ctx, packages); err != nil {
+	newest, err := a.newest(ctx, packages)
+	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	list := strings.Join(t.packages, "\n")
+	list := strings.Join(newest, "\n") // name and version of each
 	if string(have) == list {
 		return t, os.Chtimes(note, now, now)
 	}

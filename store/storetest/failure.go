@@ -14,9 +14,7 @@ import (
 func cancelled(t *testing.T, s store.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	outs := make([]law.Outcome, 1)
-	if err := s.Apply(ctx, []law.Op{take("cancelled", "k", bucket(1, 5), 5, T0)}, outs); !errors.Is(
-		err, context.Canceled) {
+	if _, err := applied(ctx, s, take("cancelled", "k", bucket(1, 5), 5, T0)); !errors.Is(err, context.Canceled) {
 		t.Errorf("apply: %v, want context.Canceled", err)
 	}
 	if _, err := s.Sweep(ctx, 10); !errors.Is(err, context.Canceled) {
@@ -34,9 +32,7 @@ func closed(t *testing.T, s store.Store) {
 			t.Errorf("close: %v", err)
 		}
 	}
-	outs := make([]law.Outcome, 1)
-	if err := s.Apply(context.Background(), []law.Op{take("closed", "k", bucket(1, 5), 1, T0)}, outs); !errors.Is(
-		err, store.ErrClosed) {
+	if _, err := applied(t.Context(), s, take("closed", "k", bucket(1, 5), 1, T0)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("apply: %v, want ErrClosed", err)
 	}
 	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrClosed) {

@@ -88,8 +88,8 @@ func (f *faulty) mend(t *testing.T, through store.Store) {
 	f.fails.Store(int32(none))
 	check := check(take("fault mended", "k", bucket(1, 5), 1, T0))
 	await.NoError(t, "a store that works to be asked", func() error {
-		outs := make([]law.Outcome, 1)
-		return errors.Join(through.Apply(context.Background(), []law.Op{check}, outs), outs[0].Err)
+		_, err := applied(context.Background(), through, check)
+		return err
 	})
 }
 
@@ -189,18 +189,13 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	leased := op
 	leased.Cell.Limit, leased.Now = "fault crowd lease", 0
 	leased.Params = law.Params{
-		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1,
-		Prefetch: 1000, PrefetchLife: 60 * sec,
+		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: hour, Drain: 1, Prefetch: 1000, PrefetchLife: minute,
 	}
 	leased.Cost = leased.Params.Unit
 	for _, op := range []law.Op{op, leased} {
 		var admitted, failures atomic.Int64
 		ask := func(_, _ int) {
-			outs := make([]law.Outcome, 1)
-			err := through.Apply(context.Background(), []law.Op{op}, outs)
-			if err == nil {
-				err = outs[0].Err
-			}
+			outs, err := applied(context.Background(), through, op)
 			if err != nil {
 				failures.Add(1)
 			} else {

@@ -107,6 +107,16 @@ func each(ops []law.Op, do func(op law.Op, n, now int64) law.Op, n, now int64) [
 	return list
 }
 
+// applied applies a batch. An op that fails is an error, too.
+func applied(ctx context.Context, s store.Store, ops ...law.Op) ([]law.Outcome, error) {
+	outs := make([]law.Outcome, len(ops))
+	err := s.Apply(ctx, ops, outs)
+	for i := range outs {
+		err = errors.Join(err, outs[i].Err)
+	}
+	return outs, err
+}
+
 // apply applies a batch and fails the test if that fails.
 func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	tb.Helper()
@@ -130,11 +140,7 @@ func one(tb testing.TB, s store.Store, op law.Op) law.Outcome {
 // try is apply for one of many callers: the test goes on after an error.
 func try(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	tb.Helper()
-	outs := make([]law.Outcome, len(ops))
-	err := s.Apply(context.Background(), ops, outs)
-	for i := range outs {
-		err = errors.Join(err, outs[i].Err)
-	}
+	outs, err := applied(context.Background(), s, ops...)
 	if err != nil {
 		tb.Errorf("apply: %v", err)
 	}

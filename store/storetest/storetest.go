@@ -18,6 +18,7 @@
 package storetest
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"testing"
@@ -35,7 +36,7 @@ type Options struct {
 	// Zero: 300 with make test, else 2000.
 	Histories int
 	// Reservations is how many random histories of reservations are compared with
-	// arithmetic in rationals. Zero: 50 with make test, else 200.
+	// exact arithmetic. Zero: 50 with make test, else 200.
 	Reservations int
 	// SelfExpiring says that cells vanish by themselves, by the store's own
 	// clock, and that Sweep need not remove any.
@@ -54,18 +55,13 @@ type Open func(tb testing.TB) store.Store
 
 // withDefaults returns the options with their defaults.
 func (o *Options) withDefaults() *Options {
-	if o == nil {
-		o = &Options{}
+	var mine Options
+	if o != nil {
+		mine = *o
 	}
-	mine := *o
-	o = &mine
-	if o.Histories == 0 {
-		o.Histories = tier.Pick(150, 2000, 2000)
-	}
-	if o.Reservations == 0 {
-		o.Reservations = tier.Pick(30, 200, 200)
-	}
-	return o
+	mine.Histories = cmp.Or(mine.Histories, tier.Pick(150, 2000, 2000))
+	mine.Reservations = cmp.Or(mine.Reservations, tier.Pick(30, 200, 200))
+	return &mine
 }
 
 // fromEnvironment sets what the environment says.
@@ -102,7 +98,7 @@ func histories(with run, o *Options) {
 	with("decides batches of plain charges as package law does",
 		func(t *testing.T, s store.Store) { merged(t, s, o) })
 	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
-	with("reserves and settles as arithmetic in rationals says",
+	with("reserves and settles as exact arithmetic says",
 		func(t *testing.T, s store.Store) { reservations(t, s, o) })
 }
 

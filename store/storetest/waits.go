@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -30,16 +29,20 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 		"sliding-log 10/1s": slidingLog(10, sec),
 	}
 	var all []waiting
+	batch := func(ctx context.Context, ops ...law.Op) error {
+		_, err := applied(ctx, s, ops...)
+		return err
+	}
 	for name, waits := range map[string]func(context.Context, law.Op) error{
-		"alone": func(ctx context.Context, op law.Op) error { return applied(ctx, s, op) },
+		"alone": func(ctx context.Context, op law.Op) error { return batch(ctx, op) },
 		"several": func(ctx context.Context, op law.Op) error {
 			next := op
 			next.Group++
-			return applied(ctx, s, op, next)
+			return batch(ctx, op, next)
 		},
 		"once": func(ctx context.Context, op law.Op) error {
 			op.ID, op.TTL = "id", sec
-			return applied(ctx, s, op)
+			return batch(ctx, op)
 		},
 		"by SQL": func(ctx context.Context, op law.Op) error { return bySQL(ctx, op.Cell.Limit, op.Cell.Key) },
 	} {
@@ -150,14 +153,4 @@ type waiting struct {
 	waits  func(context.Context, law.Op) error // charges
 	in     store.Store                         // charges within the transaction that holds the row
 	commit func() error
-}
-
-// applied applies requests to one cell.
-func applied(ctx context.Context, s store.Store, ops ...law.Op) error {
-	outs := make([]law.Outcome, len(ops))
-	err := s.Apply(ctx, ops, outs)
-	for i := range outs {
-		err = errors.Join(err, outs[i].Err)
-	}
-	return err
 }
