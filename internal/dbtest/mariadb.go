@@ -27,22 +27,19 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 // StartSharedMariaDB returns a running server for many tests; see the package comment for where it comes from. It knows
 // the time zones, and does not sync its files. The server dies with this process.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	if os.Getenv(MySQLDSN) != "" {
-		return StartMariaDB(ctx)
-	}
-	v, err := newFlavour()
-	if err != nil {
-		return nil, err
-	}
-	s, err := v.start(ctx, &Config{Args: unsynced})
-	if err != nil {
-		return nil, err
-	}
-	if err := v.loadZones(s.DSN); err != nil {
-		s.Stop()
-		return nil, err
-	}
-	return s, nil
+	return given(ctx, MySQLDSN, func(ctx context.Context) (*Server, error) {
+		v, err := newFlavour()
+		if err != nil {
+			return nil, err
+		}
+		s, err := v.start(ctx, &Config{Args: unsynced})
+		if err == nil {
+			if err = v.loadZones(s.DSN); err != nil {
+				s.Stop()
+			}
+		}
+		return s, err
+	})
 }
 
 // unsynced are options of a server that waits for no disk: what it has committed outlives its death, but not
@@ -152,10 +149,7 @@ func queryMariaDB(server, query string, columns ...any) error {
 // wanted; see the package comment for where it comes from. It flushes at each
 // commit, but not in a test. The server dies with this process.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
-	if dsn := os.Getenv(MySQLDSN); dsn != "" && len(args) == 0 {
-		return &Server{DSN: dsn}, nil
-	}
-	return (&Config{Args: args}).MariaDB(ctx)
+	return given(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
 // start starts a server of its own files.

@@ -34,7 +34,16 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, also []int
 	if f.network != nil {
 		hosts = f.network.Host
 	}
-	err := n.claim(hosts, ports, also)
+	var err error
+	for i := range n.list {
+		m := &n.list[i]
+		m.host, m.ports = hosts(i), make([]int, ports)
+		for k := range m.ports {
+			if err == nil {
+				m.ports[k], err = f.network.port(m.host, also...)
+			}
+		}
+	}
 	if err == nil {
 		err = do()
 	}
@@ -42,21 +51,6 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, also []int
 		n.Stop()
 	}
 	return err
-}
-
-func (n *nodes) claim(hosts func(i int) string, ports int, also []int) error {
-	for i := range n.list {
-		m := &n.list[i]
-		m.host = hosts(i)
-		for range ports {
-			port, err := n.folder.network.port(m.host, also...)
-			if err != nil {
-				return err
-			}
-			m.ports = append(m.ports, port)
-		}
-	}
-	return nil
 }
 
 // onLoopback is the address of nodes that may share one.

@@ -13,16 +13,10 @@ import (
 
 // Pause stops all processes of a server that was started here, without ending them, as a machine that stands
 // still does; Resume lets them go on.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.current().signal(syscall.SIGSTOP) }
 
 // Resume lets a server go on that was paused.
-func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(sig syscall.Signal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.p.signal(sig)
-}
+func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
 
 // signal sends a signal to a process and to all that it has started.
 func (p *process) signal(sig syscall.Signal) {

@@ -108,19 +108,13 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 // StartPostgres returns a running server; see the package comment for where
 // it comes from. It keeps fsync on. The server dies with this process.
 func StartPostgres(ctx context.Context) (*Server, error) {
-	if dsn := os.Getenv(PostgresDSN); dsn != "" {
-		return &Server{DSN: dsn}, nil
-	}
-	return new(Config).Postgres(ctx)
+	return given(ctx, PostgresDSN, new(Config).Postgres)
 }
 
 // StartSharedPostgres returns a running server for many tests, which does not sync its files. The server dies with this
 // process.
 func StartSharedPostgres(ctx context.Context) (*Server, error) {
-	if os.Getenv(PostgresDSN) != "" {
-		return StartPostgres(ctx)
-	}
-	return (&Config{Args: []string{"-c", "fsync=off"}}).Postgres(ctx)
+	return given(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }
 
 // postgresPrograms returns the folder of the programs to test with.

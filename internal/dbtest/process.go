@@ -67,18 +67,18 @@ func (s *Server) run(ctx context.Context, f *folder) (err error) {
 }
 
 // Crash kills all processes of a server that was started here. Its files stay.
-func (s *Server) Crash() {
+func (s *Server) Crash() { s.current().kill() }
+
+func (s *Server) current() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p.kill()
+	return s.p
 }
 
 // Ended reports whether a server that was started here has ended, by itself or by Crash.
 func (s *Server) Ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	select {
-	case <-s.p.ended:
+	case <-s.current().ended:
 		return true
 	default:
 		return false

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -59,10 +58,7 @@ func withPrefix(dsn string) string {
 // wanted; see the package comment for where it comes from. It keeps nothing on
 // disk. The server dies with this process.
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
-	if dsn := os.Getenv(RedisDSN); dsn != "" && len(args) == 0 {
-		return &Server{DSN: dsn}, nil
-	}
-	return (&Config{Args: args}).Redis(ctx)
+	return given(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.
@@ -103,13 +99,16 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
 	f.network.within(host, cmd)
-	return f.launch(ctx, cmd, time.Minute, func() error {
-		answer, err := askRedis(socket, "PING")
-		if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
-			err = errors.New(answer)
-		}
-		return err
-	})
+	return f.launch(ctx, cmd, time.Minute, func() error { return pingRedis(socket) })
+}
+
+// pingRedis says why a server at an address, or at the path of a socket, cannot be used yet.
+func pingRedis(addr string) error {
+	answer, err := askRedis(addr, "PING")
+	if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
+		err = errors.New(answer)
+	}
+	return err
 }
 
 // askRedis asks a server, at an address or at the path of a socket, one thing and

@@ -2,7 +2,6 @@ package dbtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,12 +22,6 @@ func Sentinel(tb testing.TB, primaryPort string) (addr string) {
 	must(tb, err)
 	Start(tb, func() *exec.Cmd {
 		return exec.CommandContext(context.Background(), server, file, "--sentinel")
-	}, func() error {
-		answer, err := askRedis(addr, "PING")
-		if err == nil && answer != "PONG" {
-			err = errors.New(answer)
-		}
-		return err
-	})
+	}, func() error { return pingRedis(addr) })
 	return addr
 }

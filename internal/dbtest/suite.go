@@ -176,7 +176,7 @@ dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same
 
 // debianMirror returns the mirror that the sources of apt name in a folder.
 func debianMirror(dir string) (string, error) {
-	uri := regexp.MustCompile(`https?://\S+/debian/?(\s|$)`)
+	uri := regexp.MustCompile(`(?m)^[^#\n]*?(https?://\S+/debian/?)(\s|$)`)
 	for _, pattern := range []string{"sources.list", "sources.list.d/*.sources", "sources.list.d/*.list"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
@@ -187,10 +187,8 @@ func debianMirror(dir string) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			for line := range strings.Lines(string(text)) {
-				if found := uri.FindString(line); found != "" && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-					return strings.TrimSpace(found), nil
-				}
+			if found := uri.FindSubmatch(text); found != nil {
+				return string(found[1]), nil
 			}
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	tidbRevision = "20251126154744-e4e814fdc0af" // the newest that the module proxy is known to have
 )
 
-var sharedTiDB = sync.OnceValues(func() (*Server, error) { return startTiDB(context.Background()) })
+var sharedTiDB = sync.OnceValues(func() (*Server, error) { return given(context.Background(), TiDBDSN, startTiDB) })
 
 // TiDB returns the URL of a new, empty database of a TiDB. The server is shared by the tests of the process, and ends
 // with it. It is built once, which takes a quarter of an hour of CPU, and kept in the cache folder.
@@ -37,9 +37,6 @@ func TiDB(tb testing.TB) string {
 }
 
 func startTiDB(ctx context.Context) (*Server, error) {
-	if dsn := os.Getenv(TiDBDSN); dsn != "" {
-		return &Server{DSN: dsn}, nil
-	}
 	program, err := cached("tidb-"+tidbRevision, "", func(work string) (string, error) { return buildTiDB(ctx, work) })
 	if err != nil {
 		return nil, fmt.Errorf("build a TiDB, or set %s: %w", TiDBDSN, err)

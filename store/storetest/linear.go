@@ -54,9 +54,6 @@ func linearizable(t *testing.T, s store.Store) {
 			}
 			return d.Outcome.Granted == out.granted && next.Level == out.level, next
 		},
-		DescribeOperation: func(input, output any) string {
-			return fmt.Sprintf("%s: %+v", input.(question).key, output)
-		},
 	}
 	var mu sync.Mutex
 	var history []porcupine.Operation

@@ -43,12 +43,10 @@ func NoError(tb testing.TB, what string, do func() error) {
 // Receive returns what comes from a channel, or the zero value once it is closed.
 func Receive[T any](tb testing.TB, what string, from <-chan T) T {
 	tb.Helper()
-	timer := time.NewTimer(Patience)
-	defer timer.Stop()
 	select {
 	case v := <-from:
 		return v
-	case <-timer.C:
+	case <-time.After(Patience):
 		tb.Fatalf("waited %v for %s", Patience, what)
 		panic("unreachable")
 	}
