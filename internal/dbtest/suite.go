@@ -160,10 +160,7 @@ func (a *apt) unpack(ctx context.Context, packages []string, dir string) error {
 	if _, err := a.get(ctx, slices.Concat([]string{"install", "-y", "--download-only"}, packages)...); err != nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(archives, "*.deb"))
-	if err != nil {
-		return err
-	}
+	files, _ := filepath.Glob(filepath.Join(archives, "*.deb"))
 	for _, file := range files {
 		const script = `set -e; umask 022
 dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same-owner`
@@ -178,10 +175,7 @@ dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same
 func debianMirror(dir string) (string, error) {
 	uri := regexp.MustCompile(`(?m)^[^#\n]*?(https?://\S+/debian/?)(\s|$)`)
 	for _, pattern := range []string{"sources.list", "sources.list.d/*.sources", "sources.list.d/*.list"} {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			return "", err
-		}
+		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {

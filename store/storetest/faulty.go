@@ -240,3 +240,18 @@ func failingPart(t *testing.T, f *faulty, through store.Store, fails fault, name
 		t.Errorf("%v, %+v: the fault of the store is told to nobody", err, outs[1])
 	}
 }
+
+// Failing is a store that answers every batch with an error, and does nothing. It is safe for concurrent use.
+type Failing struct {
+	store.Store
+	Err error
+}
+
+// Apply returns the error, or that of a context that has ended.
+func (f Failing) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
+	store.Void(outs)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return f.Err
+}

@@ -65,12 +65,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	clockPasses(t, s, 2_500_000)
 	for i, w := range all {
 		first := one(t, w.in, w.op).State.At
-		if err := w.commit(); err != nil {
-			t.Fatalf("%s: commit: %v", w.name, err)
-		}
-		if err := <-answered[i]; err != nil {
-			t.Fatalf("%s: %v", w.name, err)
-		}
+		finish(t, w.name, w.commit, answered[i])
 		if at := one(t, s, check(w.op)).State.At; at < first {
 			t.Errorf("%s: the charge that waited took the cell back by %d us", w.name, first-at)
 		}
@@ -126,15 +121,21 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 		clockPasses(t, in, 300_000)
 		shift(0)
 		last := one(t, in, ops[0])
-		if err := commit(); err != nil {
-			t.Fatalf("%s: commit: %v", name, err)
-		}
-		if err := <-answered; err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		finish(t, name, commit, answered)
 		if ahead := outs[0].State.At - last.State.At; outs[0].State.At != 0 && ahead > 5_000_000 {
 			t.Errorf("%s: the charge that waited took the cell %d us ahead: %+v", name, ahead, outs[0])
 		}
+	}
+}
+
+// finish commits, and returns once the charge that waited for it has been answered.
+func finish(t *testing.T, name string, commit func() error, answered <-chan error) {
+	t.Helper()
+	if err := commit(); err != nil {
+		t.Fatalf("%s: commit: %v", name, err)
+	}
+	if err := <-answered; err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
 }
 
