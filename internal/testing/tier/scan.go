@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -108,10 +109,15 @@ func scanFile(path string, src []byte) (marked []Marked, err error) {
 				continue
 			}
 		}
-		for name, engine := range clusters {
-			if strings.Contains(text(fn.Body), name+"(") {
-				marked = append(marked, Marked{Name: fn.Name.Name, Engine: engine})
+		engine := ""
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				engine = cmp.Or(engine, clusters[text(call.Fun)])
 			}
+			return true
+		})
+		if engine != "" {
+			marked = append(marked, Marked{Name: fn.Name.Name, Engine: engine})
 		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
