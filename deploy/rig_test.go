@@ -195,12 +195,15 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	dir := copyFolder(t, p.folder, set, shown, map[string]string{
 		"127.0.0.1:8080": asked, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
 	}, strings.NewReplacer(append(byRules(set), "abns@headgate", "abns@headgate-"+addr)...)) // of the whole machine
-	cmd := p.command(program, dir)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+shown, "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir,
-		"CADDY_ADMIN="+freeAddress(t))
+	start := func() *exec.Cmd {
+		cmd := p.command(program, dir)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+shown, "HOME="+dir, "XDG_DATA_HOME="+dir,
+			"XDG_CONFIG_HOME="+dir, "CADDY_ADMIN="+freeAddress(t))
+		return cmd
+	}
 	s.url = "http://" + addr
-	dbtest.Start(t, cmd, func() error {
+	dbtest.Start(t, start, func() error {
 		res, err := http.Get(s.url + "/")
 		if err == nil {
 			if res.Body.Close(); res.StatusCode == http.StatusNotFound { // it has not read everything yet

@@ -95,7 +95,7 @@ func TestARedisWithoutMemoryIsTold(t *testing.T) {
 
 // databases are servers that can be away, and are nobody else's.
 var databases = map[string]func(context.Context) (*dbtest.Server, error){
-	"PostgreSQL": dbtest.NewPostgres,
+	"PostgreSQL": new(dbtest.Config).Postgres,
 	"MariaDB":    new(dbtest.Config).MariaDB,
 }
 

@@ -140,7 +140,7 @@ func onGroup(single bool) func(*testing.T) *chaos.System {
 		t.Helper()
 		choose(t, dbtest.GroupReplication)
 		network := dbtest.NewNetwork(t, 3)
-		g := dbtest.StartMySQLGroupOn(t, network, single)
+		g := dbtest.StartMySQLGroup(t, network, single)
 		return onNodes(t, g.Servers(), lose(g, network, 3, 4*time.Second))
 	}
 }
@@ -148,7 +148,7 @@ func onGroup(single bool) func(*testing.T) *chaos.System {
 func onGalera(t *testing.T) *chaos.System {
 	t.Helper()
 	network := dbtest.NewNetwork(t, 3)
-	g, err := dbtest.StartGaleraOn(t.Context(), network)
+	g, err := dbtest.StartGalera(t.Context(), network)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ const clusterForgets = 3200 * time.Millisecond
 func onCluster(t *testing.T) *chaos.System {
 	t.Helper()
 	network := dbtest.NewNetwork(t, 6)
-	c, err := dbtest.StartRedisClusterOn(t.Context(), network, "--appendonly", "yes", "--appendfsync", "always")
+	c, err := dbtest.StartRedisCluster(t.Context(), network, "--appendonly", "yes", "--appendfsync", "always")
 	if err != nil {
 		t.Fatal(err)
 	}

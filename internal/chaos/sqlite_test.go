@@ -29,7 +29,7 @@ func onSQLite(t *testing.T) *chaos.System {
 		serve := func() *exec.Cmd {
 			return exec.Command(program, "serve", "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "--http", at)
 		}
-		servers = append(servers, dbtest.StartAgain(t, serve, func() error { return ready(at) }))
+		servers = append(servers, dbtest.Start(t, serve, func() error { return ready(at) }))
 		hosts = append(hosts, at)
 	}
 	next := 0

@@ -39,13 +39,9 @@ type Pair struct{ Cert, Key string }
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "headgate-tls-") // TempDir would be for this user alone
-	if err == nil {
-		tb.Cleanup(func() { os.RemoveAll(dir) })
-		err = os.Chmod(dir, 0o755)
-	}
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	must(tb, os.Chmod(dir, 0o755))
 	a := &Authority{dir: dir}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "headgate test authority " + filepath.Base(dir)}, IsCA: true,
@@ -87,13 +83,8 @@ func (a *Authority) sign(tb testing.TB, name string, template *x509.Certificate)
 	*ecdsa.PrivateKey,
 ) {
 	tb.Helper()
-	check := func(err error) {
-		if err != nil {
-			tb.Fatalf("dbtest: make a certificate: %v", err)
-		}
-	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(err)
+	must(tb, err)
 	a.last++
 	template.SerialNumber = big.NewInt(a.last)
 	parent, signer := a.cert, a.key
@@ -101,14 +92,14 @@ func (a *Authority) sign(tb testing.TB, name string, template *x509.Certificate)
 		parent, signer = template, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	check(err)
+	must(tb, err)
 	cert, err := x509.ParseCertificate(der)
-	check(err)
+	must(tb, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	check(err)
+	must(tb, err)
 	file := filepath.Join(a.dir, name+template.SerialNumber.String())
 	pair := Pair{Cert: file + ".pem", Key: file + ".key"}
-	check(os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
-	check(os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))
+	must(tb, os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	must(tb, os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))
 	return pair, cert, key
 }

@@ -2,7 +2,6 @@ package dbtest
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -30,43 +29,27 @@ type Child struct {
 // ends, unless it has ended.
 func StartChild(tb testing.TB, task string) *Child {
 	tb.Helper()
-	c, err := startChild(task)
-	if err != nil {
-		tb.Fatal(fmt.Errorf("start a child: %w", err))
-	}
-	tb.Cleanup(func() {
-		c.Kill()
-		_ = c.Wait()
-		c.Out.Close()
-	})
-	return c
-}
-
-func startChild(task string) (*Child, error) {
 	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+	must(tb, err)
 	c := &Child{cmd: exec.CommandContext(context.Background(), self)}
 	c.cmd.Env = append(os.Environ(), taskEnv+"="+task)
 	c.cmd.Stderr = os.Stderr
-	if c.In, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
+	c.In, err = c.cmd.StdinPipe()
+	must(tb, err)
 	// Not StdoutPipe, which loses what is unread when the process is waited for.
 	out, in, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
+	must(tb, err)
+	tb.Cleanup(func() { out.Close() })
 	c.Out, c.cmd.Stdout = out, in
 	err = c.cmd.Start()
 	in.Close()
-	if err != nil {
-		out.Close()
-		return nil, err
-	}
+	must(tb, err)
 	c.wait = sync.OnceValue(c.cmd.Wait)
-	return c, nil
+	tb.Cleanup(func() {
+		c.Kill()
+		_ = c.Wait()
+	})
+	return c
 }
 
 // Kill ends the process as kill -9 does.

@@ -3,11 +3,12 @@ package dbtest
 import (
 	"context"
 	"fmt"
-	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -15,10 +16,8 @@ import (
 // Cluster is a Redis Cluster of three primaries, each with a replica, at
 // 127.0.0.1. Its node timeout is 2 s.
 type Cluster struct {
-	nodes  []*process
-	launch []func(context.Context) (*process, error) // each node
-	addrs  []string
-	stop   func()
+	nodes
+	options []string
 }
 
 // nodeTimeout is cluster-node-timeout.
@@ -27,7 +26,7 @@ const nodeTimeout = 2000 * time.Millisecond
 // busDistance is how far above a node's port is that of the cluster's bus.
 const busDistance = 10000
 
-var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedisCluster(context.Background()) })
+var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedisCluster(context.Background(), nil) })
 
 // RedisCluster returns the URL of a cluster with a key prefix that no other
 // test has. The cluster is shared by the tests of the process, and ends with
@@ -35,80 +34,60 @@ var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedis
 func RedisCluster(tb testing.TB) string {
 	tb.Helper()
 	c, err := sharedCluster()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-	say(tb, redisKind, "redis://"+c.addrs[0], " Cluster", redisVersion)
+	must(tb, err)
+	say(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
 
-// StartRedisCluster starts a cluster, which dies with this process. Its nodes keep nothing on disk, unless options of
-// redis-server say so: each has a name of its own for its files.
-func StartRedisCluster(ctx context.Context, options ...string) (*Cluster, error) {
-	return StartRedisClusterOn(ctx, nil, options...)
-}
-
-// StartRedisClusterOn is [StartRedisCluster] on a network of six nodes.
-func StartRedisClusterOn(ctx context.Context, network *Network, options ...string) (*Cluster, error) {
+// StartRedisCluster starts a cluster, which dies with this process, on a network of six nodes or on the loopback device.
+// Its nodes keep nothing on disk, unless options of redis-server say so: each has a name of its own for its files.
+func StartRedisCluster(ctx context.Context, network *Network, options ...string) (*Cluster, error) {
 	f, err := newFolder("redis", "redis")
 	if err != nil {
 		return nil, err
 	}
 	f.network = network
-	c := &Cluster{}
-	c.stop = stopper(func() {
-		for _, n := range c.nodes {
-			n.end(syscall.SIGKILL)
-		}
-		f.remove()
-	})
-	fail := func(err error) (*Cluster, error) {
-		c.Stop()
+	c := &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
+	if err := c.begin(f, onLoopback, 1, []int{busDistance}, func() error { return c.create(ctx) }); err != nil {
 		return nil, fmt.Errorf("start a Redis Cluster: %w", err)
 	}
-	for i := range 6 {
-		host := "127.0.0.1"
-		if network != nil {
-			host = network.Host(i)
+	return c, nil
+}
+
+func (c *Cluster) create(ctx context.Context) error {
+	for i := range c.list {
+		if err := c.start(ctx, i); err != nil {
+			return err
 		}
-		port, err := network.port(host, busDistance)
-		if err != nil {
-			return fail(err)
-		}
-		args := append([]string{
-			"--cluster-enabled", "yes",
-			"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())), "--cluster-config-file",
-			fmt.Sprintf("nodes%d.conf", i),
-			"--dbfilename", fmt.Sprintf("dump%d.rdb", i), "--appenddirname", fmt.Sprintf("log%d", i),
-			"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
-		}, options...)
-		launch := func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, host, port, args...) }
-		p, err := launch(ctx)
-		if err != nil {
-			return fail(err)
-		}
-		c.nodes, c.launch = append(c.nodes, p), append(c.launch, launch)
-		c.addrs = append(c.addrs, net.JoinHostPort(host, strconv.Itoa(port)))
 	}
 	cli, err := RedisProgram("redis-cli")
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	if err := f.run(ctx, cli, append(append([]string{"--cluster", "create"}, c.addrs...), "--cluster-replicas", "1",
-		"--cluster-yes")...); err != nil {
-		return fail(err)
+	args := append([]string{"--cluster", "create", "--cluster-replicas", "1", "--cluster-yes"}, c.Addrs()...)
+	if err := c.folder.run(ctx, cli, args...); err != nil {
+		return err
 	}
-	if err := c.Await(ctx); err != nil {
-		return fail(err)
-	}
-	return c, nil
+	return c.Await(ctx)
+}
+
+// start starts a node.
+func (c *Cluster) start(ctx context.Context, i int) error {
+	args := append([]string{
+		"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())),
+		"--cluster-config-file", fmt.Sprintf("nodes%d.conf", i), "--dbfilename", fmt.Sprintf("dump%d.rdb", i),
+		"--appenddirname", fmt.Sprintf("log%d", i), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
+	}, c.options...)
+	return c.run(i, func(host string, port int) (*process, error) {
+		return launchRedis(ctx, c.folder, host, port, args...)
+	})
 }
 
 // ready says why the cluster cannot be used yet: a replica that has not
 // finished its first copy would be promoted with nothing in it.
 func (c *Cluster) ready() error {
 	replicas := 0
-	for _, addr := range c.addrs {
+	for _, addr := range c.Addrs() {
 		info, err := askRedis(addr, "CLUSTER", "INFO")
 		if err != nil {
 			return err
@@ -134,45 +113,30 @@ func (c *Cluster) ready() error {
 }
 
 // URL returns the URL of the cluster: all its nodes.
-func (c *Cluster) URL() string { return "redis://" + strings.Join(c.addrs, ",") + "/0" }
-
-// Stop ends all nodes.
-func (c *Cluster) Stop() { c.stop() }
+func (c *Cluster) URL() string { return "redis://" + strings.Join(c.Addrs(), ",") + "/0" }
 
 // Addrs returns the addresses of the nodes.
-func (c *Cluster) Addrs() []string { return c.addrs }
-
-// Kill ends a node at once.
-func (c *Cluster) Kill(i int) { c.nodes[i].end(syscall.SIGKILL) }
+func (c *Cluster) Addrs() []string { return c.addrs("", 0, "") }
 
 // Restart starts a node that was killed, and waits until all nodes are well again.
 func (c *Cluster) Restart(ctx context.Context, i int) error {
-	p, err := c.launch[i](ctx)
-	if err != nil {
+	if err := c.start(ctx, i); err != nil {
 		return err
 	}
-	c.nodes[i] = p
 	return c.Await(ctx)
 }
 
 // Await waits until all nodes are well, and every replica is in step.
 func (c *Cluster) Await(ctx context.Context) error {
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		err := c.ready()
-		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
-			return err
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return until(ctx, c.ready)
 }
-
-// Pause stops a node without ending it; Resume lets it go on.
-func (c *Cluster) Pause(i int)  { _ = c.nodes[i].cmd.Process.Signal(syscall.SIGSTOP) }
-func (c *Cluster) Resume(i int) { _ = c.nodes[i].cmd.Process.Signal(syscall.SIGCONT) }
 
 // Primary returns the number of the node that is primary for a Redis key. A
 // node that is paused takes two seconds to be passed over.
 func (c *Cluster) Primary(key string) (int, error) {
-	for i, addr := range c.addrs {
+	for i, addr := range c.Addrs() {
 		answer, err := askRedis(addr, "EXISTS", key)
 		if err != nil {
 			continue
@@ -183,4 +147,21 @@ func (c *Cluster) Primary(key string) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("no node is primary for %s", key)
+}
+
+// Sentinel starts one that watches a Redis at a port of 127.0.0.1 by the name of main, for as long as the test runs.
+func Sentinel(tb testing.TB, primaryPort string) (addr string) {
+	tb.Helper()
+	port := FreePort(tb)
+	addr = fmt.Sprintf("127.0.0.1:%d", port)
+	file := filepath.Join(tb.TempDir(), "sentinel.conf")
+	text := fmt.Sprintf("port %d\nbind 127.0.0.1\nprotected-mode no\nsentinel monitor main 127.0.0.1 %s 1\n"+
+		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, primaryPort)
+	must(tb, os.WriteFile(file, []byte(text), 0o600))
+	server, err := RedisProgram("redis-server")
+	must(tb, err)
+	Start(tb, func() *exec.Cmd {
+		return exec.CommandContext(context.Background(), server, file, "--sentinel")
+	}, func() error { return pingRedis(addr) })
+	return addr
 }

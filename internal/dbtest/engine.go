@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -118,15 +119,23 @@ func NeedEngine(tb testing.TB, name string) {
 	}
 }
 
-// NeedDSN returns the server that an environment variable names, and skips a test
-// that has none.
-func NeedDSN(tb testing.TB, env string) string {
-	tb.Helper()
-	dsn := os.Getenv(env)
-	if dsn == "" {
-		tb.Skipf("no server: %s names none", env)
+// given returns the server that an environment variable names, unless there are options for one, or starts one.
+func given(ctx context.Context, env string, start func(context.Context) (*Server, error), options ...string) (
+	*Server, error,
+) {
+	if dsn := os.Getenv(env); dsn != "" && len(options) == 0 {
+		return &Server{DSN: dsn}, nil
 	}
-	return dsn
+	return start(ctx)
+}
+
+// use returns the DSN of a server that tests share, and says once what it is.
+func use(tb testing.TB, shared func() (*Server, error), k kind, version func(string) (string, error)) string {
+	tb.Helper()
+	s, err := shared()
+	must(tb, err)
+	say(tb, k, s.DSN, "", version)
+	return s.DSN
 }
 
 var said sync.Map

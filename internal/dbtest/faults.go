@@ -1,13 +1,11 @@
 package dbtest
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // the library's text
 	"encoding/binary"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -29,23 +27,19 @@ func (f *folder) prepareFaults() (err error) {
 		return err
 	}
 	library, control := filepath.Join(f.path, "faults.so"), filepath.Join(f.path, "faults")
-	compile := exec.CommandContext(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-x", "c", "-o",
-		library,
-		"-", "-ldl", "-lpthread")
-	compile.Stdin = bytes.NewReader(faultsText)
-	if out, err := compile.CombinedOutput(); err != nil {
-		return fmt.Errorf("compile faults/faults.c: %w\n%s", err, tail(string(out), 20))
+	source := filepath.Join(f.path, "faults.c")
+	if err := os.WriteFile(source, faultsText, 0o644); err != nil {
+		return err
 	}
-	for _, path := range []string{library, control} {
-		if f.faults, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
-			return err
-		}
-		if err := f.faults.Chmod(0o644); err != nil {
-			return err
-		}
-		if path == library {
-			f.faults.Close()
-		}
+	err = f.run(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, source, "-ldl", "-lpthread")
+	if err != nil {
+		return err
+	}
+	if f.faults, err = os.OpenFile(control, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+		return err
+	}
+	if err := f.faults.Chmod(0o644); err != nil { // whatever the umask
+		return err
 	}
 	f.more = append(f.more, "LD_PRELOAD="+library, "HEADGATE_FAULTS="+control)
 	return f.faults.Truncate(faultsSize)

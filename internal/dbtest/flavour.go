@@ -74,11 +74,7 @@ func mariadbOf(e *engine, t *tree) (*flavour, error) {
 		return nil, err
 	}
 	share := filepath.Join(t.root, "usr/share/mariadb")
-	places := []string{
-		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share,
-		"--character-sets-dir=" + filepath.Join(share, "charsets"),
-		"--plugin-dir=" + filepath.Join(t.root, "usr/lib/mysql/plugin"),
-	}
+	places := t.places(share)
 	prepare := func(ctx context.Context, f *folder, data string) error {
 		text := strings.Builder{}
 		text.WriteString("create database mysql;\nuse mysql;\nset @auth_root_socket=NULL;\n")
@@ -112,6 +108,15 @@ func mariadbOf(e *engine, t *tree) (*flavour, error) {
 	}, nil
 }
 
+// places returns options with the folders of a tree.
+func (t *tree) places(share string) []string {
+	return []string{
+		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share,
+		"--character-sets-dir=" + filepath.Join(share, "charsets"),
+		"--plugin-dir=" + filepath.Join(t.root, "usr/lib/mysql/plugin"),
+	}
+}
+
 // mysqlOf returns the MySQL of a tree.
 func mysqlOf(e *engine, t *tree) (*flavour, error) {
 	server, err := e.program("mysqld")
@@ -119,12 +124,7 @@ func mysqlOf(e *engine, t *tree) (*flavour, error) {
 		return nil, err
 	}
 	share := filepath.Join(t.root, "usr/share/mysql")
-	options := []string{
-		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share, "--character-sets-dir=" +
-			filepath.Join(share, "charsets"),
-		"--plugin-dir=" + filepath.Join(t.root, "usr/lib/mysql/plugin"), "--secure-file-priv=", "--mysqlx=OFF",
-		"--innodb-redo-log-capacity=128M",
-	}
+	options := append(t.places(share), "--secure-file-priv=", "--mysqlx=OFF", "--innodb-redo-log-capacity=128M")
 	prepare := func(ctx context.Context, f *folder, data string) error {
 		// It makes root@localhost alone, who cannot come by TCP where names are not resolved.
 		accounts := filepath.Join(f.path, "accounts.sql")
@@ -141,18 +141,10 @@ func mysqlOf(e *engine, t *tree) (*flavour, error) {
 	return &flavour{server: server, options: options, plain: "--tls-version=", zones: zones, prepare: prepare}, nil
 }
 
-// folder makes a folder with the files of an empty server in data.
-func (v *flavour) folder(ctx context.Context, c *Config) (*folder, error) {
-	f, err := c.folder("mariadb", "mysql")
-	if err != nil {
-		return nil, err
-	}
+// fill puts the files of an empty server into data in a folder.
+func (v *flavour) fill(ctx context.Context, f *folder) error {
 	make := func(f *folder, data string) error { return v.prepare(ctx, f, data) }
-	if err := f.fill(ctx, v.server, filepath.Join(f.data, "data"), make); err != nil {
-		f.remove()
-		return nil, err
-	}
-	return f, nil
+	return f.fill(ctx, v.server, filepath.Join(f.data, "data"), make)
 }
 
 // launch starts a server over files in a folder.

@@ -14,6 +14,62 @@ import (
 	"time"
 )
 
+// Config says how to start a server that belongs to a test alone: it is never one of the environment. The zero
+// Config is fine.
+type Config struct {
+	// Data is the folder for the server's data, for example the Path of a [Disk]. Logs, sockets and
+	// temporary files are elsewhere. Empty: a folder that is removed with the server.
+	Data string
+	// Log is the folder for the write-ahead log of a PostgreSQL, in files of 1 MB. Empty: it is with the data.
+	Log string
+	// Faults lets SlowDisk and ShiftClock of the server work. They need a glibc, and gcc, which is installed
+	// if need be. The server flushes its files then, also in tests.
+	Faults bool
+	// Args are further options of the server's program.
+	Args []string
+}
+
+// Postgres starts a PostgreSQL.
+func (c *Config) Postgres(ctx context.Context) (*Server, error) {
+	bin, err := postgresPrograms()
+	if err != nil {
+		return nil, err
+	}
+	return c.startPostgres(ctx, bin, nil)
+}
+
+// MariaDB starts a MariaDB, or a MySQL where that is the engine to test with.
+func (c *Config) MariaDB(ctx context.Context) (*Server, error) {
+	v, err := newFlavour()
+	if err != nil {
+		return nil, err
+	}
+	return v.start(ctx, c)
+}
+
+// Redis starts a Redis.
+func (c *Config) Redis(ctx context.Context) (*Server, error) { return c.startRedis(ctx, false) }
+
+// prepare makes what the configuration wants in a folder that is there.
+func (c *Config) prepare(f *folder, kind string) error {
+	for in, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
+		if in == "" {
+			continue
+		}
+		var err error
+		if *path, err = os.MkdirTemp(in, kind+"-"); err == nil && f.owner != nil {
+			err = os.Chown(*path, int(f.owner.Uid), int(f.owner.Gid))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.Faults {
+		return f.prepareFaults()
+	}
+	return nil
+}
+
 // folder holds the files of a server, or of a cluster, which belong to whom it
 // runs as.
 type folder struct {
@@ -23,7 +79,7 @@ type folder struct {
 	faults *os.File            // tells servers how slow they are: see faults.go
 	more   []string            // variables of its commands' environment
 	owner  *syscall.Credential // nil: the present user
-	user   []string            // by which names it was looked for
+	user   string              // by which name it was looked for
 	lock   *os.File            // held for as long as this process uses the folder
 
 	network *Network // of the servers; nil: the loopback device
@@ -34,15 +90,13 @@ type folder struct {
 // be mistaken for that of another.
 const lockFile = "headgate.lock"
 
-// newFolder makes a folder for a server, owned by the first of some users that
-// there is, or by the present one unless that is root.
-func newFolder(kind string, users ...string) (*folder, error) {
-	return new(Config).folder(kind, users...)
-}
+// newFolder makes a folder for a server, owned by a user, by nobody if there is no such user, or by the present one
+// unless that is root.
+func newFolder(kind, user string) (*folder, error) { return new(Config).folder(kind, user) }
 
 // folder is newFolder for a server with a configuration.
-func (c *Config) folder(kind string, users ...string) (*folder, error) {
-	owner, err := unprivileged(users...)
+func (c *Config) folder(kind, user string) (*folder, error) {
+	owner, err := unprivileged(user)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +105,7 @@ func (c *Config) folder(kind string, users ...string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{path: dir, data: dir, owner: owner, user: users}
+	f := &folder{path: dir, data: dir, owner: owner, user: user}
 	if f.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
 		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX)
 	}
@@ -87,7 +141,7 @@ func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder
 	}
 	if from == nil {
 		var err error
-		if from, err = newFolder("empty", f.user...); err != nil {
+		if from, err = newFolder("empty", f.user); err != nil {
 			return err
 		}
 		if err := make(from, filepath.Join(from.path, "data")); err != nil {
@@ -156,11 +210,11 @@ func sweepLeftovers() {
 
 // unprivileged returns whom to run a server as: nil for the present user, who
 // must not be root.
-func unprivileged(names ...string) (*syscall.Credential, error) {
+func unprivileged(name string) (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
-	for _, name := range append(names, "nobody") {
+	for _, name := range []string{name, "nobody"} {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue

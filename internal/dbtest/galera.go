@@ -5,36 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
 
 // GaleraCluster is a MariaDB Galera cluster of three nodes, at addresses
-// 127.0.0.21 to 23. A node that is away is noticed after 2 s. Nodes are
-// numbered from 0; Kill and Restart of one node are not for concurrent use.
+// 127.0.0.21 to 23. A node that is away is noticed after 2 s: the others go on without it after 2 to 4 s.
 type GaleraCluster struct {
-	flavour *flavour
-	folder  *folder
+	mariadbNodes
 	library string
-	nodes   [3]galeraNode
-	stop    func()
 }
 
-type galeraNode struct {
-	host    string
-	port    int // of the server
-	group   int // of the group of servers
-	some    int // where it takes what it lacks (IST),
-	all     int // or everything (SST)
-	process *process
-}
+// Ports of a node, beside that of clients.
+const (
+	galeraGroup  = 1 + iota // of the group of servers
+	galeraLacks             // where it takes what it lacks (IST),
+	galeraAll               // or everything (SST)
+	galeraPorts             // how many
+	galeraSynced = 4        // the wsrep_local_state of a node that has caught up
+)
 
-var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return StartGalera(context.Background()) })
+var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return StartGalera(context.Background(), nil) })
 
 // Galera returns the URLs of a new, empty database on each node of a cluster.
 // The cluster is shared by the tests of the process, and ends with it. The test is
@@ -43,18 +37,13 @@ func Galera(tb testing.TB) []string {
 	tb.Helper()
 	NeedEngine(tb, GaleraEngine)
 	g, err := sharedGalera()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	say(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
 	return MariaDBAt(tb, g.Servers()...)
 }
 
-// StartGalera starts a cluster on the loopback device, which dies with this process.
-func StartGalera(ctx context.Context) (*GaleraCluster, error) { return StartGaleraOn(ctx, nil) }
-
-// StartGaleraOn starts a cluster on a network of three nodes.
-func StartGaleraOn(ctx context.Context, network *Network) (*GaleraCluster, error) {
+// StartGalera starts a cluster on a network of three nodes or on the loopback device, which dies with this process.
+func StartGalera(ctx context.Context, network *Network) (*GaleraCluster, error) {
 	library, err := orInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")
 	if err != nil {
 		return nil, err
@@ -67,22 +56,9 @@ func StartGaleraOn(ctx context.Context, network *Network) (*GaleraCluster, error
 	if err != nil {
 		return nil, err
 	}
-	f, err := v.folder(ctx, new(Config))
-	if err != nil {
-		return nil, err
-	}
-	f.network = network
-	g := &GaleraCluster{flavour: v, folder: f, library: library}
-	g.stop = stopper(func() {
-		for _, n := range g.nodes {
-			if n.process != nil {
-				n.process.end(syscall.SIGKILL)
-			}
-		}
-		f.remove()
-	})
-	if err := g.begin(ctx); err != nil {
-		g.Stop()
+	g := &GaleraCluster{mariadbNodes: mariadbNodes{flavour: v}, library: library}
+	hosts := func(i int) string { return fmt.Sprintf("127.0.0.%d", 21+i) }
+	if err := g.begin(ctx, network, hosts, galeraPorts, func(f *folder) error { return g.create(ctx, f) }); err != nil {
 		return nil, fmt.Errorf("start a Galera cluster: %w", err)
 	}
 	return g, nil
@@ -98,10 +74,11 @@ func galeraLibrary() string {
 	return ""
 }
 
-// begin starts the nodes for the first time, and waits until each sees all.
-func (g *GaleraCluster) begin(ctx context.Context) error {
-	if g.folder.network != nil { // root comes from this machine's address there
-		cmd := g.folder.command(ctx, g.flavour.server, "--no-defaults", "--bootstrap", "--datadir="+g.data(""),
+// create starts the nodes for the first time, and waits until each sees all.
+func (g *GaleraCluster) create(ctx context.Context, f *folder) error {
+	data := filepath.Join(f.path, "data")
+	if f.network != nil { // root comes from this machine's address there
+		cmd := f.command(ctx, g.flavour.server, "--no-defaults", "--bootstrap", "--datadir="+data,
 			"--innodb-log-file-size=64M")
 		cmd.Stdin = strings.NewReader("flush privileges;\ncreate user root@'%';\n" +
 			"grant all on *.* to root@'%' with grant option;\n")
@@ -109,26 +86,14 @@ func (g *GaleraCluster) begin(ctx context.Context) error {
 			return fmt.Errorf("make an account: %w\n%s", err, tail(string(out), 10))
 		}
 	}
-	for i := range g.nodes {
-		n := &g.nodes[i]
-		n.host = fmt.Sprintf("127.0.0.%d", 21+i)
-		if g.folder.network != nil {
-			n.host = g.folder.network.Host(i)
-		}
-		for _, port := range []*int{&n.port, &n.group, &n.some, &n.all} {
-			var err error
-			if *port, err = g.folder.network.port(n.host); err != nil {
-				return err
-			}
-		}
+	for i := range g.list {
 		// Each has files to start with; the second and third get the first
 		// one's when they join.
-		if out, err := exec.CommandContext(ctx, "cp", "-a", g.data(""),
-			g.data(fmt.Sprint(i))).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy: %w\n%s", err, out)
+		if err := f.run(ctx, "cp", "-a", data, fmt.Sprint(data, i)); err != nil {
+			return err
 		}
 	}
-	for i := range g.nodes {
+	for i := range g.list {
 		if err := g.start(ctx, i, i == 0); err != nil {
 			return err
 		}
@@ -138,67 +103,47 @@ func (g *GaleraCluster) begin(ctx context.Context) error {
 
 // Await waits until each node sees all, and has caught up.
 func (g *GaleraCluster) Await(ctx context.Context) error {
-	for i := range g.nodes {
-		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	return until(ctx, func() error {
+		for i := range g.list {
 			n, err := g.size(i)
-			state, err2 := g.state(i)
-			if err == nil && err2 == nil && n == len(g.nodes) && state == galeraSynced {
-				break
-			}
-			if time.Now().After(deadline) || ctx.Err() != nil {
-				return fmt.Errorf("node %d sees %d nodes, and its wsrep_local_state is %d: %w", i, n, state,
-					errors.Join(err, err2, ctx.Err()))
+			if err = errors.Join(err, g.synced(i)); err != nil || n != len(g.list) {
+				return fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
 			}
 		}
-	}
-	return nil
-}
-
-func (g *GaleraCluster) data(suffix string) string {
-	return filepath.Join(g.folder.path, "data"+suffix)
+		return nil
+	})
 }
 
 // start starts a node, the first as a new cluster, and waits until it takes
 // statements as a member that has caught up.
 func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
-	n := &g.nodes[i]
-	members := make([]string, len(g.nodes))
-	for j, m := range g.nodes {
-		members[j] = fmt.Sprintf("%s:%d", m.host, m.group)
-	}
+	n, members := &g.list[i], g.addrs("", galeraGroup, "")
 	args := []string{
 		"--wsrep-on=ON", "--wsrep-provider=" + g.library, "--wsrep-cluster-name=headgate",
 		"--wsrep-cluster-address=gcomm://" + strings.Join(members, ","), "--wsrep-node-address=" + n.host,
 		"--wsrep-node-name=" + n.host,
-		"--wsrep-sst-method=rsync", fmt.Sprintf("--wsrep-sst-receive-address=%s:%d", n.host, n.all),
-		fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s:%d;"+
+		"--wsrep-sst-method=rsync", "--wsrep-sst-receive-address=" + g.addrs("", galeraAll, "")[i],
+		fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s;"+
 			"evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;"+
 			"evs.inactive_check_period=PT0.5S;gcache.size=32M;socket.ssl=NO",
-			members[i], n.host, n.some),
+			members[i], g.addrs("", galeraLacks, "")[i]),
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--innodb-buffer-pool-size=96M",
 	}
 	if first {
 		args = append(args, "--wsrep-new-cluster")
 	}
-	p, err := g.flavour.launch(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
-		state, err := g.state(i)
-		if err == nil && state != galeraSynced {
-			err = fmt.Errorf("it has not caught up: wsrep_local_state is %d", state)
-		}
-		return err
-	}, args...)
-	if err != nil {
-		return fmt.Errorf("node %d: %w", i, err)
-	}
-	n.process = p
-	return nil
+	return g.launch(ctx, i, func() error { return g.synced(i) }, args...)
 }
 
-// galeraSynced is the wsrep_local_state of a node that has caught up.
-const galeraSynced = 4
-
-func (g *GaleraCluster) state(i int) (int, error) {
-	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
+// synced says why a node cannot be used yet.
+func (g *GaleraCluster) synced(i int) error {
+	state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
+	if err == nil && state != galeraSynced {
+		err = fmt.Errorf("it has not caught up: wsrep_local_state is %d", state)
+	}
+	return err
 }
 
 // size returns how many nodes a node sees, itself too.
@@ -206,34 +151,6 @@ func (g *GaleraCluster) size(i int) (int, error) {
 	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_cluster_size'")
 }
 
-// Servers returns the URLs of the nodes: mysql://root@host:port/.
-func (g *GaleraCluster) Servers() []string {
-	urls := make([]string, len(g.nodes))
-	for i, n := range g.nodes {
-		urls[i] = fmt.Sprintf("mysql://root@%s:%d/", n.host, n.port)
-	}
-	return urls
-}
-
-// URLs returns the URLs of a database on each node.
-func (g *GaleraCluster) URLs(database string) []string {
-	urls := g.Servers()
-	for i := range urls {
-		urls[i] += database
-	}
-	return urls
-}
-
-// Kill ends a node at once. The others go on without it after 2 to 4 s.
-func (g *GaleraCluster) Kill(i int) {
-	if p := g.nodes[i].process; p != nil { // nil: it could not be started again
-		p.end(syscall.SIGKILL)
-	}
-}
-
 // Restart starts a node that was killed, and waits until it has joined the
 // others. One of them must be left: there is nothing to join otherwise.
 func (g *GaleraCluster) Restart(ctx context.Context, i int) error { return g.start(ctx, i, false) }
-
-// Stop ends all nodes and removes their files.
-func (g *GaleraCluster) Stop() { g.stop() }

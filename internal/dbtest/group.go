@@ -4,48 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
 // MySQLGroup is a MySQL Group Replication of three nodes. All of them take
-// writes, or the first, until it is killed: then one that the others elect. Nodes
-// are numbered from 0; Kill and Restart of one node are not for concurrent use.
+// writes, or the first, until it is killed: then one that the others elect. They take a node that is killed out of the
+// group after some 5 s.
 type MySQLGroup struct {
-	flavour *flavour
-	folder  *folder
-	single  bool
-	nodes   [3]groupNode
-	stop    func()
+	mariadbNodes
+	single bool
 }
 
 // patience ends what would otherwise hang. What a node lacks may take minutes to catch up with, beside a load.
 const patience = 10 * time.Minute
 
-type groupNode struct {
-	host    string
-	port    int // of the server
-	group   int // of the group of servers
-	process *process
-}
-
-// StartMySQLGroup starts a group, which dies with this process. single says that
-// only one node takes writes. The test is skipped unless [GroupReplication] is
-// the engine to test with.
-func StartMySQLGroup(tb testing.TB, single bool) *MySQLGroup {
-	tb.Helper()
-	return StartMySQLGroupOn(tb, nil, single)
-}
-
-// StartMySQLGroupOn is [StartMySQLGroup] on a network of three nodes.
-func StartMySQLGroupOn(tb testing.TB, network *Network, single bool) *MySQLGroup {
+// StartMySQLGroup starts a group on a network of three nodes or on the loopback device, which dies with this process.
+// single says that only one node takes writes. The test is skipped unless [GroupReplication] is the engine to test with.
+func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
 	tb.Helper()
 	NeedEngine(tb, GroupReplication)
-	g, err := startMySQLGroup(context.Background(), network, single)
+	v, err := newFlavour()
+	must(tb, err)
+	g := &MySQLGroup{mariadbNodes: mariadbNodes{flavour: v}, single: single}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err = g.begin(ctx, network, onLoopback, 2, func(f *folder) error { return g.create(ctx, f) })
 	if err != nil {
 		tb.Fatalf("dbtest: start a Group Replication: %v", err)
 	}
@@ -58,59 +44,19 @@ func StartMySQLGroupOn(tb testing.TB, network *Network, single bool) *MySQLGroup
 	return g
 }
 
-func startMySQLGroup(ctx context.Context, network *Network, single bool) (*MySQLGroup, error) {
-	v, err := newFlavour()
-	if err != nil {
-		return nil, err
-	}
-	f, err := v.folder(ctx, new(Config))
-	if err != nil {
-		return nil, err
-	}
-	f.network = network
-	g := &MySQLGroup{flavour: v, folder: f, single: single}
-	g.stop = stopper(func() {
-		for _, n := range g.nodes {
-			if n.process != nil {
-				n.process.end(syscall.SIGKILL)
-			}
-		}
-		f.remove()
-	})
-	if err := g.begin(ctx); err != nil {
-		g.Stop()
-		return nil, err
-	}
-	return g, nil
-}
-
-// begin starts the nodes for the first time, each over a copy of the same files.
-func (g *MySQLGroup) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	empty := filepath.Join(g.folder.path, "data")
-	for i := range g.nodes {
-		n := &g.nodes[i]
-		n.host = "127.0.0.1"
-		if g.folder.network != nil {
-			n.host = g.folder.network.Host(i)
-		}
-		for _, port := range []*int{&n.port, &n.group} {
-			var err error
-			if *port, err = g.folder.network.port(n.host); err != nil {
-				return err
-			}
-		}
+// create starts the nodes for the first time.
+func (g *MySQLGroup) create(ctx context.Context, f *folder) error {
+	empty := filepath.Join(f.path, "data")
+	for i := range g.list {
 		// auto.cnf has the identity of a server, which the server makes where there is none.
 		const script = `cp -a "$0" "$1" && rm -f "$1/auto.cnf"`
-		if out, err := exec.CommandContext(ctx, "sh", "-c", script, empty,
-			fmt.Sprint(empty, i)).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy: %w\n%s", err, out)
+		if err := f.run(ctx, "sh", "-c", script, empty, fmt.Sprint(empty, i)); err != nil {
+			return err
 		}
 	}
-	for i := range g.nodes {
-		if err := g.launch(ctx, i); err != nil {
-			return fmt.Errorf("node %d: %w", i, err)
+	for i := range g.list {
+		if err := g.start(ctx, i); err != nil {
+			return err
 		}
 		statements := "change replication source to source_user='root' for channel 'group_replication_recovery'; " +
 			"start group_replication"
@@ -125,19 +71,16 @@ func (g *MySQLGroup) begin(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server of a node, which is not in the group yet.
-func (g *MySQLGroup) launch(ctx context.Context, i int) error {
-	n := &g.nodes[i]
-	seeds := make([]string, len(g.nodes))
-	for j, m := range g.nodes {
-		seeds[j] = fmt.Sprintf("%s:%d", m.host, m.group)
+// start starts the server of a node, which is not in the group yet.
+func (g *MySQLGroup) start(ctx context.Context, i int) error {
+	n, seeds := &g.list[i], g.addrs("", 1, "")
+	everywhere, primary := "ON", "OFF"
+	if g.single {
+		everywhere, primary = primary, everywhere
 	}
-	everywhere := map[bool]string{true: "OFF", false: "ON"}[g.single]
-	p, err := g.flavour.launch(ctx, g.folder, fmt.Sprintf("data%d", i), n.host, n.port, func() error {
-		return execMariaDB(g.Servers()[i], "do 1")
-	},
+	return g.launch(ctx, i, func() error { return execMariaDB(g.Servers()[i], "do 1") },
 		fmt.Sprintf("--server-id=%d", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--sync-binlog=1",
-		"--report-host="+n.host, fmt.Sprintf("--report-port=%d", n.port), "--innodb-buffer-pool-size=128M",
+		"--report-host="+n.host, fmt.Sprintf("--report-port=%d", n.ports[0]), "--innodb-buffer-pool-size=128M",
 		"--super-read-only=ON", // until it is a member, and when it is none any more: else it would charge by itself
 		"--plugin-load-add=group_replication.so",
 		"--loose-group-replication-group-name=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
@@ -150,10 +93,8 @@ func (g *MySQLGroup) launch(ctx context.Context, i int) error {
 		"--loose-group-replication-autorejoin-tries=0", "--loose-group-replication-exit-state-action=READ_ONLY",
 		"--log-error-verbosity=3", // without notes the log does not say why a node could not join
 		"--loose-group-replication-enforce-update-everywhere-checks="+everywhere,
-		"--loose-group-replication-single-primary-mode="+map[bool]string{true: "ON", false: "OFF"}[g.single],
+		"--loose-group-replication-single-primary-mode="+primary,
 	)
-	n.process = p
-	return err
 }
 
 // join has a node join the group, and waits until it has caught up.
@@ -180,28 +121,12 @@ func (g *MySQLGroup) join(ctx context.Context, i int, statements string) error {
 func (g *MySQLGroup) count(at, of int, state string) (int, error) {
 	return MariaDBCount(g.Servers()[at], fmt.Sprintf("select '', count(*) from "+
 		"performance_schema.replication_group_members where member_port = %d and member_state %s",
-		g.nodes[of].port, state))
-}
-
-// Servers returns the URLs of the nodes: mysql://root@host:port/.
-func (g *MySQLGroup) Servers() []string {
-	urls := make([]string, len(g.nodes))
-	for i, n := range g.nodes {
-		urls[i] = fmt.Sprintf("mysql://root@%s:%d/", n.host, n.port)
-	}
-	return urls
-}
-
-// Kill ends a node at once. The others take it out of the group after some 5 s.
-func (g *MySQLGroup) Kill(i int) {
-	if p := g.nodes[i].process; p != nil { // nil: it could not be started again
-		p.end(syscall.SIGKILL)
-	}
+		g.list[of].ports[0], state))
 }
 
 // Restart starts a node that was killed, and waits until it has joined the others.
 func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
-	if err := g.launch(ctx, i); err != nil {
+	if err := g.start(ctx, i); err != nil {
 		return err
 	}
 	return g.rejoin(ctx, i)
@@ -231,25 +156,20 @@ func (g *MySQLGroup) rejoin(ctx context.Context, i int) error {
 
 // forgotten waits until no other node takes a node for a member.
 func (g *MySQLGroup) forgotten(ctx context.Context, i int) error {
-	for ; ; time.Sleep(50 * time.Millisecond) {
-		known := false
-		for j := range g.nodes {
-			n, err := g.count(j, i, "is not null")
-			known = known || j != i && err == nil && n > 0
+	return until(ctx, func() error {
+		for j := range g.list {
+			if n, err := g.count(j, i, "is not null"); j != i && err == nil && n > 0 {
+				return errors.New("others take it for a member still")
+			}
 		}
-		switch {
-		case !known:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("others take it for a member still: %w", ctx.Err())
-		}
-	}
+		return nil
+	})
 }
 
 // said returns what the nodes have said about the group last.
 func (g *MySQLGroup) said() string {
 	var text strings.Builder
-	for i, n := range g.nodes {
+	for i, n := range g.list {
 		if n.process != nil {
 			fmt.Fprintf(&text, "node %d said\n%s\n", i, n.process.said("[Repl]"))
 		}
@@ -263,7 +183,7 @@ func (g *MySQLGroup) Await(ctx context.Context) error {
 	defer cancel()
 	for ; ; time.Sleep(100 * time.Millisecond) {
 		var missing error
-		for i := range g.nodes {
+		for i := range g.list {
 			if out, err := g.count(i, i, "in ('OFFLINE', 'ERROR')"); err == nil && out > 0 {
 				if err := g.rejoin(ctx, i); err != nil {
 					return err
@@ -271,7 +191,7 @@ func (g *MySQLGroup) Await(ctx context.Context) error {
 			}
 			n, err := MariaDBCount(g.Servers()[i], "select '', count(*) from "+
 				"performance_schema.replication_group_members where member_state = 'ONLINE'")
-			if err != nil || n != len(g.nodes) {
+			if err != nil || n != len(g.list) {
 				missing = fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
 			}
 		}
@@ -283,6 +203,3 @@ func (g *MySQLGroup) Await(ctx context.Context) error {
 		}
 	}
 }
-
-// Stop ends all nodes and removes their files.
-func (g *MySQLGroup) Stop() { g.stop() }

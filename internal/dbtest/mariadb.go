@@ -27,22 +27,19 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 // StartSharedMariaDB returns a running server for many tests; see the package comment for where it comes from. It knows
 // the time zones, and does not sync its files. The server dies with this process.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	if os.Getenv(MySQLDSN) != "" {
-		return StartMariaDB(ctx)
-	}
-	v, err := newFlavour()
-	if err != nil {
-		return nil, err
-	}
-	s, err := v.start(ctx, &Config{Args: unsynced})
-	if err != nil {
-		return nil, err
-	}
-	if err := v.loadZones(s.DSN); err != nil {
-		s.Stop()
-		return nil, err
-	}
-	return s, nil
+	return given(ctx, MySQLDSN, func(ctx context.Context) (*Server, error) {
+		v, err := newFlavour()
+		if err != nil {
+			return nil, err
+		}
+		s, err := v.start(ctx, &Config{Args: unsynced})
+		if err == nil {
+			if err = v.loadZones(s.DSN); err != nil {
+				s.Stop()
+			}
+		}
+		return s, err
+	})
 }
 
 // unsynced are options of a server that waits for no disk: what it has committed outlives its death, but not
@@ -53,22 +50,12 @@ var unsynced = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", 
 // the tests of the process, and ends with it. It knows the time zones, and does not sync its files.
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
-	s, err := sharedMariaDB()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-	say(tb, mysqlKind, s.DSN, "", mariadbVersion)
-	return MariaDBAt(tb, s.DSN)[0]
+	return MariaDBAt(tb, use(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
 }
 
 // mariadbVersion returns what the server of a URL is.
 func mariadbVersion(server string) (version string, err error) {
-	db, err := OpenMariaDB(server)
-	if err != nil {
-		return "", err
-	}
-	defer db.Close()
-	if err := db.QueryRowContext(context.Background(), "select version()").Scan(&version); err != nil {
+	if err := queryMariaDB(server, "select version()", &version); err != nil {
 		return "", err
 	}
 	if number, _, found := strings.Cut(version, "-MariaDB"); found {
@@ -82,18 +69,12 @@ func mariadbVersion(server string) (version string, err error) {
 
 // KeptMariaDB returns the URL of a new, empty database of the shared server that outlives the test: it ends with the
 // server.
-func KeptMariaDB(tb testing.TB) (string, error) {
+func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
-	s, err := sharedMariaDB()
-	if err != nil {
-		return "", err
-	}
-	say(tb, mysqlKind, s.DSN, "", mariadbVersion)
+	server := use(tb, sharedMariaDB, mysqlKind, mariadbVersion)
 	name := databaseName()
-	if err := execMariaDB(s.DSN, "create database "+name); err != nil {
-		return "", fmt.Errorf("create database %s: %w", name, err)
-	}
-	return strings.TrimSuffix(s.DSN, "/") + "/" + name, nil
+	must(tb, execMariaDB(server, "create database "+name))
+	return strings.TrimSuffix(server, "/") + "/" + name
 }
 
 // MariaDBAt returns the URLs of a new, empty database on a server, or on the
@@ -101,20 +82,11 @@ func KeptMariaDB(tb testing.TB) (string, error) {
 func MariaDBAt(tb testing.TB, servers ...string) []string {
 	tb.Helper()
 	name := databaseName()
-	if err := execMariaDB(servers[0], "create database "+name); err != nil {
-		tb.Fatalf("dbtest: create database %s: %v", name, err)
-	}
-	for _, s := range servers[1:] {
-		// until it has come there
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			err := execMariaDB(s, "use "+name)
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				tb.Fatalf("dbtest: database %s: %v", name, err)
-			}
-		}
+	must(tb, execMariaDB(servers[0], "create database "+name))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, s := range servers[1:] { // until it has come there
+		must(tb, until(ctx, func() error { return execMariaDB(s, "use "+name) }))
 	}
 	tb.Cleanup(func() {
 		// A session left in a transaction would hold it up for a day.
@@ -159,57 +131,41 @@ func execMariaDB(server, statements string) error {
 // MariaDBCount returns the number in the second of the two columns of the one
 // row that a statement returns: one such as SHOW GLOBAL STATUS LIKE 'Threads_connected'.
 func MariaDBCount(server, query string) (n int, err error) {
+	err = queryMariaDB(server, query, new(string), &n)
+	return n, err
+}
+
+// queryMariaDB returns the columns of the one row that a statement returns.
+func queryMariaDB(server, query string, columns ...any) error {
 	db, err := OpenMariaDB(server)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer db.Close()
-	var name string
-	err = db.QueryRowContext(context.Background(), query).Scan(&name, &n)
-	return n, err
+	return db.QueryRowContext(context.Background(), query).Scan(columns...)
 }
 
 // StartMariaDB returns a running server, with more options for mariadbd if
 // wanted; see the package comment for where it comes from. It flushes at each
 // commit, but not in a test. The server dies with this process.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
-	if dsn := os.Getenv(MySQLDSN); dsn != "" && len(args) == 0 {
-		return &Server{DSN: dsn}, nil
-	}
-	return (&Config{Args: args}).MariaDB(ctx)
+	return given(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
 // start starts a server of its own files.
 func (v *flavour) start(ctx context.Context, c *Config) (*Server, error) {
-	f, err := v.folder(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	fail := func(err error) (*Server, error) {
-		f.remove()
-		return nil, err
-	}
-	port, err := freePort("127.0.0.1")
-	if err != nil {
-		return fail(err)
-	}
-	dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
-	s := &Server{DSN: dsn, polite: syscall.SIGTERM}
 	args := c.Args
 	if testing.Testing() && !c.Faults { // a test ends servers, never the machine
 		args = append(slices.Clone(unsynced), args...)
 	}
-	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
-		return v.launch(ctx, f, "data", "127.0.0.1", port, func() error { return execMariaDB(dsn, "do 1") }, args...)
+	return c.start(ctx, "mariadb", "mysql", func(f *folder, port int) (*Server, error) {
+		dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
+		ping := func() error { return execMariaDB(dsn, "do 1") }
+		return &Server{DSN: dsn, polite: syscall.SIGTERM, launch: func(ctx context.Context) (*process, error) {
+			return v.launch(ctx, f, "data", loopback, port, ping, args...)
+		}}, v.fill(ctx, f)
 	})
-	if err != nil {
-		return fail(err)
-	}
-	return s, nil
 }
-
-// MariaDBClient returns the path of the mariadb client.
-func MariaDBClient() (string, error) { return program("mariadb", "", "mariadb-client") }
 
 // loadZones loads the time zones of this machine into a server.
 func (v *flavour) loadZones(dsn string) error {

@@ -28,9 +28,7 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 	if os.Getuid() != 0 {
 		tb.Skip("network namespaces need root")
 	}
-	if _, err := program("ip", "", "iproute2"); err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	Program(tb, "ip", "iproute2")
 	sweepNetworks()
 	pid := os.Getpid()
 	n := &Network{name: fmt.Sprintf("hg%d", pid), net: fmt.Sprintf("10.213.%d.", pid%250+1), nodes: nodes}

@@ -2,16 +2,18 @@ package dbtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -28,12 +30,34 @@ type Server struct {
 	p  *process // guarded by mu
 }
 
-// run starts a server that has a folder, for the first time.
-func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context) (*process, error)) (err error) {
-	if s.p, err = launch(ctx); err != nil {
+// start starts a server. how has its DSN and how to launch it, given the server's own folder and a port.
+func (c *Config) start(ctx context.Context, kind, user string, how func(f *folder, port int) (*Server, error)) (
+	s *Server, err error,
+) {
+	f, err := c.folder(kind, user)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort(loopback)
+	if err == nil {
+		s, err = how(f, port)
+	}
+	if err == nil {
+		err = s.run(ctx, f)
+	}
+	if err != nil {
+		f.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+// run launches a server that has a folder, for the first time.
+func (s *Server) run(ctx context.Context, f *folder) (err error) {
+	if s.p, err = s.launch(ctx); err != nil {
 		return err
 	}
-	s.launch, s.faults = launch, f.faults
+	s.faults = f.faults
 	s.stop = stopper(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -44,18 +68,18 @@ func (s *Server) run(ctx context.Context, f *folder, launch func(context.Context
 }
 
 // Crash kills all processes of a server that was started here. Its files stay.
-func (s *Server) Crash() {
+func (s *Server) Crash() { s.current().kill() }
+
+func (s *Server) current() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p.kill()
+	return s.p
 }
 
 // Ended reports whether a server that was started here has ended, by itself or by Crash.
 func (s *Server) Ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	select {
-	case <-s.p.ended:
+	case <-s.current().ended:
 		return true
 	default:
 		return false
@@ -112,6 +136,9 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	p := &process{cmd: cmd, ended: make(chan struct{}), log: log.Name()}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
 	started := make(chan error)
 	// The death signal of a child comes when the thread ends that started it,
 	// not the process: keep that thread for as long as the server runs. It is
@@ -125,28 +152,17 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 			_ = cmd.Wait()
 		}
 		close(p.ended)
+		giveUp(fmt.Errorf("it has ended: %s", cmd.ProcessState))
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for err = errors.New("not asked yet"); ; {
-		select {
-		case <-p.ended:
-			err = fmt.Errorf("it has ended: %s; %w", cmd.ProcessState, err)
-		case <-ctx.Done():
-			err = fmt.Errorf("%w; %w", ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
-			if err = ping(); err == nil {
-				return p, nil
-			}
-			continue
-		}
+	if err := until(ctx, ping); err != nil {
 		p.end(syscall.SIGKILL)
 		text, _ := os.ReadFile(log.Name())
 		return nil, fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, tail(string(text), 30))
 	}
+	return p, nil
 }
 
 // end sends a signal and waits for the process to end, which a signal that
@@ -192,7 +208,81 @@ func stopper(stop func()) func() {
 	return stop
 }
 
+// must ends a test that lacks something.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatalf("dbtest: %v", err)
+	}
+}
+
+// until asks until there is no error, or the context ends.
+func until(ctx context.Context, ask func() error) error {
+	for ; ; time.Sleep(20 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		}
+	}
+}
+
 func tail(s string, lines int) string {
 	all := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// Pause stops all processes of a server that was started here, without ending them, as a machine that stands
+// still does; Resume lets them go on.
+func (s *Server) Pause() { s.current().signal(syscall.SIGSTOP) }
+
+// Resume lets a server go on that was paused.
+func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
+
+// signal sends a signal to a process and to all that it has started.
+func (p *process) signal(sig syscall.Signal) {
+	for _, pid := range family(p.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
+// kill kills a process and all that it has started, and waits until they are gone: what they share, such as the memory
+// of a PostgreSQL, is free then.
+func (p *process) kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it starts no more
+	pids := family(p.cmd.Process.Pid)
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	p.end(syscall.SIGKILL)
+	for begin := time.Now(); time.Since(begin) < 10*time.Second && slices.ContainsFunc(pids, alive); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// alive reports whether there is a process that has not ended.
+func alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return err == nil && !strings.HasPrefix(rest, "Z")
+}
+
+// family returns a process and those that it has started, and they, the first one first.
+func family(pid int) []int {
+	list := []int{pid}
+	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range children {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		for word := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				list = append(list, family(child)...)
+			}
+		}
+	}
+	return list
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,12 +30,7 @@ var prefixes atomic.Int64
 // The server is shared by the tests of the process, and ends with it.
 func Redis(tb testing.TB) string {
 	tb.Helper()
-	s, err := sharedRedis()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-	say(tb, redisKind, s.DSN, "", redisVersion)
-	return withPrefix(s.DSN)
+	return withPrefix(use(tb, sharedRedis, redisKind, redisVersion))
 }
 
 // redisVersion returns what a server of a URL is.
@@ -47,17 +41,13 @@ func redisVersion(dsn string) (string, error) {
 	}
 	// Valkey names the Redis that it took over from as well.
 	text, err := askRedis(u.Host, "INFO", "server")
-	name := "Redis"
-	for _, field := range []string{"\nvalkey_version:", "\nredis_version:"} {
-		if _, rest, found := strings.Cut(text, field); found {
-			if field[1] == 'v' {
-				name = "Valkey"
-			}
+	for _, name := range []string{"Valkey", "Redis"} {
+		if _, rest, found := strings.Cut(text, "\n"+strings.ToLower(name)+"_version:"); found {
 			version, _, _ := strings.Cut(rest, "\r")
 			return name + " " + version, err
 		}
 	}
-	return name, err
+	return "Redis", err
 }
 
 func withPrefix(dsn string) string {
@@ -68,40 +58,20 @@ func withPrefix(dsn string) string {
 // wanted; see the package comment for where it comes from. It keeps nothing on
 // disk. The server dies with this process.
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
-	if dsn := os.Getenv(RedisDSN); dsn != "" && len(args) == 0 {
-		return &Server{DSN: dsn}, nil
-	}
-	return (&Config{Args: args}).Redis(ctx)
+	return given(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.
 func (c *Config) startRedis(ctx context.Context, secure bool) (*Server, error) {
-	f, err := c.folder("redis", "redis")
-	if err != nil {
-		return nil, err
-	}
-	fail := func(err error) (*Server, error) {
-		f.remove()
-		return nil, err
-	}
-	port, err := freePort("127.0.0.1")
-	if err != nil {
-		return fail(err)
-	}
-	args := c.Args
-	if secure {
-		args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
-	}
-	s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
-	err = s.run(ctx, f, func(ctx context.Context) (*process,
-		error,
-	) {
-		return launchRedis(ctx, f, "127.0.0.1", port, args...)
+	return c.start(ctx, "redis", "redis", func(f *folder, port int) (*Server, error) {
+		s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
+		args := c.Args
+		if secure {
+			args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
+		}
+		s.launch = func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, loopback, port, args...) }
+		return s, nil
 	})
-	if err != nil {
-		return fail(err)
-	}
-	return s, nil
 }
 
 // RedisProgram returns the path of redis-server or redis-cli, those of the engine
@@ -129,13 +99,16 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
 	f.network.within(host, cmd)
-	return f.launch(ctx, cmd, time.Minute, func() error {
-		answer, err := askRedis(socket, "PING")
-		if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
-			err = errors.New(answer)
-		}
-		return err
-	})
+	return f.launch(ctx, cmd, time.Minute, func() error { return pingRedis(socket) })
+}
+
+// pingRedis says why a server at an address, or at the path of a socket, cannot be used yet.
+func pingRedis(addr string) error {
+	answer, err := askRedis(addr, "PING")
+	if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
+		err = errors.New(answer)
+	}
+	return err
 }
 
 // askRedis asks a server, at an address or at the path of a socket, one thing and

@@ -1,11 +1,11 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,9 +26,7 @@ func StartPostgresPair(tb testing.TB) *PostgresPair {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	bin, err := orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	p := &PostgresPair{bin: bin}
 	tb.Cleanup(func() {
 		for _, s := range p.nodes {
@@ -37,16 +35,10 @@ func StartPostgresPair(tb testing.TB) *PostgresPair {
 			}
 		}
 	})
-	if p.nodes[0], err = new(Config).startPostgres(ctx, bin, nil); err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-	port, err := freePort("127.0.0.1")
-	if err == nil {
-		p.nodes[1], err = startStandby(ctx, bin, p.nodes[0].DSN, port)
-	}
-	if err != nil {
-		tb.Fatalf("dbtest: standby: %v", err)
-	}
+	p.nodes[0], err = new(Config).startPostgres(ctx, bin, nil)
+	must(tb, err)
+	p.nodes[1], err = startStandby(ctx, bin, p.nodes[0].DSN, 0)
+	must(tb, err)
 	return p
 }
 
@@ -79,47 +71,31 @@ func (p *PostgresPair) Rejoin(ctx context.Context) error {
 	return err
 }
 
-// startStandby starts a copy of a primary at a port, makes it the synchronous one, and waits until it is.
+// startStandby starts a copy of a primary at a port, or at a free one if that is 0, makes it the synchronous one, and
+// waits until it is.
 func startStandby(ctx context.Context, bin, primary string, port int) (*Server, error) {
 	cfg, err := pgx.ParseConfig(primary)
 	if err != nil {
 		return nil, err
 	}
-	f, err := newFolder("standby", "postgres")
-	if err != nil {
-		return nil, err
-	}
-	data := filepath.Join(f.path, "data")
-	err = f.run(ctx, filepath.Join(bin, "pg_basebackup"), "-h", cfg.Host, "-p", strconv.Itoa(int(cfg.Port)),
-		"-U", cfg.User, "-D", data, "-R", "-c", "fast", "--no-sync")
-	if err != nil {
-		f.remove()
-		return nil, err
-	}
-	s := &Server{DSN: fmt.Sprintf("postgres://%s:@127.0.0.1:%d/postgres", cfg.User, port), polite: syscall.SIGINT}
-	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
-		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1",
-			"-p", strconv.Itoa(port), "-k", f.path, "-c", "max_connections=300", "-c", "fsync=off")
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT
-		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execPostgres(ctx, s.DSN, "select 1") })
+	s, err := new(Config).start(ctx, "standby", "postgres", func(f *folder, free int) (*Server, error) {
+		data, port := filepath.Join(f.path, "data"), cmp.Or(port, free)
+		dsn := fmt.Sprintf("postgres://%s:@127.0.0.1:%d/postgres", cfg.User, port)
+		return f.postgres(bin, data, dsn, dsn, port, "-c", "max_connections=300", "-c", "fsync=off"),
+			f.run(ctx, filepath.Join(bin, "pg_basebackup"), "-h", cfg.Host, "-p", strconv.Itoa(int(cfg.Port)),
+				"-U", cfg.User, "-D", data, "-R", "-c", "fast", "--no-sync")
 	})
 	if err != nil {
-		f.remove()
-		return nil, err
+		return nil, fmt.Errorf("standby: %w", err)
 	}
-	for _, sql := range []string{"alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"} {
-		if err = execPostgres(ctx, primary, sql); err != nil {
+	for _, sql := range []string{
+		"alter system set synchronous_standby_names = '*'", "select pg_reload_conf()",
+		"do $$ begin assert (select bool_or(sync_state = 'sync') from pg_stat_replication); end $$",
+	} {
+		if err := until(ctx, func() error { return execPostgres(ctx, primary, sql) }); err != nil {
 			s.Stop()
-			return nil, err
+			return nil, fmt.Errorf("the standby does not become synchronous: %w", err)
 		}
-	}
-	const synchronous = "do $$ begin assert (select bool_or(sync_state = 'sync') from pg_stat_replication); end $$"
-	for err = execPostgres(ctx, primary, synchronous); err != nil; err = execPostgres(ctx, primary, synchronous) {
-		if ctx.Err() != nil {
-			s.Stop()
-			return nil, fmt.Errorf("it does not become synchronous: %w", err)
-		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	return s, nil
 }

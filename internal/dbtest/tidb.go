@@ -3,10 +3,8 @@ package dbtest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -29,73 +27,35 @@ const (
 	tidbRevision = "20251126154744-e4e814fdc0af" // the newest that the module proxy is known to have
 )
 
-var sharedTiDB = sync.OnceValues(func() (*Server, error) { return startTiDB(context.Background()) })
+var sharedTiDB = sync.OnceValues(func() (*Server, error) { return given(context.Background(), TiDBDSN, startTiDB) })
 
 // TiDB returns the URL of a new, empty database of a TiDB. The server is shared by the tests of the process, and ends
 // with it. It is built once, which takes a quarter of an hour of CPU, and kept in the cache folder.
 func TiDB(tb testing.TB) string {
 	tb.Helper()
-	server := os.Getenv(TiDBDSN)
-	if server == "" {
-		s, err := sharedTiDB()
-		if err != nil {
-			tb.Fatalf("dbtest: %v", err)
-		}
-		server = s.DSN
-	}
-	say(tb, anyKind, server, "", mariadbVersion)
-	return MariaDBAt(tb, server)[0]
+	return MariaDBAt(tb, use(tb, sharedTiDB, anyKind, mariadbVersion))[0]
 }
 
 func startTiDB(ctx context.Context) (*Server, error) {
-	program, err := tidbServer(ctx)
+	program, err := cached("tidb-"+tidbRevision, "", func(work string) (string, error) { return buildTiDB(ctx, work) })
 	if err != nil {
 		return nil, fmt.Errorf("build a TiDB, or set %s: %w", TiDBDSN, err)
 	}
-	f, err := newFolder("tidb")
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort("127.0.0.1")
-	if err != nil {
-		f.remove()
-		return nil, err
-	}
-	s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), polite: syscall.SIGTERM}
-	err = s.run(ctx, f, func(ctx context.Context) (*process, error) {
-		cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore",
-			"--path="+filepath.Join(f.data, "data"), "--host=127.0.0.1", "-P="+strconv.Itoa(port),
-			"--report-status=false", "--socket=", "-L=warn",
-			"--temp-dir="+filepath.Join(f.path, "tmp"), "--log-slow-query="+filepath.Join(f.path, "slow"))
-		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execMariaDB(s.DSN, "do 1") })
+	return new(Config).start(ctx, "tidb", "nobody", func(f *folder, port int) (*Server, error) {
+		s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), polite: syscall.SIGTERM}
+		s.launch = func(ctx context.Context) (*process, error) {
+			cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore",
+				"--path="+filepath.Join(f.data, "data"), "--host=127.0.0.1", "-P="+strconv.Itoa(port),
+				"--report-status=false", "--socket=", "-L=warn",
+				"--temp-dir="+filepath.Join(f.path, "tmp"), "--log-slow-query="+filepath.Join(f.path, "slow"))
+			return f.launch(ctx, cmd, 2*time.Minute, func() error { return execMariaDB(s.DSN, "do 1") })
+		}
+		return s, nil
 	})
-	if err != nil {
-		f.remove()
-		return nil, err
-	}
-	return s, nil
 }
 
-// tidbServer returns the path of the server, which it builds if it is not there.
-func tidbServer(ctx context.Context) (string, error) {
-	cache, err := cacheFolder()
-	if err != nil {
-		return "", err
-	}
-	unlock, err := lockFolder(cache)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	kept := filepath.Join(cache, "tidb-"+tidbRevision)
-	if executable(kept) {
-		return kept, nil
-	}
-	work, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(work)
+// buildTiDB builds the server in a folder, and returns its path.
+func buildTiDB(ctx context.Context, work string) (string, error) {
 	source := filepath.Join(work, "tidb")
 	for _, m := range []struct{ module, version, to string }{
 		{tidbModule, "v1.1.0-beta.0." + tidbRevision, source},
@@ -119,18 +79,5 @@ func tidbServer(ctx context.Context) (string, error) {
 		"./cmd/tidb-server"); err != nil {
 		return "", err
 	}
-	return kept, errors.Join(os.Chmod(program, 0o755), os.Rename(program, kept))
-}
-
-// run runs a command in a folder, with no flags of the go command that are for tests, and returns what it prints.
-func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
-	out, err := cmd.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		err = fmt.Errorf("%s %s: %w\n%s", name, args[0], err, tail(string(exit.Stderr), 20))
-	}
-	return out, err
+	return program, os.Chmod(program, 0o755)
 }

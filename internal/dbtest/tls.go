@@ -28,13 +28,9 @@ const (
 func PostgresTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
 	bin, err := postgresPrograms()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	s, err := new(Config).startPostgres(context.Background(), bin, &t)
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	tb.Cleanup(s.Stop)
 	return s.DSN
 }
@@ -94,9 +90,7 @@ func (f *folder) adopt(file string) (string, error) {
 func MariaDBTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
 	v, err := newFlavour()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	options := []string{"--ssl-cert=" + t.Cert, "--ssl-key=" + t.Key}
 	if t.Cert == "" {
 		options = []string{v.plain}
@@ -105,9 +99,7 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 		options = append(options, "--ssl-ca="+t.Clients)
 	}
 	s, err := v.start(context.Background(), &Config{Args: options})
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	tb.Cleanup(s.Stop)
 	who, needs := fmt.Sprintf("'%s'@'%%'", TLSUser), ""
 	if t.Clients != "" {
@@ -118,9 +110,7 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 	if t.Only {
 		statements += "; set global require_secure_transport = on"
 	}
-	if err := execMariaDB(s.DSN, statements); err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, execMariaDB(s.DSN, statements))
 	return strings.Replace(s.DSN, "root@", TLSUser+":"+TLSPassword+"@", 1) + "headgate"
 }
 
@@ -138,9 +128,7 @@ func RedisTLS(tb testing.TB, t TLS) string {
 		}
 	}
 	s, err := (&Config{Args: options}).startRedis(context.Background(), t.Cert != "")
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	tb.Cleanup(s.Stop)
 	return strings.Replace(s.DSN, "redis://", "rediss://default:"+TLSPassword+"@", 1)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,9 +20,7 @@ import (
 func Program(tb testing.TB, name string, packages ...string) string {
 	tb.Helper()
 	path, err := program(name, "", packages...)
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	return path
 }
 
@@ -35,9 +34,7 @@ func Installed(tb testing.TB, path string, packages ...string) string {
 		}
 		return path
 	}, path, "", packages...)
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	return path
 }
 
@@ -45,9 +42,7 @@ func Installed(tb testing.TB, path string, packages ...string) string {
 func FreePort(tb testing.TB) int {
 	tb.Helper()
 	port, err := freePort("127.0.0.1")
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	must(tb, err)
 	return port
 }
 
@@ -74,83 +69,99 @@ func Listen(tb testing.TB, addr string) net.Listener {
 // package runs.
 func NodeModules(tb testing.TB, dir string) string {
 	tb.Helper()
-	path, err := nodeModules(dir)
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-	return path
-}
-
-func nodeModules(dir string) (string, error) {
-	npm, err := program("npm", "", "npm")
-	if err != nil {
-		return "", err
-	}
-	files := map[string][]byte{"package.json": nil, "package-lock.json": nil}
-	hash := sha256.New()
+	npm := Program(tb, "npm", "npm")
+	files, hash := map[string][]byte{}, sha256.New()
 	for _, name := range []string{"package.json", "package-lock.json"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return "", err
-		}
+		must(tb, err)
 		files[name] = text
 		hash.Write(text)
 	}
-	cache, err := cacheFolder()
-	if err != nil {
-		return "", err
-	}
-	unlock, err := lockFolder(cache)
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	kept := filepath.Join(cache, fmt.Sprintf("node-%x", hash.Sum(nil)[:8]))
-	modules := filepath.Join(kept, "node_modules")
-	if _, err := os.Stat(modules); err == nil {
-		return modules, nil
-	}
-	work, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(work)
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(work, name), text, 0o600); err != nil {
-			return "", err
+	const modules = "node_modules"
+	kept, err := cached(fmt.Sprintf("node-%x", hash.Sum(nil)[:8]), modules, func(work string) (string, error) {
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(work, name), text, 0o600); err != nil {
+				return "", err
+			}
 		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	fetch := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	fetch.Dir = work
-	if out, err := fetch.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm ci: %w\n%s", err, tail(string(out), 10))
-	}
-	_ = os.RemoveAll(kept) // what there is of it is incomplete
-	return modules, os.Rename(work, kept)
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		defer cancel()
+		_, err := run(ctx, work, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+		return work, err
+	})
+	must(tb, err)
+	return filepath.Join(kept, modules)
 }
 
 // Start starts a program that serves something and keeps nothing, and waits until ping is content with
-// it. It is killed when the test ends.
-func Start(tb testing.TB, cmd *exec.Cmd, ping func() error) {
-	tb.Helper()
-	StartAgain(tb, func() *exec.Cmd { return cmd }, ping)
-}
-
-// StartAgain is [Start] for a program that the test breaks: each start is of a command of its own.
-func StartAgain(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
+// it. It is killed when the test ends. Each start is of a command of its own.
+func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 	tb.Helper()
 	f := &folder{path: tb.TempDir()}
-	s := &Server{polite: syscall.SIGKILL}
-	err := s.run(tb.Context(), f, func(ctx context.Context) (*process, error) {
+	s := &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) (*process, error) {
 		cmd := command()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return f.launch(ctx, cmd, time.Minute, ping)
-	})
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
+	}}
+	must(tb, s.run(tb.Context(), f))
 	tb.Cleanup(s.Stop)
 	return s
+}
+
+// program returns the path of an installed program, after installing the
+// distribution's packages if need be and allowed. env is the environment
+// variable by which a server can be named instead; empty if there is none.
+func program(name, env string, packages ...string) (string, error) {
+	find := func() string {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+		if path := filepath.Join("/usr/sbin", name); executable(path) {
+			return path
+		}
+		return ""
+	}
+	return orInstall(find, name, env, packages...)
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+}
+
+// orInstall returns what find finds, before or after installing packages.
+func orInstall(find func() string, name, env string, packages ...string) (string, error) {
+	if path := find(); path != "" {
+		return path, nil
+	}
+	missing := fmt.Errorf("%s is not installed: install it (Debian: apt-get install %s)", name,
+		strings.Join(packages, " "))
+	if env != "" {
+		missing = fmt.Errorf("%w or set %s", missing, env)
+	}
+	apt, err := exec.LookPath("apt-get")
+	if err != nil || os.Getuid() != 0 {
+		return "", missing
+	}
+	// Several test processes want it at once: one installs, the others wait
+	// for it. The distribution's own servers are neither made nor started.
+	const script = `mkdir -p /etc/postgresql-common
+conf=/etc/postgresql-common/createcluster.conf
+[ -e $conf ] || echo 'create_main_cluster = false' > $conf
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then printf '#!/bin/sh\nexit 101\n' > $policy; chmod +x $policy; trap "rm -f $policy" EXIT; fi
+apt=$1; shift
+dpkg-query -W -f '${Status}\n' "$@" 2>/dev/null | grep -c '^install ok installed' | grep -qx $# && exit 0
+$apt update -q && $apt -o DPkg::Lock::Timeout=300 install -yq --no-install-recommends "$@"`
+	lock := filepath.Join(os.TempDir(), "headgate-dbtest.lock")
+	cmd := exec.CommandContext(context.Background(), "flock",
+		append([]string{lock, "sh", "-c", script, "sh", apt}, packages...)...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w; installing it failed: %w\n%s", missing, err, tail(string(out), 20))
+	}
+	if path := find(); path != "" {
+		return path, nil
+	}
+	return "", missing
 }

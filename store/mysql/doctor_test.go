@@ -146,7 +146,7 @@ func findsWhatIsWrong(t *testing.T, server string) {
 // TestGaleraDoctor plants what may be wrong with a cluster.
 func TestGaleraDoctor(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GaleraEngine)
-	g, err := dbtest.StartGalera(context.Background())
+	g, err := dbtest.StartGalera(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestGaleraDoctor(t *testing.T) {
 
 // TestGroupReplicationDoctor has a node leave its group, and another one die.
 func TestGroupReplicationDoctor(t *testing.T) {
-	g := dbtest.StartMySQLGroup(t, true)
+	g := dbtest.StartMySQLGroup(t, nil, true)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	all := openAt(t, oneURL(urls))
 	inStep(t, urls)

@@ -65,7 +65,7 @@ func oneURL(urls []string) string {
 // load: decisions go on, and no more is admitted than the bound.
 func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GaleraEngine)
-	g, err := dbtest.StartGalera(context.Background())
+	g, err := dbtest.StartGalera(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

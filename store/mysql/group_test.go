@@ -41,7 +41,7 @@ func inStep(t *testing.T, urls []string) {
 func TestGroupReplicationConformance(t *testing.T) {
 	const inStep = "?group_replication_consistency=%27BEFORE%27"
 	t.Run("multi-primary", func(t *testing.T) {
-		g := dbtest.StartMySQLGroup(t, false)
+		g := dbtest.StartMySQLGroup(t, nil, false)
 		storetest.Run(t, func(tb testing.TB) store.Store {
 			urls := dbtest.MariaDBAt(tb, g.Servers()...)
 			first := openAt(tb, urls[0]+inStep)
@@ -49,7 +49,7 @@ func TestGroupReplicationConformance(t *testing.T) {
 		}, &storetest.Options{Histories: few})
 	})
 	t.Run("single-primary", func(t *testing.T) {
-		g := dbtest.StartMySQLGroup(t, true)
+		g := dbtest.StartMySQLGroup(t, nil, true)
 		storetest.Run(t, func(tb testing.TB) store.Store {
 			return openAt(tb, oneURL(dbtest.MariaDBAt(tb, g.Servers()...)))
 		}, &storetest.Options{Histories: few})
@@ -59,7 +59,7 @@ func TestGroupReplicationConformance(t *testing.T) {
 // TestGroupReplicationTakesOneHotKeyOnAllNodes has three processes, as it were,
 // that each know one node.
 func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
-	g := dbtest.StartMySQLGroup(t, false)
+	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	openAt(t, oneURL(urls))
 	inStep(t, urls)
@@ -100,7 +100,7 @@ func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 func TestGroupReplicationNodeIsKilled(t *testing.T) {
 	for name, single := range map[string]bool{"multi-primary": false, "single-primary": true} {
 		t.Run(name, func(t *testing.T) {
-			g := dbtest.StartMySQLGroup(t, single)
+			g := dbtest.StartMySQLGroup(t, nil, single)
 			urls := dbtest.MariaDBAt(t, g.Servers()...)
 			killed := 0
 			url := oneURL([]string{urls[1], urls[2], urls[0]}) // the primary is named last
@@ -183,7 +183,7 @@ func passedBy(db *sql.DB, call string) (passed int, err error) {
 // conflicts is repeated within the call, and what is admitted is exact. request_token
 // has answered before its COMMIT, so there the caller sees the conflict.
 func TestGroupReplicationCalls(t *testing.T) {
-	g := dbtest.StartMySQLGroup(t, false)
+	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	openAt(t, oneURL(urls))
 	if _, err := plain(t, urls[0]).ExecContext(t.Context(),
@@ -236,7 +236,7 @@ func TestGroupReplicationCalls(t *testing.T) {
 // reads or writes (1213), unless a SAVEPOINT is between: then the COMMIT would charge "b"
 // here, and "a" as it was before the other charge on all other nodes.
 func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
-	g := dbtest.StartMySQLGroup(t, false)
+	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	db := pool(t, urls[0])
 	there := openAt(t, oneURL(urls[1:2]))
@@ -312,7 +312,7 @@ func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
 // TestHalfABatchIsNotCommittedInAGroup: a charge that has to wait for too long is an
 // error, and the transaction that it was part of charges nothing.
 func TestHalfABatchIsNotCommittedInAGroup(t *testing.T) {
-	g := dbtest.StartMySQLGroup(t, false)
+	g := dbtest.StartMySQLGroup(t, nil, false)
 	url := dbtest.MariaDBAt(t, g.Servers()...)[0]
 	s := openAt(t, url)
 	db := pool(t, url)

@@ -51,10 +51,7 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	url := dbtest.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	addr, port, _ := strings.Cut(host, ":")
-	path, err := dbtest.MariaDBClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := dbtest.Program(t, "mariadb", "mariadb-client")
 	for _, set := range []string{"gbk", "latin1"} {
 		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+set, "-uroot",
 			"-h"+addr, "-P"+port, name)

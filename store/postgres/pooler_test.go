@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,10 @@ func TestConformanceBehindAPooler(t *testing.T) {
 
 // TestConformanceOfYugabyteDB runs the suite on a server of somebody's who has one.
 func TestConformanceOfYugabyteDB(t *testing.T) {
-	dsn := dbtest.NeedDSN(t, "HEADGATE_TEST_YUGABYTE_DSN")
+	dsn := os.Getenv("HEADGATE_TEST_YUGABYTE_DSN")
+	if dsn == "" {
+		t.Skip("no server: HEADGATE_TEST_YUGABYTE_DSN names none")
+	}
 	fresh := func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }
 	conformance(t, storetest.Options{Histories: 500}, fresh, "")
 }

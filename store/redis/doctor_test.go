@@ -141,7 +141,7 @@ func until(t *testing.T, c *commander, line string) {
 func TestDoctorOfACluster(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	c, err := dbtest.StartRedisCluster(t.Context())
+	c, err := dbtest.StartRedisCluster(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func TestAChangedEvictionPolicyIsNoticed(t *testing.T) {
 // different policies. Replicas evict nothing by themselves.
 func TestEachPrimaryOfAClusterIsAskedWhatItMayForget(t *testing.T) {
 	tier.Engines(t)
-	cluster, err := dbtest.StartRedisCluster(context.Background())
+	cluster, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

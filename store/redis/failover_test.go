@@ -148,7 +148,7 @@ func tries(t *testing.T, run func() (late string)) {
 // losesAPrimary asks a cluster for keys of two primaries, and loses one of them: the other answers meanwhile.
 func losesAPrimary(t *testing.T, lose func(c *dbtest.Cluster, i int)) {
 	t.Helper()
-	c, err := dbtest.StartRedisCluster(context.Background())
+	c, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +353,7 @@ func TestARequestIsGivenBackWhenAnotherSlotDoesNotAnswer(t *testing.T) {
 // that pauses may not send it in time, and a replica may answer in place of its primary.
 func givesBack(t *testing.T, within time.Duration) (wrong string) {
 	t.Helper()
-	c, err := dbtest.StartRedisCluster(context.Background())
+	c, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

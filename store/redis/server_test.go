@@ -306,7 +306,7 @@ func TestTheRightsThatAreListedDoForTheRest(t *testing.T) {
 
 func TestTheRightsThatAreListedDoForACluster(t *testing.T) {
 	tier.Engines(t)
-	cluster, err := dbtest.StartRedisCluster(context.Background())
+	cluster, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,13 +17,11 @@ import (
 func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Store) {
 	t.Helper()
 	const capacity = 1_000_000
-	limit := law.Params{Kind: law.Log, Unit: 1, Capacity: capacity, Step: 86_400_000_000}
+	limit := law.Params{Kind: law.Log, Unit: 1, Capacity: capacity, Step: day}
 	charge := func(s store.Store, id string) law.Outcome {
-		op := law.Op{
-			Verb: law.Take, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: 1, ID: id,
-		}
+		op := take("backup", "k", limit, 1, 0)
 		if id != "" {
-			op.TTL = 3_600_000_000
+			op.ID, op.TTL = id, hour
 		}
 		return one(t, s, op)
 	}
@@ -50,10 +48,8 @@ func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Sto
 	callers.Wait()
 
 	restored := restore()
-	check := law.Op{
-		Verb: law.Check, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: 1,
-	}
-	has := one(t, restored, check).Used - 1 // the one that is asked about
+	rest := take("backup", "k", limit, 1, 0)
+	has := one(t, restored, check(rest)).Used - 1 // the one that is asked about
 	if has < first || has > last {
 		t.Fatalf("the restored store has %d charges, want from %d to %d", has, first, last)
 	}
@@ -61,10 +57,7 @@ func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Sto
 		t.Errorf("the id of before the backup is not known: %+v", out)
 	}
 	left := capacity - has
-	rest := law.Op{
-		Verb: law.Take, Cell: law.Cell{Limit: "backup", Key: "k"}, Params: limit, Cost: 1, Count: capacity,
-		Partial: true,
-	}
+	rest.Count, rest.Partial = capacity, true
 	if got := one(t, restored, rest).Granted; got != left {
 		t.Errorf("the restored store admits %d more, want %d", got, left)
 	}

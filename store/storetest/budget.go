@@ -52,10 +52,8 @@ func newBudget(s store.Store) *budget {
 func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 	ops := make([]law.Op, len(b.limits))
 	for i, p := range b.limits {
-		ops[i] = law.Op{
-			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: fmt.Sprint("budget ", i), Key: "k"}, Params: p,
-			Cost: 1 + rng.Int64N(2*p.Unit), Count: 1, ID: id, TTL: 3600 * sec,
-		}
+		ops[i] = take(fmt.Sprint("budget ", i), "k", p, 1, 0)
+		ops[i].Cost, ops[i].ID, ops[i].TTL = 1+rng.Int64N(2*p.Unit), id, hour
 	}
 	return ops
 }
@@ -68,14 +66,9 @@ func (b *budget) surely(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.
 		if rng.IntN(5) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(3_000_000)))
 		}
-		outs = make([]law.Outcome, len(ops))
-		err := b.s.Apply(ctx, ops, outs)
+		var err error
+		outs, err = applied(ctx, b.s, ops...)
 		cancel()
-		for i := range outs {
-			if err == nil {
-				err = outs[i].Err
-			}
-		}
 		for _, final := range []error{law.ErrUnknownID, law.ErrReused, law.ErrSettled, law.ErrInvalid} {
 			if errors.Is(err, final) {
 				t.Errorf("a request with an id: %v", err)
@@ -154,16 +147,14 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 		default:
 			b.actual[i].Add(cost)
 		}
-		ops[i] = law.Op{
-			Verb: law.Settle, Group: uint32(i + 1), Cell: ops[i].Cell, Params: ops[i].Params, ID: id,
-			Cost: cost, Count: 1,
-		}
+		ops[i] = settled(ops[i], 0, 0)
+		ops[i].Group, ops[i].Cost = uint32(i+1), cost
 	}
 	if outs == nil || how == 3 {
 		return outs != nil
 	}
-	settled, _ := b.surely(t, rng, ops)
-	for i, out := range settled {
+	answers, _ := b.surely(t, rng, ops)
+	for i, out := range answers {
 		b.told[i].Add(-out.Granted) // none, if it was settled by an attempt that was given up
 	}
 	return true
@@ -176,7 +167,7 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 func budgets(t *testing.T, s store.Store) {
 	b := newBudget(s)
 	var admitted atomic.Int64
-	crowd(tier.Pick(24, 64, 64), func(caller int) bool {
+	crowd(tier.Pick(24, 64, 64), 1, func(caller, _ int) {
 		rng := rand.New(rand.NewPCG(uint64(caller), 64))
 		for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
 			if b.spend(t, rng, fmt.Sprint("budget ", caller, " ", n)) {
@@ -185,15 +176,14 @@ func budgets(t *testing.T, s store.Store) {
 				refused++
 			}
 		}
-		return false
 	})
 	if t.Logf("%d requests were admitted", admitted.Load()); admitted.Load() < budgetSize()*2/3 {
 		t.Error("too few to say anything")
 	}
 	full := false
 	for i, op := range b.request(rand.New(rand.NewPCG(1, 2)), "") {
-		op.Verb, op.Cost, op.ID, op.TTL = law.Check, 1, "", 0
-		out := one(t, s, op)
+		op.Cost = 1
+		out := one(t, s, check(op))
 		used := out.Used - out.Granted
 		least, most := b.actual[i].Load(), b.told[i].Load()
 		if op.Params.Drain != 1 { // what is left gives back all

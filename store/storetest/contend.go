@@ -1,26 +1,29 @@
 package storetest
 
 import (
-	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/anishathalye/porcupine"
+
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
-// crowd runs n callers at once, each until it returns false.
-func crowd(n int, ask func(caller int) bool) {
+// crowd runs callers at once, each of which asks so many times.
+func crowd(callers, times int, ask func(caller, time int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
-	for caller := range n {
+	for caller := range callers {
 		wg.Go(func() {
 			<-start
-			for ask(caller) {
+			for time := range times {
+				ask(caller, time)
 			}
 		})
 	}
@@ -33,24 +36,13 @@ func crowd(n int, ask func(caller int) bool) {
 func newKey(t *testing.T, s store.Store) {
 	const callers, capacity = 200, 10
 	for _, p := range []law.Params{
-		bucket(1, capacity),
-		{
-			Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000,
-			Drain: law.Max,
-		},
-		{Kind: law.Window, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000},
-		slidingLog(capacity, 3_600_000_000),
+		bucket(1, capacity), fixedWindow(capacity, hour), slidingWindow(capacity, hour), slidingLog(capacity, hour),
 	} {
 		for key := range 2 {
 			var admitted atomic.Int64
-			crowd(callers, func(int) bool {
+			crowd(callers, 1, func(_, _ int) {
 				op := take(fmt.Sprint("new ", p.Kind, p.Anchor), fmt.Sprint(key), p, 1, T0)
-				outs := make([]law.Outcome, 1)
-				if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
-					t.Errorf("apply: %v", err)
-				}
-				admitted.Add(outs[0].Granted)
-				return false
+				admitted.Add(try(t, s, op)[0].Granted)
 			})
 			if got := admitted.Load(); got != capacity {
 				t.Errorf("%+v: admitted %d of %d callers, want %d", p, got, callers, capacity)
@@ -69,18 +61,12 @@ func oldKey(t *testing.T, s store.Store) {
 	var mu sync.Mutex
 	var clocks []int64
 	var admitted int64
-	left := make([]int, callers)
-	crowd(callers, func(caller int) bool {
-		outs := make([]law.Outcome, 1)
-		if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
-			t.Errorf("apply: %v", err)
-		}
+	crowd(callers, asks, func(_, _ int) {
+		out := try(t, s, op)[0]
 		mu.Lock()
 		defer mu.Unlock()
-		clocks = append(clocks, op.DecidedAt(&outs[0]))
-		admitted += outs[0].Granted
-		left[caller]++
-		return left[caller] < asks
+		clocks = append(clocks, op.DecidedAt(&out))
+		admitted += out.Granted
 	})
 	slices.Sort(clocks)
 	var state law.State
@@ -104,8 +90,7 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 	const callers, asks, keys = 8, 40, 5
 	p := bucket(1, 1_000_000)
 	var charged, refused [keys]atomic.Int64
-	left := make([]int, callers)
-	crowd(callers, func(caller int) bool {
+	crowd(callers, asks, func(_, _ int) {
 		var ops []law.Op
 		for _, k := range rand.Perm(keys)[:2+rand.IntN(3)] {
 			ops = append(ops, take("group", fmt.Sprint(k), p, 1, T0))
@@ -114,11 +99,7 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 			ops = append(ops, take("group", "refuses", bucket(1, 1), 2, T0))
 			ops[len(ops)-1].Cell.Limit = "small"
 		}
-		outs := make([]law.Outcome, len(ops))
-		if err := s.Apply(context.Background(), ops, outs); err != nil {
-			t.Errorf("apply: %v", err)
-			return false
-		}
+		try(t, s, ops...)
 		count := &charged
 		if ops[len(ops)-1].Cell.Limit != "group" {
 			count, ops = &refused, ops[:len(ops)-1]
@@ -128,12 +109,9 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 			fmt.Sscan(ops[i].Cell.Key, &k)
 			count[k].Add(1)
 		}
-		left[caller]++
-		return left[caller] < asks
 	})
 	for k := range keys {
-		op := take("group", fmt.Sprint(k), p, 1, T0)
-		op.Verb = law.Check
+		op := check(take("group", fmt.Sprint(k), p, 1, T0))
 		least := charged[k].Load() * p.Unit
 		most := least
 		if onTrial {
@@ -142,5 +120,69 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 		if got := one(t, s, op).State.Level; got < least || got > most {
 			t.Errorf("key %d: level %d, want %d to %d", k, got, least, most)
 		}
+	}
+}
+
+// question and answer are an operation of a history.
+type question struct {
+	key string
+	op  law.Op
+}
+
+type answer struct {
+	granted, clock, level int64
+}
+
+// linearizable records short concurrent histories, by the store's own clock,
+// and looks for an order that explains them: each answer follows from package
+// law applied to the state before it at the time that the store says.
+func linearizable(t *testing.T, s store.Store) {
+	params := []law.Params{
+		bucket(2000, 3),
+		slidingWindow(4, 5000),
+		fixedWindow(4, 4000),
+	}
+	model := porcupine.Model{
+		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+			byKey := map[string][]porcupine.Operation{}
+			for _, op := range history {
+				key := op.Input.(question).key
+				byKey[key] = append(byKey[key], op)
+			}
+			return slices.Collect(maps.Values(byKey))
+		},
+		Init: func() any { return law.State{} },
+		Step: func(state, input, output any) (bool, any) {
+			in, out := input.(question), output.(answer)
+			d := law.Decide(state.(law.State), &in.op, out.clock, 0, nil)
+			next := d.Base
+			if d.Outcome.Granted > 0 {
+				next = d.Outcome.State
+			} else if !d.Moved {
+				next = state.(law.State)
+			}
+			return d.Outcome.Granted == out.granted && next.Level == out.level, next
+		},
+	}
+	var mu sync.Mutex
+	var history []porcupine.Operation
+	var order atomic.Int64 // of calls and returns
+	const callers, asks = 6, 15
+	crowd(callers, asks, func(caller, n int) {
+		p := params[n%len(params)]
+		key := fmt.Sprint(n % len(params))
+		op := take("linear "+key, key, p, 1, 0)
+		call := order.Add(1)
+		out := try(t, s, op)[0]
+		ret := order.Add(1)
+		mu.Lock()
+		defer mu.Unlock()
+		history = append(history, porcupine.Operation{
+			ClientId: caller, Input: question{key, op}, Call: call,
+			Output: answer{out.Granted, out.Clock, out.State.Level}, Return: ret,
+		})
+	})
+	if !porcupine.CheckOperations(model, history) {
+		t.Errorf("no order of these %d operations explains their outcomes", len(history))
 	}
 }

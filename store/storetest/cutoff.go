@@ -16,14 +16,10 @@ func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 	t.Helper()
 	b, l := bucket(1, 5), slidingLog(5, 100*sec)
 	ops := named("cut", take("cut b", "k", b, 3, T0), take("cut l", "k", l, 3, T0))
-	inUse := func(units int64) {
+	both := func(units int64) {
 		t.Helper()
 		for _, op := range ops {
-			op = take(op.Cell.Limit, "k", op.Params, 1, T0)
-			op.Verb = law.Check
-			if out := one(t, direct, op); out.Used-out.Granted*op.Cost != units*op.Params.Unit {
-				t.Errorf("%s: %d in use, want %d units", op.Cell.Limit, out.Used, units)
-			}
+			inUse(t, direct, op, units)
 		}
 	}
 	cut := func(ops []law.Op) {
@@ -38,20 +34,12 @@ func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 	// The connection is made, and the statement prepared: what is cut off is its end.
 	apply(t, through, named("warm", take("cut b", "other", b, 1, T0), take("cut l", "other", l, 1, T0))...)
 	cut(ops)
-	inUse(3)
-	for _, out := range apply(t, through, ops...) {
-		if out.Err != nil || out.Granted != 1 || !out.Replayed {
-			t.Errorf("asked again: %+v", out)
-		}
-	}
-	inUse(3)
-	settle := []law.Op{settled(ops[0], 1, T0), settled(ops[1], 1, T0)}
+	both(3)
+	expect(t, through, "asked again", wanted{granted: 1, replayed: true}, ops...)
+	both(3)
+	settle := each(ops, settled, 1, T0)
 	cut(settle)
-	inUse(1)
-	for _, out := range apply(t, through, settle...) {
-		if out.Err != nil || !out.Replayed {
-			t.Errorf("settled again: %+v", out)
-		}
-	}
-	inUse(1)
+	both(1)
+	expect(t, through, "settled again", wanted{replayed: true}, settle...)
+	both(1)
 }

@@ -9,98 +9,63 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// extended returns an op that extends a charge to n units.
-func extended(op law.Op, n, now int64) law.Op {
-	op.Verb, op.Cost, op.Count, op.Now = law.Extend, n*op.Params.Unit, 1, now
-	return op
-}
-
 // extend extends requests, as they should and as they should not be.
 func extend(t *testing.T, s store.Store) {
 	b, l := bucket(1, 10), slidingLog(10, 100*sec)
-	ops := named("a", take("extended b", "k", b, 4, T0), take("extended l", "k", l, 4, T0))
-	to := func(n, now int64) []law.Op { return []law.Op{extended(ops[0], n, now), extended(ops[1], n, now)} }
-	for _, out := range apply(t, s, to(6, T0)...) {
-		if !errors.Is(out.Err, law.ErrUnknownID) {
-			t.Errorf("extended before it was charged: %+v", out)
-		}
+	request := func(key string) []law.Op {
+		return named(key, take("extended b", key, b, 4, T0), take("extended l", key, l, 4, T0))
 	}
+	ops := request("k")
+	expect(t, s, "before it was charged", wanted{err: law.ErrUnknownID}, each(ops, extended, 6, T0)...)
 	apply(t, s, ops...)
 	for _, tt := range []struct {
-		name     string
-		units    int64
-		held     int64
-		fits     bool
-		replayed bool
+		name  string
+		units int64
+		fits  bool
+		want  wanted
 	}{
-		{"more", 6, 6, true, false},
-		{"the same again", 6, 6, true, true},
-		{"less", 3, 6, true, true},
-		{"too much", 11, 6, false, false},
-		{"all that there is", 10, 10, true, false},
+		{"more", 6, true, wanted{granted: 6, used: 6}},
+		{"the same again", 6, true, wanted{granted: 6, replayed: true}},
+		{"less", 3, true, wanted{granted: 6, replayed: true}},
+		{"too much", 11, false, wanted{granted: 6, used: 6}},
+		{"all that there is", 10, true, wanted{granted: 10, used: 10}},
 	} {
-		for i, out := range apply(t, s, to(tt.units, T0)...) {
-			p := &ops[i].Params
-			if out.Err != nil || out.Granted != tt.held*p.Unit || (out.RetryAt == 0) != tt.fits ||
-				out.Replayed != tt.replayed {
+		for i, out := range expect(t, s, tt.name, tt.want, each(ops, extended, tt.units, T0)...) {
+			if (out.RetryAt == 0) != tt.fits {
 				t.Errorf("%s, charge %d: %+v", tt.name, i+1, out)
 			}
-			if !tt.replayed && out.Used != tt.held*p.Unit {
-				t.Errorf("%s, charge %d: %d credits in use", tt.name, i+1, out.Used)
-			}
 		}
 	}
-	for i, out := range apply(t, s, ops...) {
-		if out.Err != nil || out.Granted != 1 || !out.Replayed {
-			t.Errorf("asked again after it was extended, charge %d: %+v", i+1, out)
-		}
-	}
-	for i, out := range apply(t, s, settled(ops[0], 5, T0), settled(ops[1], 5, T0)) {
-		if p := &ops[i].Params; out.Granted != 5*p.Unit || out.Used != 5*p.Unit {
-			t.Errorf("settled after it was extended, charge %d: %+v", i+1, out)
-		}
-	}
-	for i, out := range apply(t, s, to(6, T0)...) {
-		if !errors.Is(out.Err, law.ErrSettled) {
-			t.Errorf("extended after it was settled, charge %d: %+v", i+1, out)
-		}
-	}
-	gone := named("gone", take("extended b", "gone", b, 4, T0))
+	expect(t, s, "asked again after it was extended", wanted{granted: 1, replayed: true}, ops...)
+	expect(t, s, "settled after it was extended", wanted{granted: 5, used: 5}, each(ops, settled, 5, T0)...)
+	expect(t, s, "after it was settled", wanted{err: law.ErrSettled}, each(ops, extended, 6, T0)...)
+	gone := request("gone")[:1]
 	apply(t, s, gone...)
 	apply(t, s, cancelling(gone[0], T0))
-	if out := apply(t, s, extended(gone[0], 6, T0)); !errors.Is(out[0].Err, law.ErrSettled) {
-		t.Errorf("extended after it was cancelled: %+v", out)
-	}
-	unit := named("unit", take("extended unit", "k", b, 4, T0))
+	expect(t, s, "after it was cancelled", wanted{err: law.ErrSettled}, extended(gone[0], 6, T0))
+	unit := request("unit")[:1]
 	apply(t, s, unit...)
 	other := extended(unit[0], 6, T0)
 	other.Params.Unit, other.Params.Capacity = 3*b.Unit, 3*b.Capacity
-	if out := apply(t, s, other); !errors.Is(out[0].Err, law.ErrReused) {
-		t.Errorf("extended after the limit counts in other credits: %+v", out)
-	}
+	expect(t, s, "after the limit counts in other credits", wanted{err: law.ErrReused}, other)
 	if out := apply(t, s, settled(unit[0], 4, T0)); out[0].Err != nil || out[0].State.Level != 4*b.Unit {
 		t.Errorf("what was refused was charged: %+v", out)
 	}
 	// It is remembered for its life from the last extension on.
-	late := named("late", take("extended b", "late", b, 4, T0))
-	apply(t, s, late...)
-	apply(t, s, extended(late[0], 5, T0+50*sec))
-	apply(t, s, extended(late[0], 5, T0+100*sec))
-	if out := apply(t, s, settled(late[0], 5, T0+159*sec)); out[0].Err != nil {
+	last := request("last")[:1]
+	apply(t, s, last...)
+	apply(t, s, extended(last[0], 5, T0+50*sec))
+	apply(t, s, extended(last[0], 5, T0+100*sec))
+	if out := apply(t, s, settled(last[0], 5, T0+159*sec)); out[0].Err != nil {
 		t.Errorf("settled within its life from the last extension: %+v", out)
 	}
-	if out := apply(t, s, extended(late[0], 6, T0+160*sec)); !errors.Is(out[0].Err, law.ErrUnknownID) {
-		t.Errorf("extended after its life: %+v", out)
-	}
+	expect(t, s, "after its life", wanted{err: law.ErrUnknownID}, extended(last[0], 6, T0+160*sec))
 }
 
 // settleExtended settles charges that were extended at other times than they were made.
 func settleExtended(t *testing.T, s store.Store) {
 	b, l := bucket(1, 10), slidingLog(20, 100*sec)
-	w := law.Params{Kind: law.Window, Unit: 1000, Capacity: 20_000, Step: 10 * sec}
-	fixed := law.Params{
-		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 20_000, Step: 10 * sec, Drain: law.Max,
-	}
+	w, fixed := slidingWindow(20, 10*sec), fixedWindow(20, 10*sec)
 	faster := b
 	faster.Drain = 2
 	for _, tt := range []struct {
@@ -146,9 +111,7 @@ func settleExtended(t *testing.T, s store.Store) {
 			}
 		}
 		op.Params = tt.p
-		if out := one(t, s, settled(op, tt.actual, T0+tt.after*sec)); out.Granted != tt.changed*tt.p.Unit {
-			t.Errorf("%s: %+v, want %d units changed", tt.name, out, tt.changed)
-		}
+		expect(t, s, tt.name, wanted{granted: tt.changed}, settled(op, tt.actual, T0+tt.after*sec))
 	}
 }
 
@@ -179,10 +142,7 @@ func extendSeveral(t *testing.T, s store.Store) {
 	used := func(want ...int64) {
 		t.Helper()
 		for i, op := range ops {
-			op.Verb, op.ID, op.TTL, op.Cost, op.Now = law.Check, "", 0, 1, T0
-			if out := one(t, s, op); out.Used-out.Granted != want[i]*op.Params.Unit {
-				t.Errorf("charge %d: %d credits in use, want %d units", i+1, out.Used-out.Granted, want[i])
-			}
+			inUse(t, s, op, want[i])
 		}
 	}
 	used(1, 2, 1, 2, 6, 2)
@@ -198,12 +158,51 @@ func extendSeveral(t *testing.T, s store.Store) {
 		!errors.Is(out[6].Err, law.ErrUnknownID) {
 		t.Errorf("a request that is known and one that is not: %+v", out[5:])
 	}
-	var back []law.Op
-	for i := range ops {
-		op := settled(ops[i], 1, T0)
-		op.Group = uint32(i + 1)
-		back = append(back, op)
+	back := each(ops, settled, 1, T0)
+	for i := range back {
+		back[i].Group = uint32(i + 1)
 	}
 	apply(t, s, back...)
 	used(1, 1, 1, 1, 6, 1)
+}
+
+// debit charges keys above the capacity, as package headgate's Debit does, and gives back what no
+// outcome is known of, as its Refund does.
+func debit(t *testing.T, s store.Store) {
+	for name, p := range map[string]law.Params{
+		"bucket": bucket(1, 10), "fixed window": fixedWindow(10, hour), "sliding log": slidingLog(10, hour),
+		"sliding window": slidingWindow(10, hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			op := take("debit "+name, "k", p, 1, T0)
+			op.Cost, op.Count, op.Partial, op.Ceiling = 1, 7*p.Unit, true, p.Highest()
+			const times = 16
+			crowd(times, 1, func(_, _ int) {
+				if out := try(t, s, op)[0]; out.Granted != op.Count {
+					t.Errorf("%d were charged of %d: %+v", out.Granted, op.Count, out)
+				}
+			})
+			check := check(take(op.Cell.Limit, "k", p, 1, T0))
+			looked := apply(t, s, check)[0]
+			if looked.Used != times*op.Count || looked.Granted != 0 {
+				t.Fatalf("%d are in use, want %d: %+v", looked.Used, times*op.Count, looked)
+			}
+			if p.Kind != law.Log { // which gives back single entries
+				back := law.Back(&check, &looked, 100*p.Unit)
+				if out := apply(t, s, back)[0]; out.Granted != 100*p.Unit && p.Kind == law.Window ||
+					out.Granted < 9*p.Unit || out.Granted > 100*p.Unit {
+					t.Errorf("%d of %d credits were given back: %+v", out.Granted, 100*p.Unit, out)
+				}
+			}
+			op.Count = law.Max // saturates
+			for range 2 {
+				if out := apply(t, s, op)[0]; out.Used > p.Highest() || out.Used <= p.Capacity {
+					t.Errorf("the level is %d, want up to %d: %+v", out.Used, p.Highest(), out)
+				}
+			}
+			if out := apply(t, s, check)[0]; out.Granted != 0 {
+				t.Errorf("a cell above its capacity admits: %+v", out)
+			}
+		})
+	}
 }

@@ -14,9 +14,7 @@ import (
 func cancelled(t *testing.T, s store.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	outs := make([]law.Outcome, 1)
-	if err := s.Apply(ctx, []law.Op{take("cancelled", "k", bucket(1, 5), 5, T0)}, outs); !errors.Is(
-		err, context.Canceled) {
+	if _, err := applied(ctx, s, take("cancelled", "k", bucket(1, 5), 5, T0)); !errors.Is(err, context.Canceled) {
 		t.Errorf("apply: %v, want context.Canceled", err)
 	}
 	if _, err := s.Sweep(ctx, 10); !errors.Is(err, context.Canceled) {
@@ -34,9 +32,7 @@ func closed(t *testing.T, s store.Store) {
 			t.Errorf("close: %v", err)
 		}
 	}
-	outs := make([]law.Outcome, 1)
-	if err := s.Apply(context.Background(), []law.Op{take("closed", "k", bucket(1, 5), 1, T0)}, outs); !errors.Is(
-		err, store.ErrClosed) {
+	if _, err := applied(t.Context(), s, take("closed", "k", bucket(1, 5), 1, T0)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("apply: %v, want ErrClosed", err)
 	}
 	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrClosed) {
@@ -51,8 +47,7 @@ func inspect(t *testing.T, s store.Store) {
 		return
 	}
 	ctx := context.Background()
-	const hour = 3600 * sec // a store may forget what refuses nobody, so all of it counts for an hour
-	p := slidingLog(2, hour)
+	p := slidingLog(2, hour) // a store may forget what refuses nobody, so all of it counts for an hour
 	p.History = 10 * hour
 	nine := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: hour, Drain: 1000}
 	now := one(t, s, take("inspect", "clock", nine, 1, 0)).Clock
@@ -63,9 +58,7 @@ func inspect(t *testing.T, s store.Store) {
 	block := take("inspect", "3", nine, 1, now)
 	block.Verb, block.TTL, block.Reason = law.Block, 3_600_000_000, "abuse"
 	one(t, s, block)
-	check := take("inspect", "never used", nine, 1, now)
-	check.Verb = law.Check
-	one(t, s, check)
+	one(t, s, check(take("inspect", "never used", nine, 1, now)))
 
 	list := func(q store.Query) (names []string) {
 		cells, clock, err := i.Cells(ctx, q)

@@ -86,11 +86,10 @@ func patient() *guard.Config {
 func (f *faulty) mend(t *testing.T, through store.Store) {
 	t.Helper()
 	f.fails.Store(int32(none))
-	check := take("fault mended", "k", bucket(1, 5), 1, T0)
-	check.Verb = law.Check
+	check := check(take("fault mended", "k", bucket(1, 5), 1, T0))
 	await.NoError(t, "a store that works to be asked", func() error {
-		outs := make([]law.Outcome, 1)
-		return errors.Join(through.Apply(context.Background(), []law.Op{check}, outs), outs[0].Err)
+		_, err := applied(context.Background(), through, check)
+		return err
 	})
 }
 
@@ -154,14 +153,6 @@ func failed(t *testing.T, s store.Store, ops ...law.Op) {
 	}
 }
 
-// charged is how many units of a bucket are in use.
-func charged(t *testing.T, s store.Store, op law.Op) int64 {
-	t.Helper()
-	op.Verb, op.Cost, op.Count, op.ID = law.Check, 1, 1, ""
-	out := one(t, s, op)
-	return (out.Used - out.Granted) / op.Params.Unit
-}
-
 // failingAlone asks alone: one charge, several groups, and with an id.
 func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	p := bucket(1, 5)
@@ -184,16 +175,10 @@ func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, nam
 		want = 2
 	}
 	for _, op := range append(ops, withID...) {
-		if got := charged(t, through, op); got != want {
-			t.Errorf("%s: %d units are charged, want %d", op.Cell.Limit, got, want)
-		}
+		inUse(t, through, op, want)
 	}
-	if out := one(t, through, withID[0]); out.Granted != 1 || out.Replayed != (fails == after) {
-		t.Errorf("asked again with its id: %+v", out)
-	}
-	if out := one(t, through, ops[0]); out.Granted != 1 || out.Used != (want+2)*p.Unit {
-		t.Errorf("asked again: %+v, with %d units charged before", out, want)
-	}
+	expect(t, through, "asked again with its id", wanted{granted: 1, replayed: fails == after}, withID...)
+	expect(t, through, "asked again", wanted{granted: 1, used: want + 2}, ops[0])
 }
 
 // failingCrowd asks at once, so that callers share batches. No more than the
@@ -204,33 +189,27 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	leased := op
 	leased.Cell.Limit, leased.Now = "fault crowd lease", 0
 	leased.Params = law.Params{
-		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3600 * sec, Drain: 1,
-		Prefetch: 1000, PrefetchLife: 60 * sec,
+		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: hour, Drain: 1, Prefetch: 1000, PrefetchLife: minute,
 	}
 	leased.Cost = leased.Params.Unit
 	for _, op := range []law.Op{op, leased} {
 		var admitted, failures atomic.Int64
-		ask := func(int) bool {
-			outs := make([]law.Outcome, 1)
-			err := through.Apply(context.Background(), []law.Op{op}, outs)
-			if err == nil {
-				err = outs[0].Err
-			}
+		ask := func(_, _ int) {
+			outs, err := applied(context.Background(), through, op)
 			if err != nil {
 				failures.Add(1)
 			} else {
 				admitted.Add(outs[0].Granted)
 			}
-			return false
 		}
 		f.fails.Store(int32(fails))
-		crowd(callers, ask)
+		crowd(callers, 1, ask)
 		if admitted.Load() != 0 || failures.Load() != callers {
 			t.Errorf("%s: of %d callers of a store that fails %d were admitted and %d got an error", op.Cell.Limit,
 				callers, admitted.Load(), failures.Load())
 		}
 		f.mend(t, through)
-		crowd(callers, ask)
+		crowd(callers, 1, ask)
 		held := int64(0) // of a store that prefetches itself, coalesced callers may leave what it holds
 		if _, ok := store.As[*prefetch.Store](f.Store); ok {
 			held = op.Params.Prefetch / op.Params.Unit
@@ -260,4 +239,19 @@ func failingPart(t *testing.T, f *faulty, through store.Store, fails fault, name
 	if !errors.Is(errors.Join(err, outs[1].Err), errFault) {
 		t.Errorf("%v, %+v: the fault of the store is told to nobody", err, outs[1])
 	}
+}
+
+// Failing is a store that answers every batch with an error, and does nothing. It is safe for concurrent use.
+type Failing struct {
+	store.Store
+	Err error
+}
+
+// Apply returns the error, or that of a context that has ended.
+func (f Failing) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
+	store.Void(outs)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return f.Err
 }

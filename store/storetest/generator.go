@@ -188,11 +188,16 @@ func (g *generator) again() []law.Op {
 	return ops
 }
 
-// settle settles some charges of a request with an ID, at any cost.
-func (g *generator) settle() []law.Op {
+// some returns some charges of a request with an ID.
+func (g *generator) some() []law.Op {
 	ops := slices.Clone(g.named[g.IntN(len(g.named))])
 	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
-	ops = ops[:1+g.IntN(len(ops))]
+	return ops[:1+g.IntN(len(ops))]
+}
+
+// settle settles charges at any cost.
+func (g *generator) settle() []law.Op {
+	ops := g.some()
 	for i := range ops {
 		op := &ops[i]
 		cost := []int64{0, law.Cancelled, op.Cost * op.Count, g.Int64N(2*op.Cost*op.Count + 1)}[g.IntN(4)]
@@ -201,11 +206,9 @@ func (g *generator) settle() []law.Op {
 	return ops
 }
 
-// extend extends some charges of a request with an ID, to any cost.
+// extend extends charges to any cost.
 func (g *generator) extend() []law.Op {
-	ops := slices.Clone(g.named[g.IntN(len(g.named))])
-	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
-	ops = ops[:1+g.IntN(len(ops))]
+	ops := g.some()
 	for i := range ops {
 		op := &ops[i]
 		op.Verb, op.Deferred, op.Ceiling = law.Extend, false, 0

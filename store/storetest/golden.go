@@ -17,18 +17,13 @@ type step struct {
 	retry   int64 // microseconds until this cost can pass; law.Never
 }
 
-const sec = 1_000_000
-
 // start is a full hour, so that windows by the epoch begin there.
 const start = T0 - T0%(3600*sec)
 
 // golden holds one table for each algorithm, worked out by hand, and one for
 // each fault of the articles that a store could have.
 func golden(t *testing.T, s store.Store) {
-	hourly := law.Params{
-		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 2000, Step: 3600 * sec,
-		Drain: law.Max,
-	}
+	hourly := fixedWindow(2, hour)
 	fromFirst := hourly
 	fromFirst.Anchor = law.Own
 	for _, tt := range []struct {
@@ -70,7 +65,7 @@ func golden(t *testing.T, s store.Store) {
 				{30*sec + 7, 2, true, 0},
 			},
 		},
-		{"sliding window", law.Params{Kind: law.Window, Unit: 1000, Capacity: 4000, Step: 4 * sec}, []step{
+		{"sliding window", slidingWindow(4, 4*sec), []step{
 			{0, 4, true, 0},
 			{sec, 1, false, 4 * sec},
 			{4 * sec, 1, false, sec},
@@ -151,7 +146,7 @@ func golden(t *testing.T, s store.Store) {
 // returnsInAWindow gives back charges of a window in the order in which they were made: each in full,
 // by what its outcome said and by its ID, also above the capacity.
 func returnsInAWindow(t *testing.T, s store.Store) {
-	p := law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 10_000, Step: 3600 * sec, Drain: law.Max}
+	p := fixedWindow(10, hour)
 	at := T0 - T0%p.Step
 	for _, named := range []bool{false, true} {
 		key := fmt.Sprint("named ", named)
@@ -165,22 +160,17 @@ func returnsInAWindow(t *testing.T, s store.Store) {
 			ops, outs = append(ops, op), append(outs, one(t, s, op))
 		}
 		more := law.Back(&ops[2], &outs[2], -5000)
-		if named {
-			more = law.Op{Verb: law.Settle, Group: 1, Cell: ops[2].Cell, Params: p, ID: ops[2].ID, Cost: 8000, Count: 1}
+		if more.Now = at + sec; named {
+			more = settled(ops[2], 8, at+sec)
 		}
-		more.Now = at + sec
 		if out := one(t, s, more); out.Granted != -5000 {
 			t.Errorf("%s: %d more were charged", key, -out.Granted)
 		}
 		for i, credits := range []int64{2000, 3000} {
 			back := law.Back(&ops[i], &outs[i], credits)
-			if named {
-				back = law.Op{
-					Verb: law.Settle, Group: 1, Cell: ops[i].Cell, Params: p, ID: ops[i].ID,
-					Cost: 3000 - credits, Count: 1,
-				}
+			if back.Now = at + 2*sec; named {
+				back = settled(ops[i], 3-credits/1000, at+2*sec)
 			}
-			back.Now = at + 2*sec
 			if out := one(t, s, back); out.Granted != credits {
 				t.Errorf("%s: charge %d: %d of %d were given back", key, i, out.Granted, credits)
 			}

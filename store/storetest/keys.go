@@ -37,14 +37,11 @@ func keys(t *testing.T, s store.Store) {
 	p := slidingLog(1, 3_600_000_000)
 	for _, law1 := range []law.Params{bucket(1, 1), p} {
 		limit := fmt.Sprint("keys ", law1.Kind)
-		for _, k := range distinct {
-			if out := one(t, s, take(limit, k, law1, 1, T0)); out.Granted != 1 {
-				t.Errorf("key %q was taken for another", k)
-			}
-		}
-		for _, k := range distinct {
-			if out := one(t, s, take(limit, k, law1, 1, T0)); out.Granted != 0 {
-				t.Errorf("key %q was forgotten", k)
+		for _, want := range []int64{1, 0} { // or it was taken for another, or forgotten
+			for _, k := range distinct {
+				if out := one(t, s, take(limit, k, law1, 1, T0)); out.Granted != want {
+					t.Errorf("key %q: granted %d, want %d", k, out.Granted, want)
+				}
 			}
 		}
 	}
@@ -71,9 +68,7 @@ func keys(t *testing.T, s store.Store) {
 // texts asks everything of keys that are also the ID and the reason.
 func texts(t *testing.T, s store.Store) {
 	inspector, inspects := store.As[store.Inspector](s)
-	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 2000, Step: 3_600_000_000}
-	logged := slidingLog(2, 3_600_000_000)
-	for _, p := range []law.Params{bucket(1, 2), window, logged} {
+	for _, p := range []law.Params{bucket(1, 2), slidingWindow(2, hour), slidingLog(2, hour)} {
 		limit := fmt.Sprint("texts ", p.Kind)
 		for _, k := range distinct {
 			id := k + "."

@@ -35,9 +35,8 @@ func leases(t *testing.T, s store.Store) {
 		} {
 			op.Now = at.now
 			renewed := one(t, s, op)
-			ask := take(c.Limit, c.Key, long, 1, at.now)
-			ask.Verb = law.Check
-			if got := one(t, s, ask); renewed.Granted != 1 || renewed.State.EmptyAt != at.end || got.RetryAt != at.end {
+			got := one(t, s, check(take(c.Limit, c.Key, long, 1, at.now)))
+			if renewed.Granted != 1 || renewed.State.EmptyAt != at.end || got.RetryAt != at.end {
 				t.Errorf("a lease that is renewed by a shorter limit after %d us: %+v, others can have it at %d; want %d",
 					at.now-T0, renewed, got.RetryAt, at.end)
 			}

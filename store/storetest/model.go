@@ -114,11 +114,21 @@ func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
 	return 0, 0
 }
 
+// rounds does something with so many states of a generator, until the test has failed.
+func rounds(t *testing.T, n int, opt *Options, do func(g *generator)) {
+	seed := tier.Seed()
+	g := newGenerator(seed, opt)
+	for round := range n {
+		if do(g); t.Failed() {
+			t.Fatalf("in batch %d of seed %d", round, seed)
+		}
+	}
+}
+
 // model compares random histories with package law, bit by bit.
 func model(t *testing.T, s store.Store, opt *Options) {
-	seed := tier.Seed()
-	g, o := newGenerator(seed, opt), newOracle()
-	for round := range opt.Histories {
+	o := newOracle()
+	rounds(t, opt.Histories, opt, func(g *generator) {
 		ops := g.batch()
 		want := make([]law.Outcome, len(ops))
 		o.apply(ops, want)
@@ -130,33 +140,24 @@ func model(t *testing.T, s store.Store, opt *Options) {
 		got := apply(t, s, ops...)
 		compare(t, ops, got, want)
 		g.remember(ops, got, want)
-		if t.Failed() {
-			t.Fatalf("in batch %d of seed %d", round, seed)
-		}
-	}
+	})
 }
 
 // merged compares batches of plain charges with package law, bit by bit.
 func merged(t *testing.T, s store.Store, opt *Options) {
-	seed := tier.Seed()
-	g, o := newGenerator(seed, opt), newOracle()
-	for round := range opt.Histories / 2 {
+	o := newOracle()
+	rounds(t, opt.Histories/2, opt, func(g *generator) {
 		ops := g.charges()
 		want := make([]law.Outcome, len(ops))
 		o.apply(ops, want)
 		compare(t, ops, apply(t, s, ops...), want)
-		if t.Failed() {
-			t.Fatalf("in batch %d of seed %d", round, seed)
-		}
-	}
+	})
 }
 
 // batches compares batches with the same groups asked one by one, on two sets
 // of cells of one store.
 func batches(t *testing.T, s store.Store, opt *Options) {
-	seed := tier.Seed()
-	g := newGenerator(seed, opt)
-	for round := range min(opt.Histories/4, 100) {
+	rounds(t, min(opt.Histories/4, 100), opt, func(g *generator) {
 		ops := g.batch()
 		together := apply(t, s, ops...)
 		for i := range ops {
@@ -169,10 +170,7 @@ func batches(t *testing.T, s store.Store, opt *Options) {
 			i = j
 		}
 		compare(t, ops, together, alone)
-		if t.Failed() {
-			t.Fatalf("in batch %d of seed %d", round, seed)
-		}
-	}
+	})
 }
 
 // compare compares outcomes; numbers of entries are a store's own.

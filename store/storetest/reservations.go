@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -11,46 +10,25 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// exact is a bucket in rationals: units of cost, and microseconds.
+// exact is a bucket in credits and microseconds, of which each drains a whole number of credits: nothing is rounded.
 type exact struct {
-	capacity, rate *big.Rat // rate: units per microsecond
-	most           *big.Rat // can be returned while others wait: not what drains within the microsecond of a start
-	level          *big.Rat
-	at             int64
-	returned       *big.Rat // ever
+	law.Params
+	level    int64
+	at       int64
+	returned int64 // ever
 }
-
-func rat(n int64) *big.Rat { return big.NewRat(n, 1) }
 
 // drained returns what is left of a level after so many microseconds.
-func (e *exact) drained(level *big.Rat, us int64) *big.Rat {
-	x := new(big.Rat).Sub(level, new(big.Rat).Mul(e.rate, rat(us)))
-	if x.Sign() < 0 {
-		return new(big.Rat)
-	}
-	return x
-}
+func (e *exact) drained(level, us int64) int64 { return max(0, level-e.Drain*us) }
 
-func (e *exact) forward(now int64) {
-	e.level, e.at = e.drained(e.level, now-e.at), now
-}
-
-// after is the first microsecond at which so much has drained.
-func (e *exact) after(now int64, much *big.Rat) int64 {
-	q := new(big.Rat).Quo(much, e.rate)
-	n, rest := new(big.Int).QuoRem(q.Num(), q.Denom(), new(big.Int))
-	if rest.Sign() > 0 {
-		n.Add(n, big.NewInt(1))
-	}
-	return now + n.Int64()
-}
+func (e *exact) forward(now int64) { e.level, e.at = e.drained(e.level, now-e.at), now }
 
 // part is a reservation's share in one limit.
 type part struct {
 	limit          int
-	tenths         int64 // the cost
-	cost, kept     *big.Rat
-	made, returned *big.Rat // the level that it made, and what was returned by then
+	tenths         int64 // the cost in tenths of a unit,
+	cost, kept     int64 // and in credits
+	made, returned int64 // the level that it made, and what was returned by then
 	op             law.Op
 	out            law.Outcome
 }
@@ -72,67 +50,52 @@ func reserve(limits []*exact, r *reservation, wait int64) {
 		p := &r.parts[i]
 		e := limits[p.limit]
 		e.forward(r.at)
-		used := new(big.Rat).Add(e.level, p.cost)
-		most := new(big.Rat).Add(e.capacity, new(big.Rat).Mul(e.rate, rat(wait)))
-		if p.cost.Cmp(e.capacity) > 0 || used.Cmp(most) > 0 {
+		used := e.level + p.cost
+		if p.cost > e.Capacity || used > e.Capacity+e.Drain*wait {
 			r.admitted = false
 			continue
 		}
-		own[i] = r.at
-		if over := new(big.Rat).Sub(used, e.capacity); over.Sign() > 0 {
-			own[i] = e.after(r.at, over)
+		own[i] = r.at // or the first microsecond at which enough has drained
+		if over := used - e.Capacity; over > 0 {
+			own[i] += (over + e.Drain - 1) / e.Drain
 		}
 		r.start = max(r.start, own[i])
 	}
 	for i := 0; r.admitted && i < len(r.parts); i++ {
 		p := &r.parts[i]
 		e := limits[p.limit]
-		used := new(big.Rat).Add(e.level, p.cost)
-		from := new(big.Rat).Add(new(big.Rat).Mul(e.rate, rat(r.start-r.at)), p.cost)
+		e.level += p.cost
 		if r.start > own[i] {
-			e.returned = new(big.Rat).Add(e.returned, used)
+			e.returned += e.level
 		}
-		if e.level = used; r.start > r.at && from.Cmp(used) > 0 {
-			e.level = from
+		if r.start > r.at {
+			e.level = max(e.level, e.Drain*(r.start-r.at)+p.cost)
 		}
 		p.made, p.returned, p.kept = e.level, e.returned, p.cost
 	}
 }
 
 // settle is by how much a cost should be corrected: less than 0 is charged.
-func (e *exact) settle(p *part, madeAt, now int64, actual *big.Rat) *big.Rat {
+func (e *exact) settle(p *part, madeAt, now, actual int64) int64 {
 	e.forward(now)
-	unused := new(big.Rat).Sub(p.cost, actual)
-	back := unused
-	if unused.Sign() > 0 {
+	back := p.cost - actual
+	if back > 0 {
 		left := e.drained(p.made, now-madeAt)
-		since := new(big.Rat).Sub(e.returned, p.returned)
-		if e.level.Cmp(e.capacity) > 0 {
-			behind := new(big.Rat).Add(new(big.Rat).Sub(e.level, left), since)
-			back = new(big.Rat).Sub(least(unused, e.most), least(nil, behind))
+		since := e.returned - p.returned
+		if e.level > e.Capacity { // others wait: what drains within the microsecond of a start is not returned
+			back = min(back, e.Capacity-(e.Drain-1)) - max(0, e.level-left+since)
 		} else {
-			back = least(unused, new(big.Rat).Sub(left, since))
+			back = min(back, left-since)
 		}
-		back = least(least(nil, back), e.level)
-		e.returned = new(big.Rat).Add(e.returned, back)
+		back = min(max(0, back), e.level)
+		e.returned += back
 	}
-	e.level = new(big.Rat).Sub(e.level, back)
+	e.level -= back
 	return back
 }
 
-// least returns the smaller of two; of nil and another, that one, but at least 0.
-func least(a, b *big.Rat) *big.Rat {
-	switch {
-	case a == nil && b.Sign() < 0:
-		return new(big.Rat)
-	case a == nil || a.Cmp(b) > 0:
-		return b
-	}
-	return a
-}
-
 // reservations compares random histories of reservations on three limits at once
-// with those in rationals: made, settled for less and for more by their ids,
+// with exact arithmetic: made, settled for less and for more by their ids,
 // cancelled without. Each history has a key of its own; a step of many is one
 // batch.
 func reservations(t *testing.T, s store.Store, opt *Options) {
@@ -155,7 +118,7 @@ func reservations(t *testing.T, s store.Store, opt *Options) {
 			outs := apply(t, s, ops...)
 			for i := range histories {
 				n := len(histories[i].asked)
-				if err := histories[i].heard(outs[:n]); err != nil {
+				if err := histories[i].expect(outs[:n]); err != nil {
 					t.Fatalf("seed %d: %v", seed+uint64(i), err)
 				}
 				outs = outs[n:]
@@ -190,10 +153,7 @@ type history struct {
 func newHistory(key string, seed uint64) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, 3)), key: key, now: T0}
 	for _, p := range threeLimits {
-		h.limits = append(h.limits, &exact{
-			capacity: big.NewRat(p.Capacity, p.Unit), rate: big.NewRat(p.Drain, p.Unit*p.Step),
-			most: big.NewRat(p.Capacity-(p.Drain-1), p.Unit), level: new(big.Rat), at: T0, returned: new(big.Rat),
-		})
+		h.limits = append(h.limits, &exact{Params: p, at: T0})
 	}
 	return h
 }
@@ -223,15 +183,13 @@ func (h *history) reserve() {
 	for _, i := range h.Perm(3)[:1+h.IntN(3)] {
 		p := threeLimits[i]
 		tenths := 1 + h.Int64N(10*p.Capacity/p.Unit+1) // the most is more than ever fits
-		op := law.Op{
-			Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint("reserved ", i), Key: h.key}, Params: p,
-			Cost: tenths * p.Unit / 10, Count: 1, Now: h.now, Deferred: true, Ceiling: p.Ceiling(wait), ID: id,
-		}
+		op := take(fmt.Sprint("reserved ", i), h.key, p, 0, h.now)
+		op.Cost, op.Deferred, op.Ceiling = tenths*p.Unit/10, true, p.Ceiling(wait)
 		if id != "" {
-			op.TTL = 3600 * sec
+			op.ID, op.TTL = id, hour
 		}
 		h.asked = append(h.asked, op)
-		r.parts = append(r.parts, part{limit: i, tenths: tenths, cost: big.NewRat(tenths, 10), op: op})
+		r.parts = append(r.parts, part{limit: i, tenths: tenths, cost: op.Cost, op: op})
 	}
 	reserve(h.limits, r, wait)
 	h.expect = func(outs []law.Outcome) error {
@@ -255,7 +213,7 @@ func (h *history) reserve() {
 // its start nothing can have been used.
 func (h *history) settle(r *reservation) {
 	h.asked = nil
-	want := make([]*big.Rat, len(r.parts))
+	want := make([]int64, len(r.parts))
 	for i := range r.parts {
 		p := &r.parts[i]
 		actual := int64(0)
@@ -271,28 +229,23 @@ func (h *history) settle(r *reservation) {
 			op = law.Back(&p.op, &p.out, p.op.Cost-op.Cost)
 			op.Now = h.now
 		}
-		if actual < p.tenths {
-			p.kept = big.NewRat(actual, 10)
-		}
-		want[i] = h.limits[p.limit].settle(p, r.at, h.now, big.NewRat(actual, 10))
+		credits := actual * p.op.Params.Unit / 10
+		p.kept = min(p.kept, credits)
+		want[i] = h.limits[p.limit].settle(p, r.at, h.now, credits)
 		h.asked = append(h.asked, op)
 	}
 	h.expect = func(outs []law.Outcome) error {
-		for i := range outs {
-			unit := r.parts[i].op.Params.Unit
-			if got := big.NewRat(outs[i].Granted, unit); outs[i].Err != nil || got.Cmp(want[i]) != 0 {
-				return fmt.Errorf("%+v\n%+v\ncorrected by %v, want %v", h.asked[i], outs[i], got, want[i])
+		for i, out := range outs {
+			if out.Err != nil || out.Granted != want[i] {
+				return fmt.Errorf("%+v\n%+v\ncorrected by %d credits, want %d", h.asked[i], out, out.Granted, want[i])
 			}
-			level := big.NewRat(outs[i].State.Level, unit)
-			if e := h.limits[r.parts[i].limit]; outs[i].Granted != 0 && level.Cmp(e.level) != 0 {
-				return fmt.Errorf("%+v\nthe level is %v, want %v", h.asked[i], level, e.level)
+			if e := h.limits[r.parts[i].limit]; out.Granted != 0 && out.State.Level != e.level {
+				return fmt.Errorf("%+v\nthe level is %d credits, want %d", h.asked[i], out.State.Level, e.level)
 			}
 		}
 		return nil
 	}
 }
-
-func (h *history) heard(outs []law.Outcome) error { return h.expect(outs) }
 
 // over says which interval has more starts than the limit lets pass, or nil.
 func (h *history) over() error {
@@ -302,17 +255,16 @@ func (h *history) over() error {
 				if last.start < first.start {
 					continue
 				}
-				sum, most := new(big.Rat), new(big.Rat).Mul(e.rate, rat(last.start-first.start))
-				most.Add(most, e.capacity)
+				sum, most := int64(0), e.Drain*(last.start-first.start)+e.Capacity
 				for _, r := range h.made {
 					for _, p := range r.parts {
 						if p.limit == i && r.start >= first.start && r.start <= last.start {
-							sum.Add(sum, p.kept)
+							sum += p.kept
 						}
 					}
 				}
-				if sum.Cmp(most) > 0 {
-					return fmt.Errorf("limit %d: %v start in %d us, %v may", i, sum, last.start-first.start, most)
+				if sum > most {
+					return fmt.Errorf("limit %d: %d credits start in %d us, %d may", i, sum, last.start-first.start, most)
 				}
 			}
 		}

@@ -18,13 +18,12 @@
 package storetest
 
 import (
-	"context"
+	"cmp"
 	"os"
 	"strconv"
 	"testing"
 
 	"github.com/headgate/headgate/internal/testing/tier"
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -37,7 +36,7 @@ type Options struct {
 	// Zero: 300 with make test, else 2000.
 	Histories int
 	// Reservations is how many random histories of reservations are compared with
-	// arithmetic in rationals. Zero: 50 with make test, else 200.
+	// exact arithmetic. Zero: 50 with make test, else 200.
 	Reservations int
 	// SelfExpiring says that cells vanish by themselves, by the store's own
 	// clock, and that Sweep need not remove any.
@@ -56,18 +55,13 @@ type Open func(tb testing.TB) store.Store
 
 // withDefaults returns the options with their defaults.
 func (o *Options) withDefaults() *Options {
-	if o == nil {
-		o = &Options{}
+	var mine Options
+	if o != nil {
+		mine = *o
 	}
-	mine := *o
-	o = &mine
-	if o.Histories == 0 {
-		o.Histories = tier.Pick(150, 2000, 2000)
-	}
-	if o.Reservations == 0 {
-		o.Reservations = tier.Pick(30, 200, 200)
-	}
-	return o
+	mine.Histories = cmp.Or(mine.Histories, tier.Pick(150, 2000, 2000))
+	mine.Reservations = cmp.Or(mine.Reservations, tier.Pick(30, 200, 200))
+	return &mine
 }
 
 // fromEnvironment sets what the environment says.
@@ -104,7 +98,7 @@ func histories(with run, o *Options) {
 	with("decides batches of plain charges as package law does",
 		func(t *testing.T, s store.Store) { merged(t, s, o) })
 	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
-	with("reserves and settles as arithmetic in rationals says",
+	with("reserves and settles as exact arithmetic says",
 		func(t *testing.T, s store.Store) { reservations(t, s, o) })
 }
 
@@ -177,46 +171,4 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("keeps actions", actionsAreKept)
 	with("refuses edits of the catalogue, and changes nothing", catalogueRefuses)
 	with("makes one version of the catalogue at a time", catalogueWriters)
-}
-
-// T0 is a time for tests: 2100-01-01T00:00:00Z in microseconds, so far ahead that
-// no store takes what was charged then for long over.
-const T0 = int64(4_102_444_800_000_000)
-
-// bucket returns a token bucket of n units a second with a burst.
-func bucket(n, burst int64) law.Params {
-	return law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: n}
-}
-
-// slidingLog returns a log of n units in a window of microseconds.
-func slidingLog(n, window int64) law.Params {
-	return law.Params{Kind: law.Log, Unit: 1000, Capacity: n * 1000, Step: window}
-}
-
-// take returns an op that takes n units.
-func take(limit, key string, p law.Params, n, now int64) law.Op {
-	return law.Op{
-		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p,
-		Cost: n * p.Unit, Count: 1, Now: now,
-	}
-}
-
-// apply applies a batch and fails the test if that fails.
-func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
-	tb.Helper()
-	outs := make([]law.Outcome, len(ops))
-	if err := s.Apply(context.Background(), ops, outs); err != nil {
-		tb.Fatalf("apply: %v", err)
-	}
-	return outs
-}
-
-// one applies one op, which must be valid.
-func one(tb testing.TB, s store.Store, op law.Op) law.Outcome {
-	tb.Helper()
-	out := apply(tb, s, op)[0]
-	if out.Err != nil {
-		tb.Fatalf("apply: %v", out.Err)
-	}
-	return out
 }

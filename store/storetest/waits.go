@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -24,24 +23,26 @@ type TakeBySQL func(ctx context.Context, notation, key string) error
 // law allows a cell to be ahead, and the cell would follow it and forget the other charge.
 func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	t.Helper()
-	const second = 1_000_000
 	limits := map[string]law.Params{
-		"token-bucket 10/1s":   {Kind: law.Bucket, Unit: 100_000, Capacity: second, Step: 1, Drain: 1},
-		"fixed-window 10/1s":   {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 10_000, Step: second, Drain: law.Max},
-		"sliding-window 10/1s": {Kind: law.Window, Unit: 1000, Capacity: 10_000, Step: second},
-		"sliding-log 10/1s":    slidingLog(10, second),
+		"token-bucket 10/1s": {Kind: law.Bucket, Unit: 100_000, Capacity: sec, Step: 1, Drain: 1},
+		"fixed-window 10/1s": fixedWindow(10, sec), "sliding-window 10/1s": slidingWindow(10, sec),
+		"sliding-log 10/1s": slidingLog(10, sec),
 	}
 	var all []waiting
+	batch := func(ctx context.Context, ops ...law.Op) error {
+		_, err := applied(ctx, s, ops...)
+		return err
+	}
 	for name, waits := range map[string]func(context.Context, law.Op) error{
-		"alone": func(ctx context.Context, op law.Op) error { return applied(ctx, s, op) },
+		"alone": func(ctx context.Context, op law.Op) error { return batch(ctx, op) },
 		"several": func(ctx context.Context, op law.Op) error {
 			next := op
 			next.Group++
-			return applied(ctx, s, op, next)
+			return batch(ctx, op, next)
 		},
 		"once": func(ctx context.Context, op law.Op) error {
-			op.ID, op.TTL = "id", second
-			return applied(ctx, s, op)
+			op.ID, op.TTL = "id", sec
+			return batch(ctx, op)
 		},
 		"by SQL": func(ctx context.Context, op law.Op) error { return bySQL(ctx, op.Cell.Limit, op.Cell.Key) },
 	} {
@@ -64,14 +65,8 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	clockPasses(t, s, 2_500_000)
 	for i, w := range all {
 		first := one(t, w.in, w.op).State.At
-		if err := w.commit(); err != nil {
-			t.Fatalf("%s: commit: %v", w.name, err)
-		}
-		if err := <-answered[i]; err != nil {
-			t.Fatalf("%s: %v", w.name, err)
-		}
-		w.op.Verb = law.Check
-		if at := one(t, s, w.op).State.At; at < first {
+		finish(t, w.name, w.commit, answered[i])
+		if at := one(t, s, check(w.op)).State.At; at < first {
 			t.Errorf("%s: the charge that waited took the cell back by %d us", w.name, first-at)
 		}
 	}
@@ -84,8 +79,7 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 	t.Helper()
 	op := take("sliding-log 10/1d", t.Name(), slidingLog(10, day), 1, 0)
-	check := op
-	check.Verb = law.Check
+	check := check(op)
 	now := one(t, s, check).Clock
 	op.Now = now - day - hour
 	one(t, s, op) // has counted for a day, until an hour ago
@@ -127,23 +121,28 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 		clockPasses(t, in, 300_000)
 		shift(0)
 		last := one(t, in, ops[0])
-		if err := commit(); err != nil {
-			t.Fatalf("%s: commit: %v", name, err)
-		}
-		if err := <-answered; err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		finish(t, name, commit, answered)
 		if ahead := outs[0].State.At - last.State.At; outs[0].State.At != 0 && ahead > 5_000_000 {
 			t.Errorf("%s: the charge that waited took the cell %d us ahead: %+v", name, ahead, outs[0])
 		}
 	}
 }
 
+// finish commits, and returns once the charge that waited for it has been answered.
+func finish(t *testing.T, name string, commit func() error, answered <-chan error) {
+	t.Helper()
+	if err := commit(); err != nil {
+		t.Fatalf("%s: commit: %v", name, err)
+	}
+	if err := <-answered; err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
 // clockPasses waits until the clock of a store has moved on by so many microseconds.
 func clockPasses(t *testing.T, s store.Store, us int64) {
 	t.Helper()
-	check := take("clock", "k", bucket(1, 1), 1, 0)
-	check.Verb = law.Check
+	check := check(take("clock", "k", bucket(1, 1), 1, 0))
 	begin := one(t, s, check).Clock
 	await.Until(t, "the clock of the store to move on", func() bool { return one(t, s, check).Clock-begin >= us })
 }
@@ -155,14 +154,4 @@ type waiting struct {
 	waits  func(context.Context, law.Op) error // charges
 	in     store.Store                         // charges within the transaction that holds the row
 	commit func() error
-}
-
-// applied applies requests to one cell.
-func applied(ctx context.Context, s store.Store, ops ...law.Op) error {
-	outs := make([]law.Outcome, len(ops))
-	err := s.Apply(ctx, ops, outs)
-	for i := range outs {
-		err = errors.Join(err, outs[i].Err)
-	}
-	return err
 }

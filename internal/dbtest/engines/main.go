@@ -147,48 +147,37 @@ func runEach(ctx context.Context, chosen []suite, parallel int, run func(s *suit
 
 // choose returns the suites of some names, or all that there are for the purpose.
 func choose(names []string, histories bool) ([]suite, error) {
-	var list []suite
-	all, err := usualSuite(".")
+	packages, err := usualPackages(".")
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if name == usual {
-			list = append(list, all)
-			continue
+	all, known := slices.Clone(suites), make([]string, len(suites))
+	for i := range all {
+		if known[i] = all[i].name; all[i].name == usual {
+			all[i].packages = packages
 		}
-		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+	}
+	if len(names) == 0 {
+		return slices.DeleteFunc(all, func(s suite) bool { return (s.name == usual) == histories && s.usual }), nil
+	}
+	var list []suite
+	for _, name := range names {
+		i := slices.Index(known, name)
 		if i < 0 {
-			var known []string
-			for _, s := range suites {
-				known = append(known, s.name)
-			}
 			return nil, fmt.Errorf("no engine %q is known, only %s", name, strings.Join(known, ", "))
 		}
-		list = append(list, suites[i])
-	}
-	if len(names) > 0 {
-		return list, nil
-	}
-	for _, s := range suites {
-		switch {
-		case s.name == usual && !histories:
-			list = append(list, all)
-		case s.name != usual && (histories || !s.usual):
-			list = append(list, s)
-		}
+		list = append(list, all[i])
 	}
 	return list, nil
 }
 
-// usualSuite returns all tests of the packages below the module's folder whose tests depend on the tier.
-func usualSuite(root string) (suite, error) {
+// usualPackages returns the packages below the module's folder whose tests depend on the tier.
+func usualPackages(root string) (packages []string, err error) {
 	dirs, err := tier.Users(root)
-	s := suite{name: usual, usual: true, memory: true}
 	for _, dir := range dirs {
-		s.packages = append(s.packages, "./"+dir)
+		packages = append(packages, "./"+dir)
 	}
-	return s, err
+	return packages, err
 }
 
 // table prints the results.

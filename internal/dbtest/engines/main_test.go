@@ -28,7 +28,7 @@ func TestEveryTestIsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofEngines, err := usualSuite(root)
+	usualPackages, err := usualPackages(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestEveryTestIsRun(t *testing.T) {
 			count["nightly"]++
 			continue
 		}
-		s := ofEngines
+		s := suite{name: usual, packages: usualPackages}
 		if m.Tier == "" {
 			name := m.Engine
 			if constants[name] != "" {

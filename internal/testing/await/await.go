@@ -4,6 +4,7 @@
 package await
 
 import (
+	"errors"
 	"testing"
 	"time"
 )
@@ -15,13 +16,12 @@ const Patience = 2 * time.Minute
 // Until returns once done reports true. It calls done often, in the goroutine of the test.
 func Until(tb testing.TB, what string, done func() bool) {
 	tb.Helper()
-	pause := 50 * time.Microsecond
-	for begin := time.Now(); !done(); time.Sleep(pause) {
-		if time.Since(begin) > Patience {
-			tb.Fatalf("waited %v for %s", Patience, what)
+	NoError(tb, what, func() error {
+		if !done() {
+			return errors.New("not yet")
 		}
-		pause = min(2*pause, 20*time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // NoError returns once do returns no error. After [Patience] the test fails with the last one.
@@ -43,12 +43,10 @@ func NoError(tb testing.TB, what string, do func() error) {
 // Receive returns what comes from a channel, or the zero value once it is closed.
 func Receive[T any](tb testing.TB, what string, from <-chan T) T {
 	tb.Helper()
-	timer := time.NewTimer(Patience)
-	defer timer.Stop()
 	select {
 	case v := <-from:
 		return v
-	case <-timer.C:
+	case <-time.After(Patience):
 		tb.Fatalf("waited %v for %s", Patience, what)
 		panic("unreachable")
 	}

@@ -72,17 +72,8 @@ func Build(folder string, flags ...string) (path string, err error) {
 
 // Root returns the folder of the module, in which the working directory is.
 func Root() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		if filepath.Dir(dir) == dir {
-			err = os.ErrNotExist
-		}
-		dir = filepath.Dir(dir)
-	}
-	return "", fmt.Errorf("the folder of the module: %w", err)
+	file, err := exec.CommandContext(context.Background(), "go", "env", "GOMOD").Output()
+	return filepath.Dir(string(file)), err
 }
 
 // Flags are the options with which the go command builds what these tests consist of. What a test builds with them is

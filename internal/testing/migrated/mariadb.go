@@ -3,7 +3,6 @@ package migrated
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -12,51 +11,18 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// spare are databases with the schema and no rows, which no test uses. They end with the server, or stay on one of the
-// environment.
-var spare struct {
-	sync.Mutex
-	urls []string
-}
+// mariadbPool drops none: they end with the server, or stay on one of the environment.
+var mariadbPool = &pool{create: newMariaDB, empty: empty, drop: func(string) error { return nil }}
 
 // MariaDB returns the URL of a database with the schema and the articles' procedures, and without rows. It is used again
 // after the test, which must leave the schema as it is: a test that changes it takes a database of [dbtest.MariaDB].
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
-	spare.Lock()
-	var url string
-	if n := len(spare.urls); n > 0 {
-		url, spare.urls = spare.urls[n-1], spare.urls[:n-1]
-	}
-	spare.Unlock()
-	if url == "" {
-		var err error
-		if url, err = newMariaDB(tb); err != nil {
-			tb.Fatal(fmt.Errorf("migrated: %w", err))
-		}
-	}
-	tb.Cleanup(func() {
-		if tb.Failed() { // whatever it left there is not looked at
-			return
-		}
-		reusable, err := empty(url)
-		if err != nil {
-			tb.Error(fmt.Errorf("migrated: empty the database after the test: %w", err))
-		}
-		if reusable {
-			spare.Lock()
-			spare.urls = append(spare.urls, url)
-			spare.Unlock()
-		}
-	})
-	return url
+	return mariadbPool.take(tb)
 }
 
 func newMariaDB(tb testing.TB) (string, error) {
-	url, err := dbtest.KeptMariaDB(tb)
-	if err != nil {
-		return "", err
-	}
+	url := dbtest.KeptMariaDB(tb)
 	s, err := mysql.Open(context.Background(), url, &mysql.Config{Articles: url[strings.LastIndex(url, "/")+1:]})
 	if err != nil {
 		return "", err

@@ -4,7 +4,6 @@ package migrated
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -34,10 +33,19 @@ var template = sync.OnceValues(func() (*dbtest.Template, error) {
 
 var asMigrated string // what the template has in postgresStructure
 
-// sparePostgres are copies of the template that no test uses now.
-var sparePostgres struct {
-	sync.Mutex
-	dsns []string
+var postgresPool = &pool{
+	create: func(tb testing.TB) (string, error) {
+		t, err := template()
+		if err != nil {
+			return "", err
+		}
+		return t.Copy(tb), nil
+	},
+	empty: emptyPostgres,
+	drop: func(dsn string) error {
+		t, _ := template() // of which the database is a copy
+		return t.Drop(dsn)
+	},
 }
 
 // Postgres returns the DSN of a database with the schema and the articles' functions, and without rows. The test may do
@@ -45,39 +53,7 @@ var sparePostgres struct {
 // its removal take 265 ms, emptying 30.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
-	t, err := template()
-	if err != nil {
-		tb.Fatal(fmt.Errorf("migrated: %w", err))
-	}
-	sparePostgres.Lock()
-	var dsn string
-	if n := len(sparePostgres.dsns); n > 0 {
-		dsn, sparePostgres.dsns = sparePostgres.dsns[n-1], sparePostgres.dsns[:n-1]
-	}
-	sparePostgres.Unlock()
-	if dsn == "" {
-		if dsn, err = t.Copy(tb); err != nil {
-			tb.Fatal(fmt.Errorf("migrated: %w", err))
-		}
-	}
-	tb.Cleanup(func() {
-		if !tb.Failed() {
-			reusable, err := emptyPostgres(dsn)
-			if err != nil {
-				tb.Error(fmt.Errorf("migrated: empty the database after the test: %w", err))
-			}
-			if reusable {
-				sparePostgres.Lock()
-				sparePostgres.dsns = append(sparePostgres.dsns, dsn)
-				sparePostgres.Unlock()
-				return
-			}
-		}
-		if err := t.Drop(dsn); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dsn
+	return postgresPool.take(tb)
 }
 
 func withConn(dsn string, do func(*pgx.Conn) error) error {

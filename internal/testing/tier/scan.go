@@ -1,11 +1,13 @@
 package tier
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +34,11 @@ var clusters = map[string]string{"dbtest.Galera": "GaleraEngine", "dbtest.StartM
 func Scan(root string) ([]Marked, error) {
 	var marked []Marked
 	err := eachTestFile(root, func(dir, path string) error {
-		found, err := scanFile(path, nil)
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		found, err := scanFile(path, src)
 		for _, m := range found {
 			m.Dir = dir
 			marked = append(marked, m)
@@ -47,17 +53,13 @@ func Scan(root string) ([]Marked, error) {
 func Users(root string) (dirs []string, err error) {
 	err = eachTestFile(root, func(dir, path string) error {
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil || slices.Contains(dirs, dir) {
-			return err
-		}
-		for _, i := range f.Imports {
+		if err == nil && !slices.Contains(dirs, dir) && slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool {
 			path := i.Path.Value
-			if strings.HasSuffix(path, `/internal/testing/tier"`) || strings.HasSuffix(path, `/store/storetest"`) {
-				dirs = append(dirs, dir)
-				break
-			}
+			return strings.HasSuffix(path, `/internal/testing/tier"`) || strings.HasSuffix(path, `/store/storetest"`)
+		}) {
+			dirs = append(dirs, dir)
 		}
-		return nil
+		return err
 	})
 	return dirs, err
 }
@@ -82,13 +84,14 @@ func eachTestFile(root string, do func(dir, path string) error) error {
 	})
 }
 
-// scanFile returns the marked tests of a file, whose text is src unless that is nil.
-func scanFile(path string, src any) (marked []Marked, err error) {
+// scanFile returns the marked tests of a file, whose text is src.
+func scanFile(path string, src []byte) (marked []Marked, err error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, path, src, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
+	text := func(n ast.Node) string { return string(src[n.Pos()-f.FileStart : n.End()-f.FileStart]) }
 	rightful := map[ast.Node]bool{}
 	for _, decl := range f.Decls {
 		fn, ok := decl.(*ast.FuncDecl)
@@ -96,27 +99,32 @@ func scanFile(path string, src any) (marked []Marked, err error) {
 			continue
 		}
 		if call := callOf(fn.Body.List[0]); call != nil {
-			if tier, ok := markers[called(call)]; ok {
+			if tier, ok := markers[text(call.Fun)]; ok {
 				rightful[call] = true
 				m := Marked{Name: fn.Name.Name, Tier: tier}
 				if tier == "" && len(call.Args) == 2 {
-					m.Engine = argument(call.Args[1])
+					m.Engine = strings.Trim(strings.TrimPrefix(text(call.Args[1]), "dbtest."), "`\"")
 				}
 				marked = append(marked, m)
 				continue
 			}
 		}
-		for name, engine := range clusters {
-			if calls(fn.Body, name) {
-				marked = append(marked, Marked{Name: fn.Name.Name, Engine: engine})
+		engine := ""
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				engine = cmp.Or(engine, clusters[text(call.Fun)])
 			}
+			return true
+		})
+		if engine != "" {
+			marked = append(marked, Marked{Name: fn.Name.Name, Engine: engine})
 		}
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if ok && !rightful[call] {
-			if _, isMarker := markers[called(call)]; isMarker && err == nil {
-				err = fmt.Errorf("%s: %s is not the first statement of a test", fset.Position(call.Pos()), called(call))
+			if _, isMarker := markers[text(call.Fun)]; isMarker && err == nil {
+				err = fmt.Errorf("%s: %s is not the first statement of a test", fset.Position(call.Pos()), text(call.Fun))
 			}
 		}
 		return true
@@ -131,40 +139,4 @@ func callOf(s ast.Stmt) *ast.CallExpr {
 		return call
 	}
 	return nil
-}
-
-// calls reports whether a function is called by its name.
-func calls(body ast.Node, name string) (found bool) {
-	ast.Inspect(body, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		found = found || ok && called(call) == name
-		return !found
-	})
-	return found
-}
-
-// called returns Function or package.Function of a call, or nothing.
-func called(call *ast.CallExpr) string {
-	switch fun := call.Fun.(type) {
-	case *ast.Ident:
-		return fun.Name
-	case *ast.SelectorExpr:
-		if of, ok := fun.X.(*ast.Ident); ok {
-			return of.Name + "." + fun.Sel.Name
-		}
-	}
-	return ""
-}
-
-// argument returns the text of a string literal, or the name of a constant.
-func argument(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.BasicLit:
-		return strings.Trim(e.Value, "`\"")
-	case *ast.SelectorExpr:
-		return e.Sel.Name
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
 }

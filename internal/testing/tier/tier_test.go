@@ -58,7 +58,7 @@ func TestC(t *testing.T) { dbtest.NeedEngine(t, "mysql") }
 func TestD(t *testing.T) { f() }
 func TestE(t *testing.T) { f(); u := dbtest.Galera(t) }
 `
-	got, err := scanFile("p_test.go", text)
+	got, err := scanFile("p_test.go", []byte(text))
 	want := []Marked{
 		{Name: "TestA", Tier: "nightly"},
 		{Name: "TestB", Engine: "GaleraEngine"},
@@ -73,7 +73,7 @@ func TestE(t *testing.T) { f(); u := dbtest.Galera(t) }
 		"package p\nfunc TestA(t *testing.T) { t.Run(\"\", func(t *testing.T) { tier.Engines(t) }) }",
 		"package p\nfunc helper(t *testing.T) { tier.Engines(t) }",
 	} {
-		if _, err := scanFile("p_test.go", misplaced); err == nil {
+		if _, err := scanFile("p_test.go", []byte(misplaced)); err == nil {
 			t.Errorf("no error for %s", misplaced)
 		}
 	}

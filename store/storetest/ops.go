@@ -1,0 +1,189 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// T0 is a time for tests: 2100-01-01T00:00:00Z in microseconds, so far ahead that
+// no store takes what was charged then for long over.
+const T0 = int64(4_102_444_800_000_000)
+
+const (
+	sec    = 1_000_000
+	minute = 60 * sec
+	hour   = 60 * minute
+	day    = 24 * hour
+)
+
+// bucket returns a token bucket of n units a second with a burst.
+func bucket(n, burst int64) law.Params {
+	return law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: n}
+}
+
+// slidingLog returns a log of n units in a window of microseconds.
+func slidingLog(n, window int64) law.Params {
+	return law.Params{Kind: law.Log, Unit: 1000, Capacity: n * 1000, Step: window}
+}
+
+// slidingWindow returns a sliding window of n units in microseconds.
+func slidingWindow(n, window int64) law.Params {
+	return law.Params{Kind: law.Window, Unit: 1000, Capacity: n * 1000, Step: window}
+}
+
+// fixedWindow returns a window of n units that begins by the epoch.
+func fixedWindow(n, window int64) law.Params {
+	return law.Params{
+		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max,
+	}
+}
+
+// take returns an op that takes n units.
+func take(limit, key string, p law.Params, n, now int64) law.Op {
+	return law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p,
+		Cost: n * p.Unit, Count: 1, Now: now,
+	}
+}
+
+// named returns a request with an ID that is remembered for a minute.
+func named(id string, ops ...law.Op) []law.Op {
+	for i := range ops {
+		ops[i].ID, ops[i].TTL = id, minute
+	}
+	return ops
+}
+
+// late returns a request that may start up to 20 s later.
+func late(ops ...law.Op) []law.Op {
+	for i := range ops {
+		ops[i].Deferred, ops[i].Ceiling = true, ops[i].Params.Ceiling(20*sec)
+	}
+	return ops
+}
+
+// check returns an op that asks whether a charge would be admitted.
+func check(op law.Op) law.Op {
+	op.Verb, op.Count, op.ID, op.TTL, op.Deferred, op.Ceiling = law.Check, 1, "", 0, false, 0
+	return op
+}
+
+// reset returns an op that empties the cell of another.
+func reset(op law.Op, now int64) law.Op {
+	return law.Op{Verb: law.Reset, Cell: op.Cell, Params: op.Params, Cost: 1, Count: 1, Now: now}
+}
+
+// settled returns an op that settles a charge at n units.
+func settled(op law.Op, n, now int64) law.Op {
+	return law.Op{
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
+		ID: op.ID, Cost: n * op.Params.Unit, Count: 1, Now: now,
+	}
+}
+
+// cancelling returns an op that cancels a charge.
+func cancelling(op law.Op, now int64) law.Op {
+	op = settled(op, 0, now)
+	op.Cost = law.Cancelled
+	return op
+}
+
+// extended returns an op that extends a charge to n units.
+func extended(op law.Op, n, now int64) law.Op {
+	op.Verb, op.Cost, op.Count, op.Now = law.Extend, n*op.Params.Unit, 1, now
+	return op
+}
+
+// each returns an op for each of a request's charges.
+func each(ops []law.Op, do func(op law.Op, n, now int64) law.Op, n, now int64) []law.Op {
+	list := make([]law.Op, len(ops))
+	for i, op := range ops {
+		list[i] = do(op, n, now)
+	}
+	return list
+}
+
+// applied applies a batch. An op that fails is an error, too.
+func applied(ctx context.Context, s store.Store, ops ...law.Op) ([]law.Outcome, error) {
+	outs := make([]law.Outcome, len(ops))
+	err := s.Apply(ctx, ops, outs)
+	for i := range outs {
+		err = errors.Join(err, outs[i].Err)
+	}
+	return outs, err
+}
+
+// apply applies a batch and fails the test if that fails.
+func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
+	tb.Helper()
+	outs := make([]law.Outcome, len(ops))
+	if err := s.Apply(context.Background(), ops, outs); err != nil {
+		tb.Fatalf("apply: %v", err)
+	}
+	return outs
+}
+
+// one applies one op, which must be valid.
+func one(tb testing.TB, s store.Store, op law.Op) law.Outcome {
+	tb.Helper()
+	out := apply(tb, s, op)[0]
+	if out.Err != nil {
+		tb.Fatalf("apply: %v", out.Err)
+	}
+	return out
+}
+
+// try is apply for one of many callers: the test goes on after an error.
+func try(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
+	tb.Helper()
+	outs, err := applied(context.Background(), s, ops...)
+	if err != nil {
+		tb.Errorf("apply: %v", err)
+	}
+	return outs
+}
+
+// wanted is what should become of an op.
+type wanted struct {
+	granted  int64 // of a charge 1 or 0; units that a settlement gives back, and that an extension has charged then
+	replayed bool
+	used     int64 // units in use; 0: any
+	err      error // then the rest is not looked at
+}
+
+// expect applies a batch of which all ops should have one outcome, and returns the outcomes.
+func expect(t *testing.T, s store.Store, what string, w wanted, ops ...law.Op) []law.Outcome {
+	t.Helper()
+	outs := apply(t, s, ops...)
+	w.compare(t, what, ops, outs)
+	return outs
+}
+
+func (w wanted) compare(t *testing.T, what string, ops []law.Op, outs []law.Outcome) {
+	t.Helper()
+	for i, out := range outs {
+		p := &ops[i].Params
+		granted := w.granted
+		if v := ops[i].Verb; v == law.Settle || v == law.Extend {
+			granted *= p.Unit
+		}
+		if !errors.Is(out.Err, w.err) || w.err == nil && (out.Granted != granted || out.Replayed != w.replayed ||
+			w.used != 0 && out.Used != w.used*p.Unit) {
+			t.Errorf("%s, op %d: %+v, want %+v", what, i+1, out, w)
+		}
+	}
+}
+
+// inUse checks how many units of an op's cell are in use at the time of the op.
+func inUse(t *testing.T, s store.Store, op law.Op, units int64) {
+	t.Helper()
+	op = check(op)
+	op.Cost = 1
+	if out := one(t, s, op); out.Used-out.Granted != units*op.Params.Unit {
+		t.Errorf("%v: %d credits are in use, want %d units", op.Cell, out.Used-out.Granted, units)
+	}
+}
