@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
@@ -25,7 +23,9 @@ type KeyFunc func(*Call) (string, error)
 // IPv6 address by its /64 network, which is the least that a provider gives to a client. The metadata
 // x-forwarded-for never counts: behind a proxy, use [ByProxiedPeer], else all clients share one key. It is an error
 // of the server's if the connection has no such address, as that of a Unix socket.
-func ByPeer(c *Call) (string, error) { return network(nil, httpkey.SharedBits, c) }
+func ByPeer(c *Call) (string, error) { return network(peers, c) }
+
+var peers = httpkey.NewNetworks("grpclimit", httpkey.SharedBits, nil)
 
 // ByProxiedPeer is [ByPeer] behind proxies. The metadata x-forwarded-for counts only if the connection comes from one
 // of the networks, and only as far as addresses of these have added to it: the client is the last address in it that
@@ -37,37 +37,16 @@ func ByProxiedPeer(proxies ...netip.Prefix) KeyFunc {
 // ByNetwork is [ByProxiedPeer] with another length for the networks of IPv6, such as 56 or 48 where a provider gives those to
 // its customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
 func ByNetwork(bits int, proxies ...netip.Prefix) KeyFunc {
-	if !httpkey.ValidBits(bits) {
-		panic("grpclimit: ByNetwork: the length of a network is from 33 to 128")
-	}
-	list := make(httpkey.Proxies, 0, len(proxies))
-	for _, p := range proxies {
-		one, err := httpkey.ParseNetwork(p.String())
-		if err != nil {
-			panic("grpclimit: a proxy: " + err.Error())
-		}
-		list = append(list, one)
-	}
-	return func(c *Call) (string, error) { return network(list, bits, c) }
+	n := httpkey.NewNetworks("grpclimit", bits, proxies)
+	return func(c *Call) (string, error) { return network(n, c) }
 }
 
-func network(proxies httpkey.Proxies, bits int, c *Call) (string, error) {
+func network(n *httpkey.Networks, c *Call) (string, error) {
 	from, ok := peer.FromContext(c.Context)
 	if !ok || from.Addr == nil {
 		return "", errors.New("grpclimit: the call has no peer: it is not an incoming call")
 	}
-	addr, err := httpkey.Proxies(nil).Client(from.Addr.String(), nil)
-	if err != nil {
-		return "", fmt.Errorf("grpclimit: %w", err)
-	}
-	if !proxies.Contain(addr) {
-		return httpkey.NetworkOf(addr, bits), nil
-	}
-	client, err := proxies.Before(addr, http.Header{httpkey.Forwarded: c.Metadata.Get(httpkey.Forwarded)})
-	if err != nil {
-		return "", headgate.Invalid("address", "%s: %v", httpkey.Forwarded, err)
-	}
-	return httpkey.NetworkOf(client, bits), nil
+	return n.Key(from.Addr.String(), http.Header{httpkey.Forwarded: c.Metadata.Get(httpkey.Forwarded)})
 }
 
 // ByMetadata charges a value of the metadata that the client sends, such as an API key. The name is that of the field

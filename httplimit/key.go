@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
@@ -22,7 +21,9 @@ type KeyFunc func(*http.Request) (string, error)
 // address by its /64 network, which is the least that a provider gives to a client. X-Forwarded-For
 // never counts: behind a proxy, use [ByProxiedIP], else all clients share one key. It is an error of
 // the server's if the connection has no address, as that of a Unix socket.
-func ByIP(r *http.Request) (string, error) { return network(nil, httpkey.SharedBits, r) }
+func ByIP(r *http.Request) (string, error) { return peers.Key(r.RemoteAddr, nil) }
+
+var peers = httpkey.NewNetworks("httplimit", httpkey.SharedBits, nil)
 
 // ByProxiedIP is [ByIP] behind proxies. X-Forwarded-For counts only if the connection comes from one
 // of the networks, and only as far as addresses of these have added to it: the client is the last
@@ -35,33 +36,8 @@ func ByProxiedIP(proxies ...netip.Prefix) KeyFunc {
 // ByNetwork is [ByProxiedIP] with another length for the networks of IPv6, such as 56 or 48 where a provider gives those to
 // its customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
 func ByNetwork(bits int, proxies ...netip.Prefix) KeyFunc {
-	if !httpkey.ValidBits(bits) {
-		panic("httplimit: ByNetwork: the length of a network is from 33 to 128")
-	}
-	list := make(httpkey.Proxies, 0, len(proxies))
-	for _, p := range proxies {
-		one, err := httpkey.ParseNetwork(p.String())
-		if err != nil {
-			panic("httplimit: a proxy: " + err.Error())
-		}
-		list = append(list, one)
-	}
-	return func(r *http.Request) (string, error) { return network(list, bits, r) }
-}
-
-func network(proxies httpkey.Proxies, bits int, r *http.Request) (string, error) {
-	peer, err := httpkey.Proxies(nil).Client(r.RemoteAddr, nil)
-	if err != nil {
-		return "", fmt.Errorf("httplimit: %w", err)
-	}
-	if !proxies.Contain(peer) {
-		return httpkey.NetworkOf(peer, bits), nil
-	}
-	client, err := proxies.Before(peer, r.Header)
-	if err != nil {
-		return "", headgate.Invalid("address", "%s: %v", httpkey.Forwarded, err)
-	}
-	return httpkey.NetworkOf(client, bits), nil
+	n := httpkey.NewNetworks("httplimit", bits, proxies)
+	return func(r *http.Request) (string, error) { return n.Key(r.RemoteAddr, r.Header) }
 }
 
 // ByHeader charges the value of a header, such as an API key. It is an error of the client's if it is

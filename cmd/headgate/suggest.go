@@ -57,7 +57,12 @@ func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
 	}
 	bar := newReplayBar(cmd.ErrOrStderr())
 	cfg.Progress = bar.show
-	found, err := replay.Suggest(cmd.Context(), ask, o.key, logs, cfg)
+	requests, err := replay.Read(cmd.Context(), o.key, logs, cfg)
+	var found *replay.Suggestion
+	if err == nil {
+		defer requests.Close()
+		found, err = requests.Suggest(cmd.Context(), ask)
+	}
 	bar.clear()
 	switch {
 	case err != nil:

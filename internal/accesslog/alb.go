@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"errors"
+	"slices"
 )
 
 // alb reads the access log of AWS's load balancers:
@@ -11,19 +12,11 @@ import (
 //
 // The Classic one has no type.
 type alb struct {
-	choice
+	fields
 	cells [][]byte
 }
 
-var albNames = names(ip, host, method, path, status, size, agent, server)
-
-func openALB(f *format, fields []string, _ Config) (Reader, error) {
-	c, err := choose(f, fields)
-	if err != nil {
-		return nil, err
-	}
-	return &alb{choice: c}, nil
-}
+func openALB(_ *format, names []string, _ Config) Reader { return &alb{fields: choose(names)} }
 
 var (
 	errALBTime    = errors.New("does not begin with a type of ALB's and a time, or a time")
@@ -40,7 +33,7 @@ func (a *alb) Read(line []byte) (Record, error) {
 	columns, rest, ok := bytes.Cut(line, []byte(` "`))
 	a.cells = words(columns, a.cells)
 	c := a.cells
-	if len(c) > 0 && has(albTypes, string(c[0])) {
+	if len(c) > 0 && slices.Contains(albTypes, string(c[0])) {
 		c = c[1:]
 	}
 	if len(c) == 0 {
@@ -63,20 +56,16 @@ func (a *alb) Read(line []byte) (Record, error) {
 	if r[ip], isTime = withoutPort(c[2]); !isTime {
 		return Record{}, errALBClient
 	}
-	n := quoted(rest)
-	if !ok || n+2 >= len(rest) || rest[n+1] != ' ' || rest[n+2] != '"' {
-		return Record{}, errALBRequest
+	s := scanner{rest: rest, wrong: errALBRequest}
+	s.need(ok)
+	r[method], r[path] = splitRequest(s.quoted())
+	s.skip(` "`)
+	if r[agent] = s.quoted(); s.err != nil {
+		return Record{}, s.err
 	}
-	request := rest[:n]
-	rest = rest[n+3:]
-	if n = quoted(rest); n == len(rest) {
-		return Record{}, errALBRequest
-	}
-	r[agent] = rest[:n]
 	r[server], r[status], r[size] = c[3], c[7], c[10]
-	r[method], r[path] = splitRequest(request)
 	r[host], r[path] = splitURL(r[path])
-	return Record{At: at, Count: 1, Values: a.of(&r)}, nil
+	return Record{At: at, Count: 1, Values: valuesOf(&a.fields, r[:])}, nil
 }
 
 // splitURL cuts https://www.example.com:443/a into its host and its path.
@@ -98,6 +87,3 @@ func splitURL(url []byte) (host, path []byte) {
 	}
 	return host, path
 }
-
-// Notes implements Reader.
-func (*alb) Notes() []string { return nil }

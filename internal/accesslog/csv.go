@@ -1,20 +1,31 @@
 package accesslog
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/csv"
 	"errors"
+	"slices"
+	"strings"
 )
 
-// csv reads comma-separated values (RFC 4180) after a header. A value does not go over the end of a line.
-type csv struct {
+// separated reads comma-separated values (RFC 4180) after a header. A value does not go over the end of a line.
+type separated struct {
 	header
-	comma byte // 0: the header was not read yet
+	known bool // the header was read
 	time  int
-	cells [][]byte
+
+	// What package csv reads lines with, so that a line needs no reader of its own.
+	line   bytes.Reader
+	buffer *bufio.Reader
+	reader *csv.Reader
 }
 
-func openCSV(f *format, fields []string, _ Config) (Reader, error) {
-	return &csv{header: newHeader(f.name, fields)}, nil
+func openCSV(f *format, names []string, _ Config) Reader {
+	c := &separated{header: newHeader(f, names), buffer: bufio.NewReader(nil)}
+	c.reader = csv.NewReader(c.buffer)
+	c.reader.FieldsPerRecord, c.reader.ReuseRecord = -1, true
+	return c
 }
 
 var (
@@ -27,101 +38,52 @@ var (
 )
 
 // Read implements Reader.
-func (c *csv) Read(line []byte) (Record, error) {
-	if c.comma == 0 {
+func (c *separated) Read(line []byte) (Record, error) {
+	if !c.known {
 		return c.readHeader(line)
 	}
-	cells, ok := split(line, c.comma, c.cells)
-	if c.cells = cells; !ok {
+	cells, err := c.split(line)
+	if err != nil {
 		return Record{}, errQuotes
 	}
-	if len(c.cells) != len(c.names) {
+	if len(cells) != len(c.columns) {
 		return Record{}, errCells
 	}
-	at, ok := anyTime(c.cells[c.time])
+	at, ok := anyTime([]byte(cells[c.time]))
 	if !ok {
 		return Record{}, errBadTime
 	}
-	return Record{At: at, Count: 1, Values: c.of(c.cells)}, nil
+	return Record{At: at, Count: 1, Values: valuesOf(&c.fields, cells)}, nil
 }
 
-func (c *csv) readHeader(line []byte) (Record, error) {
-	for _, comma := range []byte{',', ';', '\t'} {
-		cells, ok := split(line, comma, nil)
-		if !ok || len(cells) < 2 {
+func (c *separated) readHeader(line []byte) (Record, error) {
+	for _, c.reader.Comma = range []rune{',', ';', '\t'} {
+		cells, err := c.split(line)
+		if err != nil || len(cells) < 2 {
 			continue
 		}
-		var columns []string
-		for _, cell := range cells {
-			name := string(bytes.TrimSpace(cell))
-			if has(columns, name) {
+		columns := slices.Clone(cells)
+		for i, name := range columns {
+			if columns[i] = strings.TrimSpace(name); slices.Contains(columns[:i], columns[i]) {
 				return Record{}, errTwice
 			}
-			columns = append(columns, name)
 		}
-		c.names = columns
+		c.columns = columns
 		if c.time = c.find(csvTimes...); c.time < 0 {
 			continue
 		}
 		if err := c.set(columns, dialects[JSON].aliases); err != nil {
 			return Record{}, err
 		}
-		c.comma = comma
+		c.known = true
 		return Record{Foreign: true, Skip: "is the header"}, nil
 	}
 	return Record{}, errHeader
 }
 
-// split cuts a line at its commas. It takes the quotes off its cells.
-func split(line []byte, comma byte, cells [][]byte) ([][]byte, bool) {
-	cells = cells[:0]
-	for {
-		if len(line) == 0 || line[0] != '"' {
-			i := bytes.IndexByte(line, comma)
-			end := i
-			if i < 0 {
-				end = len(line)
-			}
-			if bytes.IndexByte(line[:end], '"') >= 0 {
-				return cells, false
-			}
-			cells = append(cells, line[:end])
-			if i < 0 {
-				return cells, true
-			}
-			line = line[end+1:]
-			continue
-		}
-		cell, rest, ok := unquote(line[1:])
-		if !ok || len(rest) > 0 && rest[0] != comma {
-			return cells, false
-		}
-		cells = append(cells, cell)
-		if len(rest) == 0 {
-			return cells, true
-		}
-		line = rest[1:]
-	}
+// split cuts a line into its cells. It takes the quotes off them.
+func (c *separated) split(line []byte) ([]string, error) {
+	c.line.Reset(line)
+	c.buffer.Reset(&c.line)
+	return c.reader.Read()
 }
-
-// unquote reads a value up to the quote that ends it. Two quotes stand for one.
-func unquote(b []byte) (value, rest []byte, ok bool) {
-	twice := false
-	for i := 0; i < len(b); i++ {
-		switch {
-		case b[i] != '"':
-		case i+1 < len(b) && b[i+1] == '"':
-			twice = true
-			i++
-		default:
-			if value = b[:i]; twice {
-				value = bytes.ReplaceAll(value, []byte(`""`), []byte(`"`))
-			}
-			return value, b[i+1:], true
-		}
-	}
-	return nil, nil, false
-}
-
-// Notes implements Reader.
-func (*csv) Notes() []string { return nil }

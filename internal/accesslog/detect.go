@@ -49,10 +49,7 @@ func Detect(head []byte) (Format, error) {
 	for i := range table {
 		t := &trials[i]
 		t.format = &table[i]
-		rd, err := t.open(t.format, nil, Config{Year: 2000})
-		if err != nil {
-			return "", err
-		}
+		rd := t.open(t.format, nil, Config{Year: 2000})
 		for line := range bytes.Lines(head) {
 			line = bytes.TrimRight(line, "\r\n")
 			if len(line) == 0 {

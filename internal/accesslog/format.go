@@ -8,6 +8,7 @@ package accesslog
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,38 +67,42 @@ const (
 type format struct {
 	name   Format
 	about  string // for help texts
-	fields []string
-	open   func(*format, []string, Config) (Reader, error)
+	fields string
+	open   func(*format, []string, Config) Reader
 	within Format // a format that reads these lines too, but sees less in them
 }
 
 // table has all formats in the order in which they are tried. A format without fields has those that its lines
 // name.
-var table []format
-
-func init() { // it refers to functions that refer to it
-	table = []format{
-		{TraefikCLF, "Traefik's common log format", clfNames(TraefikCLF), openCLF, Combined},
-		{Combined, "nginx and Apache, with referer and agent", clfNames(Combined), openCLF, Common},
-		{Common, "Apache's common log format", clfNames(Common), openCLF, ""},
-		{VHost, "Apache and nginx, after the name of a virtual host", clfNames(VHost), openCLF, ""},
-		{HAProxy, "HAProxy's HTTP log", haproxyNames, openHAProxy, ""},
-		{ALB, "AWS Application and Classic Load Balancer", albNames, openALB, ""},
-		{W3C, "IIS and others, W3C extended with #Fields", nil, openW3C, ""},
-		{Caddy, "Caddy's JSON", nil, openObjects, JSON},
-		{TraefikJSON, "Traefik's JSON", nil, openObjects, JSON},
-		{Usage, "JSON lines of model calls with tokens", nil, openObjects, JSON},
-		{JSON, "JSON lines", nil, openObjects, ""},
-		{CSV, "comma-separated values with a header", nil, openCSV, ""},
-		{SSHD, "sshd's lines in a syslog", []string{"ip", "user"}, openSSHD, ""},
-	}
+var table = []format{
+	{
+		TraefikCLF, "Traefik's common log format", commonFields + " referer agent backend server", openCLF,
+		Combined,
+	},
+	{Combined, "nginx and Apache, with referer and agent", commonFields + " referer agent", openCLF, Common},
+	{Common, "Apache's common log format", commonFields, openCLF, ""},
+	{VHost, "Apache and nginx, after the name of a virtual host", commonFields + " host", openCLF, ""},
+	{HAProxy, "HAProxy's HTTP log", "ip method path status bytes frontend backend server", openHAProxy, ""},
+	{
+		ALB, "AWS Application and Classic Load Balancer", "ip host method path status bytes agent server", openALB,
+		"",
+	},
+	{W3C, "IIS and others, W3C extended with #Fields", "", openW3C, ""},
+	{Caddy, "Caddy's JSON", "", openObjects, JSON},
+	{TraefikJSON, "Traefik's JSON", "", openObjects, JSON},
+	{Usage, "JSON lines of model calls with tokens", "", openObjects, JSON},
+	{JSON, "JSON lines", "", openObjects, ""},
+	{CSV, "comma-separated values with a header", "", openCSV, ""},
+	{SSHD, "sshd's lines in a syslog", "ip user", openSSHD, ""},
 }
+
+const commonFields = "ip user method path status bytes"
 
 // Formats returns the names of all formats, in the order in which they are tried.
 func Formats() []Format {
-	names := make([]Format, len(table))
-	for i := range table {
-		names[i] = table[i].name
+	var names []Format
+	for _, f := range table {
+		names = append(names, f.name)
 	}
 	return names
 }
@@ -112,19 +117,17 @@ func (f Format) About() string {
 
 // formatNamed returns the row of the table, or nil.
 func formatNamed(f Format) *format {
-	for i := range table {
-		if table[i].name == f {
-			return &table[i]
-		}
+	if i := slices.IndexFunc(table, func(row format) bool { return row.name == f }); i >= 0 {
+		return &table[i]
 	}
 	return nil
 }
 
 // Names lists the names of all formats for messages.
 func Names() string {
-	names := make([]string, len(table))
-	for i := range table {
-		names[i] = string(table[i].name)
+	var names []string
+	for _, f := range table {
+		names = append(names, string(f.name))
 	}
 	return strings.Join(names, ", ")
 }
@@ -172,14 +175,17 @@ type Config struct {
 
 // New returns a reader of the fields, or says why the format does not have them.
 func New(f Format, fields []string, cfg Config) (Reader, error) {
-	if row := formatNamed(f); row != nil {
-		r, err := row.open(row, fields, cfg)
-		if err != nil {
-			return nil, err
-		}
-		return withClients(r, fields), nil
+	row := formatNamed(f)
+	if row == nil {
+		return nil, law.Invalid("format", "%q is not one of %s", string(f), Names())
 	}
-	return nil, law.Invalid("format", "%q is not one of %s", string(f), Names())
+	has := strings.Fields(row.fields)
+	for _, field := range fields {
+		if len(has) > 0 && !slices.Contains(has, field) {
+			return nil, noField(f, field, has)
+		}
+	}
+	return row.open(row, fields, cfg), nil
 }
 
 // noField is the error about a field that a format or a log does not have.

@@ -11,22 +11,12 @@ import (
 //	Feb  6 12:14:14 HOST haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in
 //	  static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"
 type haproxy struct {
-	choice
-	dates dateCache
-	stamp [26]byte
+	fields
 	cells [][]byte
 	lines int64
 }
 
-var haproxyNames = names(ip, method, path, status, size, frontend, backend, server)
-
-func openHAProxy(f *format, fields []string, _ Config) (Reader, error) {
-	c, err := choose(f, fields)
-	if err != nil {
-		return nil, err
-	}
-	return &haproxy{choice: c}, nil
-}
+func openHAProxy(_ *format, names []string, _ Config) Reader { return &haproxy{fields: choose(names)} }
 
 var (
 	errNoHAProxy = errors.New("has neither haproxy[PID]: nor an address with a port at its beginning")
@@ -47,7 +37,7 @@ func (h *haproxy) Read(line []byte) (Record, error) {
 		switch {
 		case syslog:
 			return Record{Skip: "is not about a request"}, nil
-		case syslogTag(line):
+		case syslogTime(line) && bytes.Contains(line, []byte(": ")): // of a host and a program
 			return Record{Foreign: true, Skip: "is of another program"}, nil
 		}
 		return Record{}, errNoHAProxy
@@ -60,7 +50,7 @@ func (h *haproxy) Read(line []byte) (Record, error) {
 	if len(rest) < 26 || rest[20] != '.' || rest[24] != ']' || rest[25] != ' ' {
 		return Record{}, errAccept
 	}
-	at, ok := h.dates.access(append(append(h.stamp[:0], rest[:20]...), " +0000"...))
+	at, ok := accessTime(append(rest[:20:20], " +0000"...))
 	ms, isNumber := digits(rest[21:24])
 	if !ok || !isNumber {
 		return Record{}, errAccept
@@ -69,7 +59,7 @@ func (h *haproxy) Read(line []byte) (Record, error) {
 		return Record{}, err
 	}
 	h.lines++
-	return Record{At: at + ms*1000, Count: 1, Values: h.of(&r)}, nil
+	return Record{At: at + ms*1000, Count: 1, Values: valuesOf(&h.fields, r[:])}, nil
 }
 
 // columns reads what comes after the time.
@@ -85,7 +75,7 @@ func (h *haproxy) columns(b []byte, r *row) error {
 		return errHTTPLog
 	}
 	c[4] = bytes.TrimPrefix(c[4], []byte{'+'}) // option logasap: so far
-	if !isStatus(c[3]) && string(c[3]) != "-1" || number(c[4]) != len(c[4]) || len(c[4]) == 0 ||
+	if !isStatus(c[3]) && string(c[3]) != "-1" || !isNumber(c[4]) ||
 		bytes.Count(c[2], []byte{'/'}) != 4 || len(c[7]) != 4 || bytes.Count(c[8], []byte{'/'}) != 4 {
 		return errHTTPLog
 	}
@@ -109,17 +99,8 @@ func afterHAProxy(line []byte) (rest []byte, ok bool) {
 			return nil, false
 		}
 	}
-	n := number(rest)
-	if n > 0 && bytes.HasPrefix(rest[n:], []byte("]: ")) {
-		return rest[n+3:], true
-	}
-	return nil, false
-}
-
-// syslogTag reports whether a line looks as syslog's do: a time, a host and a program.
-func syslogTag(line []byte) bool {
-	return len(line) > 16 && line[3] == ' ' && line[6] == ' ' && line[15] == ' ' && month(line[:3]) > 0 &&
-		bytes.Contains(line, []byte(": "))
+	pid, rest, ok := bytes.Cut(rest, []byte("]: "))
+	return rest, ok && isNumber(pid)
 }
 
 // withoutPort returns the address before a port.

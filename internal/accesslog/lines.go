@@ -6,7 +6,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"slices"
+	"math"
 )
 
 // maxLine is the longest line that is read.
@@ -22,31 +22,8 @@ var ErrLarge = errors.New("the log is too large")
 type Lines struct {
 	b     *bufio.Reader
 	bytes *counter
-	start bool // nothing read yet
-}
-
-// bounded fails after so many bytes; below 0 it never does.
-type bounded struct {
-	r    io.Reader
-	left int64
-}
-
-// Read implements io.Reader.
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		if n, err := b.r.Read(p[:min(len(p), 1)]); n == 0 {
-			return 0, err
-		}
-		return 0, ErrLarge
-	}
-	if b.left > 0 && int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
-	n, err := b.r.Read(p)
-	if b.left > 0 {
-		b.left -= int64(n)
-	}
-	return n, err
+	left  int64 // bytes of lines that may be read yet
+	start bool  // nothing read yet
 }
 
 // counter counts the bytes of the source as it lies on the disk.
@@ -64,21 +41,30 @@ func (c *counter) Read(p []byte) (int, error) {
 // NewLines returns the lines of a log, which may be packed with gzip. If most is above 0, more than so many bytes of
 // unpacked lines are ErrLarge.
 func NewLines(r io.Reader, most int64) (*Lines, error) {
-	l := &Lines{bytes: &counter{r: r}, start: true}
+	l := &Lines{bytes: &counter{r: r}, left: most, start: true}
 	if most <= 0 {
-		most = -1
+		l.left = math.MaxInt64
 	}
 	raw := bufio.NewReaderSize(l.bytes, 64<<10)
-	text := &bounded{raw, most}
+	var text io.Reader = raw
 	if magic, _ := raw.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(raw)
 		if err != nil {
 			return nil, err
 		}
-		text.r = z
+		text = z
 	}
 	l.b = bufio.NewReaderSize(text, maxLine)
 	return l, nil
+}
+
+// slice returns the rest of a line, or of it what there is room for.
+func (l *Lines) slice() ([]byte, error) {
+	b, err := l.b.ReadSlice('\n')
+	if l.left -= int64(len(b)); l.left < 0 {
+		return nil, ErrLarge
+	}
+	return b, err
 }
 
 // Peek returns some of the first lines, without consuming them.
@@ -99,16 +85,16 @@ var bom = []byte("\xef\xbb\xbf")
 // call. The error is io.EOF at the end, ErrLong with the beginning of a line
 // that is too long, or that of the source.
 func (l *Lines) Next() ([]byte, error) {
-	line, err := l.b.ReadSlice('\n')
+	line, err := l.slice()
 	long := false
 	if errors.Is(err, bufio.ErrBufferFull) {
 		long = true
 		line = bytes.Clone(line[:maxShown])
 		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = l.b.ReadSlice('\n')
+			_, err = l.slice()
 		}
 	}
-	if err != nil && (err != io.EOF || len(line) == 0) {
+	if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
 		return nil, err
 	}
 	if l.start {
@@ -133,5 +119,5 @@ func Clip(line []byte) string {
 	if len(line) <= maxShown {
 		return string(line)
 	}
-	return string(bytes.ToValidUTF8(slices.Clone(line[:maxShown]), nil)) + "..."
+	return string(bytes.ToValidUTF8(line[:maxShown], nil)) + "..."
 }

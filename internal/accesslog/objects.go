@@ -9,11 +9,10 @@ import (
 // objects reads one JSON object on each line.
 type objects struct {
 	*dialect
-	fields [][]string // of each field: its path, then other names for it
-	paths  []bool     // of each field: it is a path that may carry a query, which is cut off
-	values []Value
-	usage  *usage // of Usage
-	notes  usageNotes
+	fields
+	paths [][]string // of each field: its own, then other names for it
+	usage *usage     // of Usage
+	notes usageNotes
 }
 
 // dialect is what the JSON of one program is known by.
@@ -88,16 +87,15 @@ var dialects = map[Format]*dialect{
 	},
 }
 
-func openObjects(f *format, fields []string, cfg Config) (Reader, error) {
-	o := &objects{dialect: dialects[f.name], values: make([]Value, len(fields))}
-	for _, field := range fields {
-		o.fields = append(o.fields, append([]string{field}, o.aliases[field]...))
-		o.paths = append(o.paths, field == columnNames[path])
+func openObjects(f *format, names []string, cfg Config) Reader {
+	o := &objects{dialect: dialects[f.name], fields: newFields(names)}
+	for _, name := range names {
+		o.paths = append(o.paths, append([]string{name}, o.aliases[name]...))
 	}
 	if f.name == Usage {
 		o.usage = newUsage(cfg)
 	}
-	return o, nil
+	return o
 }
 
 var (
@@ -111,78 +109,55 @@ var (
 
 // Read implements Reader.
 func (o *objects) Read(line []byte) (rec Record, err error) {
-	if !json.Valid(line) {
+	doc, err := parseObject(line)
+	if doc.members == nil || err != nil {
+		if json.Valid(line) {
+			return rec, errObject
+		}
 		return rec, errJSON
 	}
-	doc := skipSpace(line)
-	if doc[0] != '{' {
-		return rec, errObject
-	}
 	for _, path := range o.needs {
-		if lookup(doc, path) != nil {
+		if doc.lookup(path) != nil {
 			continue
 		}
-		if lookup(doc, "level") != nil && lookup(doc, "msg") != nil {
+		if doc.lookup("level") != nil && doc.lookup("msg") != nil {
 			return Record{Foreign: true, Skip: "is not about a request"}, nil
 		}
 		return rec, o.wrong
 	}
-	if rec.At, err = timeAt(doc, o.times); err != nil {
-		return rec, err
+	at := doc.lookup(o.times...)
+	if at == nil {
+		return rec, errNoTime
+	}
+	var ok bool
+	if rec.At, ok = anyTime(text(at)); !ok {
+		return rec, errBadTime
 	}
 	if o.usage != nil {
 		if rec.Spent, err = o.usage.read(doc, rec.At, &o.notes); err != nil {
 			return rec, err
 		}
 	}
-	for i := range o.fields {
-		o.values[i] = o.value(doc, i)
+	for i := range o.paths {
+		o.values[i] = o.valueIn(doc, i)
 	}
 	rec.Count, rec.Values = 1, o.values
 	return rec, nil
 }
 
-// value looks for a field.
-func (o *objects) value(doc []byte, i int) Value {
-	for _, path := range o.fields[i] {
-		v := lookup(doc, path)
-		switch {
-		case v == nil || v[0] == 'n': // null
-		case v[0] == '{' || v[0] == '[':
-			return Value{Err: errNotPlain}
-		case lonely(v):
-			return Value{Err: errNotText}
-		case o.paths[i]:
-			return Value{Text: withoutQuery(text(v))}
-		default:
-			return Value{Text: text(v)}
-		}
+// valueIn looks for a field.
+func (o *objects) valueIn(doc object, i int) Value {
+	v := doc.lookup(o.paths[i]...)
+	switch {
+	case v == nil:
+		return Value{Err: missing(o.names[i])}
+	case v[0] == '{' || v[0] == '[':
+		return Value{Err: errNotPlain}
+	case lonely(v):
+		return Value{Err: errNotText}
 	}
-	return Value{Err: missing(o.fields[i][0])}
+	return o.value(i, text(v))
 }
 
 // Notes implements Reader.
 func (o *objects) Notes() []string { return o.notes.notes() }
-
-// timeAt reads the first of the times that a document has.
-func timeAt(doc []byte, names []string) (int64, error) {
-	for _, name := range names {
-		if v := lookup(doc, name); v != nil && v[0] != 'n' {
-			if at, ok := anyTime(text(v)); ok {
-				return at, nil
-			}
-			return 0, errBadTime
-		}
-	}
-	return 0, errNoTime
-}
-
-// anyTime reads a time in any of the forms in which logs write it.
-func anyTime(s []byte) (at int64, ok bool) {
-	if at, ok = rfc3339(s); !ok {
-		if at, ok = epoch(s); !ok {
-			at, ok = new(dateCache).access(s)
-		}
-	}
-	return at, ok
-}

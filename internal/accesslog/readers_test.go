@@ -333,11 +333,12 @@ func TestTimes(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", in, got, want)
 		}
 	}
-	for d := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); d.Year() < 2113; d = d.AddDate(0, 0, 1) {
-		y, m, dd := d.Date()
-		if got := days(int64(y), int64(m), int64(dd)); got*86400 != d.Unix() ||
-			monthLength(int64(y), int64(m)) < int64(dd) {
-			t.Fatalf("%s: got day %d", d, got)
+	for d := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); d.Year() < 2112; d = d.AddDate(0, 0, 1) {
+		late := d.Add(24*time.Hour - time.Second)
+		got, ok := accessTime([]byte(late.Format("02/Jan/2006:15:04:05 -0700")))
+		leap, _ := accessTime([]byte(d.Format("02/Jan/2006") + ":23:59:60 +0000"))
+		if !ok || got != late.UnixMicro() || leap != got+1e6 {
+			t.Fatalf("%s: got %s, and after it %s", late, at(got), at(leap))
 		}
 	}
 }

@@ -16,12 +16,12 @@ import (
 //
 // The time may also be RFC 3339.
 type auth struct {
-	choice
+	fields
 	attempts bool
 
-	year    int64     // of the latest line; 0: not known yet
+	year    int       // of the latest line; 0: not known yet
 	changed time.Time // what the first line's year is guessed from
-	month   int64     // of the latest line
+	month   int       // of the latest line; 0: there is none
 	rolled  bool      // a year has ended in this log
 
 	// Processes that said "Invalid user", and nothing failed since: those of late, and those before them.
@@ -33,18 +33,11 @@ type auth struct {
 	repeated int64 // so many
 }
 
-func openSSHD(f *format, fields []string, cfg Config) (Reader, error) {
-	c, err := choose(f, fields)
-	if err != nil {
-		return nil, err
-	}
+func openSSHD(_ *format, names []string, cfg Config) Reader {
 	return &auth{
-		choice:    c,
-		attempts:  cfg.Attempts,
-		year:      int64(cfg.Year),
-		changed:   cfg.Changed,
+		fields: choose(names), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
 		announced: map[string]bool{},
-	}, nil
+	}
 }
 
 var (
@@ -105,7 +98,7 @@ func (a *auth) Read(line []byte) (Record, error) {
 		a.repeated += int64(count)
 	}
 	a.lines++
-	rec := Record{At: at, Count: 1, Values: a.of(&r)}
+	rec := Record{At: at, Count: 1, Values: valuesOf(&a.fields, r[:])}
 	if a.attempts {
 		rec.Count = count
 		if again {
@@ -172,34 +165,36 @@ func (a *auth) time(line []byte) (us int64, rest []byte, err error) {
 		}
 		return 0, nil, errSyslog
 	}
-	if len(line) < 16 || line[3] != ' ' || line[6] != ' ' || line[15] != ' ' {
+	if !syslogTime(line) {
 		return 0, nil, errSyslog
 	}
-	m := month(line[:3])
-	d, ok1 := digits(bytes.TrimPrefix(line[4:6], []byte{' '}))
-	clock, ok2 := clockTime(line[7:15])
-	if m == 0 || !ok1 || !ok2 || d < 1 || d > 31 {
+	in := func(year int) (us int64, ok bool) {
+		return parseTime("2006 "+time.Stamp, fmt.Sprintf("%04d %s", year, line[:15]), len("2006 Jan _2 15:04:"))
+	}
+	if _, ok := in(2000); !ok { // which has every date
 		return 0, nil, errSyslog
 	}
-	y := a.yearOf(m, d, clock)
-	if d > monthLength(y, m) {
+	y := a.yearOf(1+bytes.Index(months, line[:3])/3, in)
+	us, ok := in(y)
+	if !ok {
 		return 0, nil, fmt.Errorf("%w: %s in %d", errLeapDay, line[:6], y)
 	}
-	us, ok := inRange(days(y, m, d)*day + clock)
-	if !ok {
-		return 0, nil, errSyslog
-	}
 	return us, line[16:], nil
+}
+
+// syslogTime reports whether a line looks as if it began as those of syslog do: with a month, a day and a time.
+func syslogTime(line []byte) bool {
+	return len(line) > 15 && line[3] == ' ' && line[6] == ' ' && line[15] == ' ' && bytes.Contains(months, line[:3])
 }
 
 // yearOf returns the year of a line. A log ends in the year in which it was
 // last changed; one whose first line would then lie in the future began in
 // the year before. When the month goes back the next year has begun, except
-// by a single month: that is a line that came late.
-func (a *auth) yearOf(m, d, clock int64) int64 {
+// by a single month: that is a line that came late. in says when a line is in a year.
+func (a *auth) yearOf(m int, in func(year int) (us int64, ok bool)) int {
 	if a.year == 0 {
-		a.year = int64(a.changed.UTC().Year())
-		if days(a.year, m, d)*day+clock > a.changed.UnixMicro()+day {
+		a.year = a.changed.UTC().Year()
+		if us, _ := in(a.year); us > a.changed.UnixMicro()+day {
 			a.year--
 		}
 	}
@@ -226,10 +221,12 @@ func (a *auth) Notes() []string {
 	attempts := a.lines - a.pairs - a.repeats + a.repeated
 	s := fmt.Sprintf("%s about failed passwords and invalid users", Plural(a.lines, "line"))
 	if a.pairs > 0 {
-		s += fmt.Sprintf(", of which %s a second line about the same attempt", Comma(a.pairs)+areIs(a.pairs))
+		s += fmt.Sprintf(", of which %s %s a second line about the same attempt", Comma(a.pairs),
+			verb(a.pairs, "is", "are"))
 	}
 	if a.repeats > 0 {
-		s += fmt.Sprintf(", %s for %s", Comma(a.repeats)+stands(a.repeats), Plural(a.repeated, "attempt"))
+		s += fmt.Sprintf(", %s %s for %s", Comma(a.repeats), verb(a.repeats, "stands", "stand"),
+			Plural(a.repeated, "attempt"))
 	}
 	if a.attempts {
 		return []string{s + ": " + Plural(attempts, "attempt") + ", each a request"}
@@ -237,16 +234,10 @@ func (a *auth) Notes() []string {
 	return []string{s + "; each line is a request (they are " + Plural(attempts, "attempt") + ")"}
 }
 
-func areIs(n int64) string {
+// verb is the form of a verb after a number.
+func verb(n int64, one, many string) string {
 	if n == 1 {
-		return " is"
+		return one
 	}
-	return " are"
-}
-
-func stands(n int64) string {
-	if n == 1 {
-		return " stands"
-	}
-	return " stand"
+	return many
 }

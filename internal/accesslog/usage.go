@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"strconv"
@@ -63,33 +64,22 @@ var (
 	errEndBefore = errors.New("ends before it begins, or at no time that can be read")
 )
 
-// first returns the number at the first of the paths that is there.
-func first(doc []byte, paths []string) ([]byte, error) {
-	for _, path := range paths {
-		v := lookup(doc, path)
-		if v == nil || v[0] == 'n' {
-			continue
-		}
-		if v = text(v); !decimal(v) {
-			return nil, errTokens
-		}
-		return v, nil
+// tokens returns the number at the first of the paths that is there.
+func tokens(doc object, paths []string) ([]byte, error) {
+	v := doc.lookup(paths...)
+	if v == nil {
+		return nil, nil
 	}
-	return nil, nil
+	if number := text(v); decimal(number) {
+		return number, nil
+	}
+	return nil, errTokens
 }
 
 // decimal reports whether a text is digits, with or without a point among them.
 func decimal(b []byte) bool {
-	points := 0
-	for i, c := range b {
-		switch {
-		case c == '.' && i > 0 && i < len(b)-1:
-			points++
-		case !isDigit(c):
-			return false
-		}
-	}
-	return len(b) > 0 && points <= 1
+	whole, frac, point := bytes.Cut(b, []byte{'.'})
+	return len(whole) > 0 && onlyDigits(whole) && onlyDigits(frac) && (len(frac) > 0 || !point)
 }
 
 // sum adds whole numbers that may be missing.
@@ -109,10 +99,10 @@ func sum(numbers ...[]byte) ([]byte, error) {
 }
 
 // read reads what a call has cost.
-func (u *usage) read(doc []byte, at int64, notes *usageNotes) (s Spent, err error) {
+func (u *usage) read(doc object, at int64, notes *usageNotes) (s Spent, err error) {
 	var found [5][]byte
 	for i, paths := range [5][]string{u.settle, inputs, outputs, u.cost, allowed} {
-		if found[i], err = first(doc, paths); err != nil {
+		if found[i], err = tokens(doc, paths); err != nil {
 			return s, err
 		}
 	}
@@ -146,19 +136,17 @@ func (u *usage) read(doc []byte, at int64, notes *usageNotes) (s Spent, err erro
 }
 
 // end returns when a call ended, or 0 if the line does not say.
-func end(doc []byte, at int64) (int64, error) {
-	for _, name := range ends {
-		if v := lookup(doc, name); v != nil && v[0] != 'n' {
-			us, ok := anyTime(text(v))
-			if !ok || us < at {
-				return 0, errEndBefore
-			}
-			return us, nil
+func end(doc object, at int64) (int64, error) {
+	if v := doc.lookup(ends...); v != nil {
+		us, ok := anyTime(text(v))
+		if !ok || us < at {
+			return 0, errEndBefore
 		}
+		return us, nil
 	}
 	for _, l := range lasts {
-		v := lookup(doc, l.name)
-		if v == nil || v[0] == 'n' {
+		v := doc.lookup(l.name)
+		if v == nil {
 			continue
 		}
 		s := string(text(v))

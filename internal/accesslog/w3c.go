@@ -3,6 +3,8 @@ package accesslog
 import (
 	"bytes"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,7 +22,6 @@ type w3c struct {
 	day        []byte
 	last       []byte // the time of the line before, of that day
 	cells      [][]byte
-	stamp      [19]byte
 }
 
 // w3cNames are the columns of the plain fields.
@@ -30,9 +31,7 @@ var w3cNames = map[string][]string{
 	"referer": {"cs(Referer)"}, "agent": {"cs(User-Agent)"}, "server": {"s-ip"},
 }
 
-func openW3C(f *format, fields []string, _ Config) (Reader, error) {
-	return &w3c{header: newHeader(f.name, fields)}, nil
-}
+func openW3C(f *format, names []string, _ Config) Reader { return &w3c{header: newHeader(f, names)} }
 
 var (
 	errNoFields  = errors.New("comes before a line #Fields that names the columns")
@@ -55,7 +54,7 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	} else {
 		w.cells = words(line, w.cells)
 	}
-	if len(w.cells) != len(w.names) {
+	if len(w.cells) != len(w.columns) {
 		return Record{}, errFewFields
 	}
 	date, clock := w.day, w.cells[w.time]
@@ -67,13 +66,12 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	if len(date) != 10 || len(clock) < 8 || len(clock) > 16 {
 		return Record{}, errW3CTime
 	}
-	stamp := append(append(append(w.stamp[:0], date...), ' '), clock...)
-	at, ok := rfc3339(stamp)
+	at, ok := rfc3339(slices.Concat(date, []byte{' '}, clock))
 	if !ok {
 		return Record{}, errW3CTime
 	}
 	w.last = append(w.last[:0], clock...)
-	return Record{At: at, Count: 1, Values: w.of(w.cells)}, nil
+	return Record{At: at, Count: 1, Values: valuesOf(&w.fields, w.cells)}, nil
 }
 
 // directive reads a line that begins with #.
@@ -87,12 +85,8 @@ func (w *w3c) directive(line []byte) (Record, error) {
 	if !ok {
 		return rec, nil
 	}
-	var columns []string
-	for _, name := range words(list, nil) {
-		columns = append(columns, string(name))
-	}
 	w.ready = false
-	if err := w.set(columns, w3cNames); err != nil {
+	if err := w.set(strings.Fields(string(list)), w3cNames); err != nil {
 		return Record{}, err
 	}
 	w.date, w.time = w.find("date"), w.find("time")
@@ -114,6 +108,3 @@ func dayOf(text []byte) []byte {
 	}
 	return nil
 }
-
-// Notes implements Reader.
-func (*w3c) Notes() []string { return nil }

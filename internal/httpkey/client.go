@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/headgate/headgate/law"
 )
 
 // Proxies are networks whose hosts tell the truth about the clients that they ask for. The zero
@@ -15,7 +17,7 @@ type Proxies []netip.Prefix
 func ParseProxies(list ...string) (Proxies, error) {
 	proxies := make(Proxies, 0, len(list))
 	for _, text := range list {
-		network, err := ParseNetwork(text)
+		network, err := parseNetwork(text)
 		if err != nil {
 			return nil, err
 		}
@@ -24,8 +26,8 @@ func ParseProxies(list ...string) (Proxies, error) {
 	return proxies, nil
 }
 
-// ParseNetwork reads a network such as 10.0.0.0/8, or a single address.
-func ParseNetwork(text string) (netip.Prefix, error) {
+// parseNetwork reads a network such as 10.0.0.0/8, or a single address.
+func parseNetwork(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		a = a.Unmap().WithZone("")
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -41,6 +43,45 @@ func ParseNetwork(text string) (netip.Prefix, error) {
 		network = netip.PrefixFrom(a.Unmap(), network.Bits()-96)
 	}
 	return network.Masked(), nil
+}
+
+// Networks makes keys of the addresses of clients. It is safe for concurrent use.
+type Networks struct {
+	of      string
+	bits    int
+	proxies Proxies
+}
+
+// NewNetworks returns the keys of addresses behind proxies, with networks of a length for IPv6. of is the package that
+// errors name. It panics if the length cannot be one, or a proxy is the zero Prefix: programs know theirs.
+func NewNetworks(of string, bits int, proxies []netip.Prefix) *Networks {
+	if !validBits(bits) {
+		panic(of + ": ByNetwork: the length of a network is from 33 to 128")
+	}
+	n := &Networks{of: of, bits: bits}
+	for _, p := range proxies {
+		one, err := parseNetwork(p.String())
+		if err != nil {
+			panic(of + ": a proxy: " + err.Error())
+		}
+		n.proxies = append(n.proxies, one)
+	}
+	return n
+}
+
+// Key returns the key of the client of a request. It is an error of the client's if X-Forwarded-For cannot be read.
+func (n *Networks) Key(remoteAddr string, h http.Header) (string, error) {
+	client, err := Proxies(nil).Client(remoteAddr, nil)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", n.of, err)
+	}
+	if n.proxies.Contain(client) {
+		client, err = n.proxies.Before(client, h)
+	}
+	if err != nil {
+		return "", law.Invalid("address", "%s: %v", Forwarded, err)
+	}
+	return NetworkOf(client, n.bits), nil
 }
 
 // Contain reports whether an address is in one of the networks.

@@ -33,15 +33,15 @@ func ParseIP(text string) (bits int, ok bool, err error) {
 
 // ParseBits reads the length of a network of IPv6 that is a key.
 func ParseBits(text string) (int, error) {
-	if n, err := strconv.Atoi(text); err == nil && ValidBits(n) {
+	if n, err := strconv.Atoi(text); err == nil && validBits(n) {
 		return n, nil
 	}
 	return 0, fmt.Errorf("%.20q: the length of a network is from 33 to 128, as in ip/64; an IPv4 address is always a key "+
 		"of its own", text)
 }
 
-// ValidBits reports whether networks of a length can be keys. Up to /32 is given to providers.
-func ValidBits(bits int) bool { return 33 <= bits && bits <= 128 }
+// validBits reports whether networks of a length can be keys. Up to /32 is given to providers.
+func validBits(bits int) bool { return 33 <= bits && bits <= 128 }
 
 // Embedded returns the IPv4 address of a host that was reached through IPv6, or a itself. The host is known by
 // the address that a translator or a tunnel has put in: of the well-known prefix 64:ff9b::/96 (RFC 6052), of

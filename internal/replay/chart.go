@@ -42,7 +42,7 @@ type chart struct {
 	Most    string  // how many the highest bar of the lane stands for
 	Overs   []shape // what overflowed, above the capacity
 	Dots    []shape
-	Notes   []note
+	Notes   []shape // figures beside their dots
 }
 
 type tick struct {
@@ -54,12 +54,6 @@ type shape struct {
 	Class      string
 	X, Y, W, H float64
 	Title      string
-}
-
-// note is a figure beside its dot.
-type note struct {
-	X, Y float64
-	Text string
 }
 
 // axes maps times and amounts to places.
@@ -150,7 +144,7 @@ func (r *Report) traffic(f frame) chart {
 		t := b.Start.UnixMicro()
 		x := a.x(t)
 		w := max(0.6, round((a.x(t+width)-x)*0.86))
-		title := fmt.Sprintf("%s, %s: %s %s, %s %s", stamp(b.Start), span(r.Width), comma(b.Allowed), yes,
+		title := fmt.Sprintf("%s, %s: %s %s, %s %s", stamp(b.Start), span(r.Width.Duration), comma(b.Allowed), yes,
 			comma(b.Denied), no)
 		low := a.y(float64(b.Allowed))
 		if b.Allowed > 0 {
@@ -215,7 +209,7 @@ func (p *picture) whole(f frame) chart {
 	a := p.axes(f, p.start, p.start+p.width*int64(len(p.columns)), peak)
 	c := chart{
 		Frame:   f,
-		Label:   "highest level of " + printable(p.key.Key) + " over the whole log, against the capacity",
+		Label:   "highest level of " + shown(p.key.Key, 120) + " over the whole log, against the capacity",
 		Rows:    a.rows(),
 		Columns: a.columns(),
 		Cap:     p.cap(a),
@@ -272,7 +266,7 @@ func (p *picture) close(f frame) chart {
 	a := p.axes(f, first-margin, last+margin, peak)
 	c := chart{
 		Frame:   f,
-		Label:   "level of " + printable(p.key.Key) + " in a part of the log, against the capacity",
+		Label:   "level of " + shown(p.key.Key, 120) + " in a part of the log, against the capacity",
 		Rows:    a.rows(),
 		Columns: a.columns(),
 		Cap:     p.cap(a),
@@ -288,7 +282,7 @@ func (p *picture) close(f frame) chart {
 	for i := range p.closer {
 		m := &p.closer[i]
 		c.mark(a, p, m)
-		if !m.end && !m.settles && !m.allowed {
+		if !m.end && m.refused() {
 			list = append(list, refusal{a.x(m.at), 1, precise(m.at)})
 		}
 	}
@@ -367,7 +361,7 @@ func (c *chart) note(x, y float64, text string) {
 	if n := len(c.Notes); n > 0 && x-c.Notes[n-1].X < 26 && math.Abs(y-c.Notes[n-1].Y) < 12 {
 		return
 	}
-	c.Notes = append(c.Notes, note{x, y, text})
+	c.Notes = append(c.Notes, shape{X: x, Y: y, Title: text})
 }
 
 // precise writes a time with the fraction of its second, if it has one.

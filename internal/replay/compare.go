@@ -4,33 +4,31 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 )
 
-// WriteAllText writes reports for people: that of WriteText if there is one, else one table with a row for each.
+// WriteAllText writes reports for people: all of a single one, else one table with a row for each.
 func WriteAllText(w io.Writer, reports []*Report) error {
+	var b strings.Builder
 	r := reports[0]
 	if len(reports) == 1 {
-		return r.WriteText(w)
+		r.text(&b)
+		_, err := io.WriteString(w, b.String())
+		return err
 	}
-	var b strings.Builder
 	r.textLog(&b)
 	b.WriteByte('\n')
-	line := writer(&b)
-	n := len(comma(r.Requests))
-	line("requests", "%*s   from %s (%s)", n, comma(r.Requests), plural(int64(r.Keys), "key"), r.Field)
+	r.textRequests(&b)
 	r.textLines(&b)
-	wide := len("limit")
-	for _, r := range reports {
-		wide = max(wide, utf8.RuneCountInString(r.Notation))
-	}
 	yes, no := r.words()
-	fmt.Fprintf(&b, "\n%s  %10s  %10s  %8s  %10s  %8s\n", pad("limit", wide), yes, no, "share", "keys", "share")
+	rows := [][]any{{"limit", yes, no, "share", "keys", "share"}}
 	for _, r := range reports {
-		fmt.Fprintf(&b, "%s  %10s  %10s  %8s  %10s  %8s\n", pad(r.Notation, wide), comma(r.Allowed), comma(r.Denied),
-			finely(r.Denied, r.Requests), comma(int64(r.Refused)), finely(int64(r.Refused), int64(r.Keys)))
+		rows = append(rows, []any{
+			r.Notation, comma(r.Allowed), comma(r.Denied), finely(r.Denied, r.Requests), comma(r.Refused),
+			finely(r.Refused, r.Keys),
+		})
 	}
-	textKeys(&b, reports)
+	table(&b, "  %10s  %10s  %8s  %10s  %8s", rows)
+	textKeys(&b, "key", no, 8, KeysOfAll(reports, len(r.Top)))
 	for _, r := range reports {
 		fmt.Fprintf(&b, "\n%s\n  %s\n", r.Notation, r.Bound)
 	}
@@ -38,32 +36,27 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 	return err
 }
 
-// textKeys writes what each limit does to the keys that are refused most by any of them.
-func textKeys(b *strings.Builder, reports []*Report) {
-	keys := KeysOfAll(reports, len(reports[0].Top))
+// textKeys writes what each limit does to some keys, in columns of a width.
+func textKeys(b *strings.Builder, head, no string, wide int, keys []KeyRow) {
 	if len(keys) == 0 {
 		return
 	}
-	wide := len("key")
+	rows := [][]any{{head, "requests", "  " + no + " by each limit, in their order"}}
 	for _, k := range keys {
-		wide = max(wide, utf8.RuneCountInString(shorten(printable(k.Key), 60)))
-	}
-	_, no := reports[0].words()
-	fmt.Fprintf(b, "\n%s  %10s  %s by each limit, in their order\n", pad("key", wide), "requests", no)
-	for _, k := range keys {
-		fmt.Fprintf(b, "%s  %10s", pad(shorten(printable(k.Key), 60), wide), comma(k.Requests))
+		denied := ""
 		for _, n := range k.Denied {
-			fmt.Fprintf(b, "  %8s", comma(n))
+			denied += fmt.Sprintf("  %*s", wide, comma(n))
 		}
-		b.WriteByte('\n')
+		rows = append(rows, []any{shown(k.Key, 60), comma(k.Requests), denied})
 	}
+	table(b, "  %10s%s", rows)
 }
 
 // KeyRow is what several limits do to a key.
 type KeyRow struct {
-	Key      string
-	Requests int64
-	Denied   []int64 // by each limit
+	Key      string  `json:"key"`
+	Requests int64   `json:"requests"`
+	Denied   []int64 `json:"denied"` // by each limit
 }
 
 // KeysOfAll returns the keys that the limits refuse most, up to a number of them, with what each limit does to them:

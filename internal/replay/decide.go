@@ -17,18 +17,21 @@ type tally struct {
 }
 
 // decide asks a limiter about every event, and returns the report.
-func decide(ctx context.Context, limit headgate.Limit, in *input) (*Report, error) {
+func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*Report, error) {
 	cfg := in.cfg
 	r := in.report // copied: each limit has a report of its own
-	r.Limit, r.Notation, r.Bound = limit.Name(), limit.String(), limit.Bound().String()
+	r.Notation, r.Bound = limit.String(), limit.Bound().String()
 	r.limit, r.number = limit, in.number
+	if !cfg.Fill && slices.ContainsFunc(r.Logs, func(l Log) bool { return l.Format == accesslog.Usage }) {
+		r.Used = &Total{}
+	}
 	if r.Fill = cfg.Fill; r.Fill {
 		r.Bound = "" // which is about requests that are refused
 	}
 	first, last := r.First.UnixMicro(), r.Last.UnixMicro()
 	width := bucketWidth(last-first, maxBuckets)
 	start := first - first%width
-	r.Width = time.Duration(width) * time.Microsecond
+	r.Width = Seconds{time.Duration(width) * time.Microsecond}
 	r.Buckets = make([]Bucket, (last-start)/width+1)
 	for i := range r.Buckets {
 		r.Buckets[i].Start = at(start + int64(i)*width)
@@ -80,7 +83,7 @@ func decide(ctx context.Context, limit headgate.Limit, in *input) (*Report, erro
 		r.Allowed += b.Allowed
 		r.Denied += b.Denied
 	}
-	r.rank(in.keys, cfg.Top)
+	r.rank(in.keys, top)
 	return &r, nil
 }
 
@@ -100,7 +103,7 @@ func (r *Report) comb() {
 		if len(list) < minBuckets {
 			return
 		}
-		r.Buckets, r.Width = list, time.Duration(width)*time.Microsecond
+		r.Buckets, r.Width = list, Seconds{time.Duration(width) * time.Microsecond}
 	}
 }
 
@@ -141,18 +144,6 @@ func usualGap(buckets []Bucket) int {
 	return gaps[len(gaps)/2]
 }
 
-// Step is what a request did to the level of its key, in units of cost.
-type Step struct {
-	At       time.Time
-	Key      string
-	Cost     Total
-	Before   float64
-	After    float64
-	Allowed  bool // all of it
-	Brim     bool // the level stands at the capacity then
-	Overflow Total
-}
-
 func newStep(p *player, e *request, key string, s *step) Step {
 	t := Step{
 		At: at(e.at), Key: key, Allowed: s.allowed, Brim: s.brim,
@@ -177,7 +168,7 @@ func (r *Report) rank(keys []string, top int) {
 			busiest = i
 		}
 	}
-	r.Refused = len(order)
+	r.Refused = int64(len(order))
 	slices.SortFunc(order, func(a, b uint32) int {
 		x, y := &r.tallies[a], &r.tallies[b]
 		return cmp.Or(cmp.Compare(y.denied, x.denied), cmp.Compare(y.requests, x.requests),

@@ -3,10 +3,13 @@ package replay
 import (
 	"bufio"
 	"cmp"
+	"container/heap"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 )
@@ -50,7 +53,8 @@ type sorter struct {
 	buf    []event
 	costs  []amounts // by seq, if wide
 	sorted bool      // buf is
-	total  int64
+	first  int64     // the times of all events
+	last   int64
 	file   *os.File
 	name   string // of file, while it has to be removed
 	w      *bufio.Writer
@@ -72,15 +76,15 @@ func (r run) size() int64 {
 }
 
 func newSorter(most int, dir string) *sorter {
-	return &sorter{most: max(most, 1), dir: dir, sorted: true}
+	return &sorter{most: max(most, 1), dir: dir, sorted: true, first: math.MaxInt64}
 }
 
-// before compares two events without their places.
-func (s *sorter) before(a, b *event) int {
+// compare compares two events, at last by their places.
+func (s *sorter) compare(a, b event) int {
 	if s.byKey {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
 	}
-	return cmp.Compare(a.at, b.at)
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
 }
 
 func (s *sorter) add(r request) error {
@@ -94,12 +98,12 @@ func (s *sorter) add(r request) error {
 		s.wide, s.costs = true, slices.Repeat([]amounts{plain}, n)
 	}
 	e := event{r.at, r.key, uint32(n)}
-	s.sorted = s.sorted && (n == 0 || s.before(&s.buf[n-1], &e) <= 0)
+	s.sorted = s.sorted && (n == 0 || s.compare(s.buf[n-1], e) <= 0)
 	s.buf = append(s.buf, e)
 	if s.wide {
 		s.costs = append(s.costs, r.amounts)
 	}
-	s.total++
+	s.first, s.last = min(s.first, r.at), max(s.last, r.at)
 	return nil
 }
 
@@ -121,9 +125,7 @@ func (s *sorter) finish() error {
 
 func (s *sorter) sort() {
 	if !s.sorted {
-		slices.SortFunc(s.buf, func(a, b event) int {
-			return cmp.Or(s.before(&a, &b), cmp.Compare(a.seq, b.seq))
-		})
+		slices.SortFunc(s.buf, s.compare)
 		s.sorted = true
 	}
 }
@@ -189,30 +191,6 @@ func (s *sorter) close() {
 	}
 }
 
-// span returns the first and the last time.
-func (s *sorter) span(ctx context.Context) (first, last int64, err error) {
-	if len(s.runs) == 0 {
-		if len(s.buf) > 0 {
-			first, last = s.buf[0].at, s.buf[len(s.buf)-1].at
-		}
-		return first, last, nil
-	}
-	var b [eventSize]byte
-	for i, r := range s.runs {
-		for _, offset := range []int64{r.offset, r.offset + r.length - r.size()} {
-			if _, err := s.file.ReadAt(b[:], offset); err != nil {
-				return 0, 0, fmt.Errorf("replay: sort in a temporary file: %w", err)
-			}
-			t := int64(binary.LittleEndian.Uint64(b[:]))
-			if i == 0 && offset == r.offset {
-				first, last = t, t
-			}
-			first, last = min(first, t), max(last, t)
-		}
-	}
-	return first, last, ctx.Err()
-}
-
 // each calls f for all events in order, as often as it is called itself.
 func (s *sorter) each(ctx context.Context, f func(r *request) error) error {
 	if len(s.runs) == 0 {
@@ -230,22 +208,29 @@ func (s *sorter) each(ctx context.Context, f func(r *request) error) error {
 		}
 		return nil
 	}
-	m := merger{byKey: s.byKey}
+	next := queue[*cursor]{less: func(a, b *cursor) bool { return s.compare(a.event(), b.event()) < 0 }}
 	for i, r := range s.runs {
 		section := io.NewSectionReader(s.file, r.offset, r.length)
-		c := &cursor{run: i, wide: r.wide, r: bufio.NewReaderSize(section, 1<<16)}
-		if err := m.push(c); err != nil {
+		c := &cursor{run: uint32(i), size: r.size(), r: bufio.NewReaderSize(section, 1<<16)}
+		if err := c.next(); err != nil {
 			return err
 		}
+		heap.Push(&next, c)
 	}
-	for n := 0; len(m.heap) > 0; n++ {
+	for n := 0; next.Len() > 0; n++ {
 		if n&0xfff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := f(&m.heap[0].request); err != nil {
+		c := next.list[0]
+		if err := f(&c.request); err != nil {
 			return err
 		}
-		if err := m.advance(); err != nil {
+		switch err := c.next(); {
+		case err == nil:
+			heap.Fix(&next, 0)
+		case errors.Is(err, io.EOF):
+			heap.Pop(&next)
+		default:
 			return err
 		}
 	}

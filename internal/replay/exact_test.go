@@ -121,12 +121,13 @@ var rules = []struct {
 func agree(t *testing.T, name string, hits []hit, cfg *replay.Config) {
 	t.Helper()
 	for _, c := range rules {
-		r, err := replay.Run(t.Context(), headgate.MustParse(c.notation), "ip", []string{name}, cfg)
+		r, err := run(t.Context(), headgate.MustParse(c.notation), "ip", []string{name}, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		allowed, denied, perKey := compute(hits, c.rule)
-		if r.Requests != int64(len(hits)) || r.Allowed != allowed || r.Denied != denied || r.Refused != len(perKey) {
+		if r.Requests != int64(len(hits)) || r.Allowed != allowed || r.Denied != denied ||
+			r.Refused != int64(len(perKey)) {
 			t.Errorf("%s: got %d admitted, %d refused of %d, %d keys; want %d, %d of %d, %d", c.notation,
 				r.Allowed, r.Denied, r.Requests, r.Refused, allowed, denied, len(hits), len(perKey))
 		}
@@ -206,7 +207,7 @@ func TestRealLog(t *testing.T) {
 		counts[field[0]]++
 	}
 	agree(t, name, hits, &replay.Config{Top: 1000})
-	r, err := replay.Run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip",
+	r, err := run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip",
 		[]string{name}, nil)
 	if err != nil {
 		t.Fatal(err)

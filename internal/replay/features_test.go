@@ -29,7 +29,7 @@ func TestComparedAsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, limit := range limits {
-		one, err := replay.Run(t.Context(), limit, "ip", logs, &replay.Config{Trace: 3, Top: 4})
+		one, err := run(t.Context(), limit, "ip", logs, &replay.Config{Trace: 3, Top: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestComparedAsAlone(t *testing.T) {
 func asJSON(t *testing.T, r *replay.Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
+	if err := replay.WriteAllJSON(&b, []*replay.Report{r}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -95,7 +95,7 @@ func TestWhereAndWhen(t *testing.T) {
 		if c.until > 0 {
 			cfg.Until = time.Unix(c.until, 0)
 		}
-		r, err := replay.Run(t.Context(), bucket, "ip", []string{name}, cfg)
+		r, err := run(t.Context(), bucket, "ip", []string{name}, cfg)
 		if c.requests == 0 {
 			if err == nil || !strings.Contains(err.Error(), "left out") && c.unparsed == 0 {
 				t.Errorf("%v: got %+v, %v", c, r, err)
@@ -123,7 +123,7 @@ func TestKeys(t *testing.T) {
 			`ann\|x|10.0.0.1`, "ann|10.0.0.2", "ann|2001:db8:0:1::/64", "ann|2001:db8:0:2::/64",
 		},
 	} {
-		r, err := replay.Run(t.Context(), headgate.MustParse("token-bucket 100/1m"), key, []string{name},
+		r, err := run(t.Context(), headgate.MustParse("token-bucket 100/1m"), key, []string{name},
 			&replay.Config{Trace: 99})
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestKeys(t *testing.T) {
 		}
 		slices.Sort(got)
 		slices.Sort(want)
-		if !slices.Equal(got, want) || r.Keys != len(want) {
+		if !slices.Equal(got, want) || r.Keys != int64(len(want)) {
 			t.Errorf("%s: got %q, want %q", key, got, want)
 		}
 	}
@@ -162,7 +162,7 @@ func TestCosts(t *testing.T) {
 	}
 	name := write(t, "a.csv", []byte(log.String()))
 	for _, fill := range []bool{false, true} {
-		r, err := replay.Run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 4"), "who", []string{name},
+		r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 4"), "who", []string{name},
 			&replay.Config{Cost: "n", Fill: fill, Trace: 400, Events: 50, TempDir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
@@ -212,7 +212,7 @@ func TestSettled(t *testing.T) {
 			start.Add(time.Duration(c.at)*time.Second).Format(time.RFC3339), c.reserved, c.used, c.end-c.at)
 	}
 	limit := headgate.MustParse("fixed-window 4000/1d")
-	r, err := replay.Run(t.Context(), limit, "user", []string{write(t, "a.json", []byte(log.String()))},
+	r, err := run(t.Context(), limit, "user", []string{write(t, "a.json", []byte(log.String()))},
 		&replay.Config{Trace: 300})
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +248,7 @@ func TestSettled(t *testing.T) {
 func TestReasonsOfLines(t *testing.T) {
 	t.Parallel()
 	log := strings.Repeat(line(1, alice), 9) + "one\ntwo\n" + `192.0.2.1 - - [17/May/2015:10:05:61 +0000] "GET / HTTP/1.1" 200 1 "-" "-"` + "\n\n"
-	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

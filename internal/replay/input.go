@@ -13,8 +13,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// input collects the requests of all logs.
-type input struct {
+// Requests are those of logs that were read once, to be asked about any number of limits. They are safe for
+// concurrent use, and have to be closed.
+type Requests struct {
 	cfg    *Config
 	key    []keyPart
 	wheres []where
@@ -30,8 +31,8 @@ type input struct {
 	text   int64             // bytes of keys
 }
 
-func newInput(cfg *Config, key string) (*input, error) {
-	in := &input{cfg: cfg, number: map[string]uint32{}}
+func newRequests(cfg *Config, key string) (*Requests, error) {
+	in := &Requests{cfg: cfg, number: map[string]uint32{}}
 	var err error
 	if in.key, err = parseKey(key); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func newInput(cfg *Config, key string) (*input, error) {
 }
 
 // reader returns the reader of a log, or says why the format cannot be read so.
-func (in *input) reader(f accesslog.Format, changed time.Time) (accesslog.Reader, error) {
+func (in *Requests) reader(f accesslog.Format, changed time.Time) (accesslog.Reader, error) {
 	fields := in.fields
 	if f == accesslog.Usage && in.cfg.Cost != "" { // which the reader itself looks for
 		fields = fields[:len(fields)-1]
@@ -75,7 +76,7 @@ func (in *input) reader(f accesslog.Format, changed time.Time) (accesslog.Reader
 	})
 }
 
-func (in *input) readAll(ctx context.Context, logs []string) error {
+func (in *Requests) readAll(ctx context.Context, logs []string) error {
 	for _, name := range logs {
 		info, err := os.Stat(name)
 		if name == "-" || err != nil || !info.Mode().IsRegular() {
@@ -89,22 +90,35 @@ func (in *input) readAll(ctx context.Context, logs []string) error {
 			return fmt.Errorf("replay: %s: %w", in.logName(name), err)
 		}
 	}
-	in.report.Keys = len(in.keys)
+	r := &in.report
+	r.Keys = int64(len(in.keys))
 	if in.nought > 0 {
-		in.report.Notes = append(in.report.Notes, plural(in.nought, "request")+" cost nothing, and always pass")
+		r.Notes = append(r.Notes, plural(in.nought, "request")+" cost nothing, and always pass")
 	}
-	return nil
+	switch {
+	case r.Lines == 0:
+		return fmt.Errorf("replay: %w", ErrEmpty)
+	case r.Requests == 0 && r.Unparsed > 0:
+		return fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"), r.FirstUnparsed)
+	case in.good == 0:
+		return fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable, plural(r.Lines, "line"),
+			in.cfg.Format)
+	case r.Requests == 0:
+		return fmt.Errorf("replay: %w in %s: %s", ErrNothing, plural(r.Lines, "line"), r.nothing())
+	}
+	r.First, r.Last = at(in.events.first), at(in.events.last)
+	return in.events.finish()
 }
 
 // logName is what a log is called in messages.
-func (in *input) logName(name string) string {
+func (in *Requests) logName(name string) string {
 	if name == "-" {
 		return cmp.Or(in.cfg.Name, "standard input")
 	}
 	return name
 }
 
-func (in *input) readLog(ctx context.Context, name string) error {
+func (in *Requests) readLog(ctx context.Context, name string) error {
 	var (
 		src     = in.cfg.Stdin
 		changed = time.Now()
@@ -163,7 +177,7 @@ type share struct {
 
 // next reads the line of a number. The error is io.EOF at the end, and accesslog.ErrLong if only its beginning is
 // returned.
-func (in *input) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]byte, error) {
+func (in *Requests) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]byte, error) {
 	line, err := lines.Next()
 	if n&0xfff == 0 || err != nil {
 		in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
@@ -177,14 +191,14 @@ func (in *input) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]b
 		}
 		return nil, fmt.Errorf("line %d: %w", n, err)
 	}
-	if most := in.cfg.MaxMemory; most > 0 && in.memory() > most {
+	if most := in.cfg.MaxMemory; most > 0 && in.Memory() > most {
 		return nil, fmt.Errorf("%w: before line %d its requests and keys take more than %d bytes", ErrLarge, n, most)
 	}
 	return line, nil
 }
 
 // readLines reads a log to its end, and says how many lines were of its format.
-func (in *input) readLines(ctx context.Context, name string, lines *accesslog.Lines, rd accesslog.Reader) (
+func (in *Requests) readLines(ctx context.Context, name string, lines *accesslog.Lines, rd accesslog.Reader) (
 	of share, err error,
 ) {
 	r := &in.report
@@ -237,8 +251,9 @@ func (in *input) readLines(ctx context.Context, name string, lines *accesslog.Li
 type sortError struct{ error }
 
 // add adds the requests of a line, unless the line does not pass.
-func (in *input) add(rec *accesslog.Record, newest *int64) (passes bool, err error) {
-	if in.cfg.since > 0 && rec.At < in.cfg.since || in.cfg.until > 0 && rec.At >= in.cfg.until {
+func (in *Requests) add(rec *accesslog.Record, newest *int64) (passes bool, err error) {
+	when := at(rec.At)
+	if when.Before(in.cfg.Since) || !in.cfg.Until.IsZero() && !when.Before(in.cfg.Until) {
 		return false, nil
 	}
 	for i := range in.wheres {
@@ -261,7 +276,7 @@ func (in *input) add(rec *accesslog.Record, newest *int64) (passes bool, err err
 	for range rec.Count {
 		if r.at < *newest {
 			d.Requests++
-			d.Greatest = max(d.Greatest, time.Duration(*newest-r.at)*time.Microsecond)
+			d.Greatest.Duration = max(d.Greatest.Duration, time.Duration(*newest-r.at)*time.Microsecond)
 		}
 		if r.cost == 0 {
 			in.nought++
@@ -276,7 +291,7 @@ func (in *input) add(rec *accesslog.Record, newest *int64) (passes bool, err err
 }
 
 // price reads what a request costs.
-func (in *input) price(rec *accesslog.Record, r *request) (err error) {
+func (in *Requests) price(rec *accesslog.Record, r *request) (err error) {
 	switch {
 	case rec.Spent.Used != nil:
 		if r.cost, err = parseCost(rec.Spent.Reserved); err == nil {
@@ -297,7 +312,7 @@ func (in *input) price(rec *accesslog.Record, r *request) (err error) {
 var errTooManyKeys = errors.New("there are more than 2^32 different keys")
 
 // intern returns the number of a key.
-func (in *input) intern(key []byte) (uint32, error) {
+func (in *Requests) intern(key []byte) (uint32, error) {
 	if n, ok := in.number[string(key)]; ok {
 		return n, nil
 	}

@@ -5,160 +5,42 @@ import (
 	"io"
 	"time"
 
-	"github.com/headgate/headgate/internal/accesslog"
+	"github.com/headgate/headgate"
 )
 
-// The report in JSON.
-type (
-	jsonKey struct {
-		Key         string     `json:"key"`
-		Requests    int64      `json:"requests"`
-		Denied      int64      `json:"denied"`
-		FirstDenied *time.Time `json:"first_denied,omitempty"`
-	}
-	jsonBad struct {
-		Log    string `json:"log"`
-		Line   int64  `json:"line"`
-		Text   string `json:"text"`
-		Reason string `json:"reason"`
-	}
-	jsonReason struct {
-		Reason   string  `json:"reason"`
-		Unparsed bool    `json:"unparsed"`
-		Lines    int64   `json:"lines"`
-		First    jsonBad `json:"first"`
-	}
-	jsonLog struct {
-		Name   string           `json:"name"`
-		Format accesslog.Format `json:"format"`
-	}
-	jsonBucket struct {
-		Start   time.Time `json:"start"`
-		Allowed int64     `json:"allowed"`
-		Denied  int64     `json:"denied"`
-	}
-	jsonDisorder struct {
-		Requests int64   `json:"requests"`
-		Greatest float64 `json:"greatest_seconds"`
-	}
-	jsonStep struct {
-		At       time.Time `json:"at"`
-		Key      string    `json:"key"`
-		Cost     Total     `json:"cost"`
-		Before   float64   `json:"level_before"`
-		After    float64   `json:"level_after"`
-		Allowed  bool      `json:"allowed"`
-		Brim     bool      `json:"brim"`
-		Overflow Total     `json:"overflow"`
-	}
-	jsonReport struct {
-		Requests int64     `json:"requests"`
-		Keys     int       `json:"keys"`
-		Allowed  int64     `json:"allowed"`
-		Denied   int64     `json:"denied"`
-		Unparsed int64     `json:"unparsed"`
-		Top      []jsonKey `json:"top"`
+// Seconds is a length of time, which is in seconds in JSON.
+type Seconds struct{ time.Duration }
 
-		Limit         string       `json:"limit"`
-		Bound         string       `json:"bound,omitempty"`
-		Field         string       `json:"field"`
-		Fill          bool         `json:"fill,omitempty"`
-		Logs          []jsonLog    `json:"logs"`
-		Lines         int64        `json:"lines"`
-		Skipped       int64        `json:"skipped"`
-		Filtered      int64        `json:"filtered"`
-		FirstUnparsed *jsonBad     `json:"first_unparsed,omitempty"`
-		Reasons       []jsonReason `json:"reasons,omitempty"`
-		KeysDenied    int          `json:"keys_denied"`
-		Cost          Total        `json:"cost"`
-		Accepted      Total        `json:"cost_accepted"`
-		Used          *Total       `json:"cost_used,omitempty"`
-		Brim          int64        `json:"brim,omitempty"`
-		First         time.Time    `json:"first"`
-		Last          time.Time    `json:"last"`
-		Disorder      jsonDisorder `json:"disorder"`
-		Notes         []string     `json:"notes,omitempty"`
-		BucketSeconds float64      `json:"bucket_seconds"`
-		Buckets       []jsonBucket `json:"buckets"`
-		Steps         []jsonStep   `json:"steps,omitempty"`
-	}
-)
+// MarshalJSON implements [json.Marshaler].
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(s.Seconds()) }
 
-// json returns what is written of a report.
-func (r *Report) json() *jsonReport {
-	out := &jsonReport{
-		Requests: r.Requests, Keys: r.Keys, Allowed: r.Allowed, Denied: r.Denied, Unparsed: r.Unparsed,
-		Top:   jsonKeys(r.Top),
-		Limit: r.Notation, Bound: r.Bound, Field: r.Field, Fill: r.Fill, Lines: r.Lines, Skipped: r.Skipped,
-		Filtered: r.Filtered, KeysDenied: r.Refused, Cost: r.Asked, Accepted: r.Accepted, Brim: r.Brim,
-		First: r.First, Last: r.Last, Notes: r.Notes,
-		Disorder:      jsonDisorder{r.Disorder.Requests, r.Disorder.Greatest.Seconds()},
-		BucketSeconds: r.Width.Seconds(),
-		Buckets:       []jsonBucket{},
-	}
-	if r.usage() {
-		out.Used = &r.Used
-	}
-	for _, l := range r.Logs {
-		out.Logs = append(out.Logs, jsonLog(l))
-	}
-	for _, b := range r.Buckets {
-		out.Buckets = append(out.Buckets, jsonBucket(b))
-	}
-	for _, s := range r.Steps {
-		out.Steps = append(out.Steps, jsonStep(s))
-	}
-	for _, w := range r.Reasons {
-		out.Reasons = append(out.Reasons, jsonReason{w.Reason, w.Unparsed, w.Lines, jsonBad(w.First)})
-	}
-	if r.FirstUnparsed != nil {
-		b := jsonBad(*r.FirstUnparsed)
-		out.FirstUnparsed = &b
-	}
-	return out
-}
+// Amount is a sum of costs, which is a number in JSON.
+type Amount struct{ headgate.Amount }
 
-func jsonKeys(list []KeyReport) []jsonKey {
-	keys := make([]jsonKey, len(list))
-	for i, k := range list {
-		keys[i] = jsonKey{Key: k.Key, Requests: k.Requests, Denied: k.Denied}
-		if k.Denied > 0 {
-			keys[i].FirstDenied = &k.FirstDenied
-		}
-	}
-	return keys
-}
+// MarshalJSON implements [json.Marshaler].
+func (a Amount) MarshalJSON() ([]byte, error) { return json.Marshal(a.Float64()) }
 
-// WriteJSON writes the report as one JSON object.
-func (r *Report) WriteJSON(w io.Writer) error { return writeJSON(w, r.json()) }
-
-// WriteAllJSON writes reports as one JSON object: that of WriteJSON if there is one, else {"limits": [...]} with
-// one for each.
+// WriteAllJSON writes reports as one JSON object: the report if there is one, else {"limits": [...]} with all.
 func WriteAllJSON(w io.Writer, reports []*Report) error {
 	if len(reports) == 1 {
-		return reports[0].WriteJSON(w)
+		return writeJSON(w, reports[0])
 	}
-	out := struct {
-		Limits []*jsonReport `json:"limits"`
-	}{}
-	for _, r := range reports {
-		out.Limits = append(out.Limits, r.json())
-	}
-	return writeJSON(w, out)
+	return writeJSON(w, struct {
+		Limits []*Report `json:"limits"`
+	}{reports})
+}
+
+// WriteJSON writes the suggestion as one JSON object. Each limit of it has the members of its Report.
+func (g *Suggestion) WriteJSON(w io.Writer) error {
+	return writeJSON(w, struct {
+		Refuse float64 `json:"refuse"`
+		Of     string  `json:"of"`
+		*Suggestion
+	}{g.Ask.Refuse, g.Ask.of(), g})
 }
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
-}
-
-// usage reports whether a log of model calls is among the logs.
-func (r *Report) usage() bool {
-	for _, l := range r.Logs {
-		if l.Format == accesslog.Usage && !r.Fill {
-			return true
-		}
-	}
-	return false
 }

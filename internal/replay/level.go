@@ -31,8 +31,8 @@ type picture struct {
 
 // column is a stretch of time.
 type column struct {
-	peak            float64 // the highest level in it
-	allowed, denied int64
+	peak   float64 // the highest level in it
+	denied int64
 }
 
 // moment is a request, with the way of the level from the one before it.
@@ -56,7 +56,7 @@ type point struct {
 // trace replays the keys refused most once more, each with a limiter of its own,
 // and draws their pictures. Keys do not touch each other, so the decisions are
 // those of the first time. The more limits there are, the fewer keys are drawn of each.
-func (r *Report) trace(ctx context.Context, in *input, limits int) error {
+func (r *Report) trace(ctx context.Context, in *Requests, limits int) error {
 	shown := r.Top[:min(len(r.Top), max(minPictures, maxPictures/limits))]
 	if len(shown) == 0 {
 		shown = []KeyReport{r.Busiest}
@@ -180,9 +180,7 @@ func (t *tracer) request(ctx context.Context, e *request) error {
 	t.last, t.state = e.at, t.rec.out.State
 	c := &t.columns[(e.at-t.start)/t.width]
 	c.peak = max(c.peak, m.before, m.after)
-	if s.allowed {
-		c.allowed++
-	} else {
+	if !s.allowed {
 		c.denied++
 	}
 	if s.after > s.before && t.p.Kind == law.Log {

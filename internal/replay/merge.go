@@ -7,96 +7,56 @@ import (
 	"io"
 )
 
-// cursor stands on an event of a run.
+// cursor stands on a request of a run.
 type cursor struct {
 	request
-	run  int // earlier runs come first at the same time
-	wide bool
+	run  uint32 // earlier runs come first at the same time
+	size int64  // of a request in the run
 	r    *bufio.Reader
 }
 
-// next moves to the next event; false at the end.
-func (c *cursor) next() (bool, error) {
+// event is the request, in its place among those of other runs.
+func (c *cursor) event() event { return event{c.at, c.key, c.run} }
+
+// next moves to the next request; the error is io.EOF at the end.
+func (c *cursor) next() error {
 	var b [wideSize]byte
-	size := eventSize
-	if c.wide {
-		size = wideSize
-	}
-	switch _, err := io.ReadFull(c.r, b[:size]); err {
-	case nil:
-	case io.EOF:
-		return false, nil
-	default:
-		return false, fmt.Errorf("replay: read a temporary file: %w", err)
+	if _, err := io.ReadFull(c.r, b[:c.size]); err != nil {
+		return fmt.Errorf("replay: read a temporary file: %w", err)
 	}
 	c.at = int64(binary.LittleEndian.Uint64(b[:]))
 	c.key = binary.LittleEndian.Uint32(b[8:])
 	c.amounts = plain
-	if c.wide {
+	if c.size == wideSize {
 		c.cost = int64(binary.LittleEndian.Uint64(b[12:]))
 		c.used = int64(binary.LittleEndian.Uint64(b[20:]))
 		c.end = int64(binary.LittleEndian.Uint64(b[28:]))
 	}
-	return true, nil
-}
-
-// merger is a heap of cursors, the one to come next at its top.
-type merger struct {
-	heap  []*cursor
-	byKey bool
-}
-
-func (m *merger) less(i, j int) bool {
-	a, b := m.heap[i], m.heap[j]
-	if m.byKey && a.key != b.key {
-		return a.key < b.key
-	}
-	return a.at < b.at || a.at == b.at && a.run < b.run
-}
-
-// push adds a cursor that stands before the first event of its run.
-func (m *merger) push(c *cursor) error {
-	ok, err := c.next()
-	if !ok || err != nil {
-		return err
-	}
-	m.heap = append(m.heap, c)
-	h := m.heap
-	for i := len(h) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !m.less(i, parent) {
-			break
-		}
-		h[i], h[parent] = h[parent], h[i]
-		i = parent
-	}
 	return nil
 }
 
-// advance moves the cursor at the top.
-func (m *merger) advance() error {
-	h := m.heap
-	ok, err := h[0].next()
-	if err != nil {
-		return err
-	}
-	if !ok {
-		h[0] = h[len(h)-1]
-		h = h[:len(h)-1]
-		m.heap = h
-	}
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= len(h) {
-			return nil
-		}
-		if child+1 < len(h) && m.less(child+1, child) {
-			child++
-		}
-		if !m.less(child, i) {
-			return nil
-		}
-		h[i], h[child] = h[child], h[i]
-		i = child
-	}
+// queue is a heap of package container/heap: the least of its list is at its top.
+type queue[T any] struct {
+	list []T
+	less func(a, b T) bool
+}
+
+// Len implements [heap.Interface].
+func (q *queue[T]) Len() int { return len(q.list) }
+
+// Less implements [heap.Interface].
+func (q *queue[T]) Less(i, j int) bool { return q.less(q.list[i], q.list[j]) }
+
+// Swap implements [heap.Interface].
+func (q *queue[T]) Swap(i, j int) { q.list[i], q.list[j] = q.list[j], q.list[i] }
+
+// Push implements [heap.Interface].
+func (q *queue[T]) Push(x any) { q.list = append(q.list, x.(T)) }
+
+// Pop implements [heap.Interface].
+func (q *queue[T]) Pop() any {
+	last := len(q.list) - 1
+	x := q.list[last]
+	q.list = q.list[:last]
+	return x
 }

@@ -23,46 +23,27 @@ var (
 
 // page is what the template shows.
 type page struct {
-	Policy  string
-	Style   template.CSS
-	Script  template.JS
-	Title   string
-	Field   string
-	Logs    []string
-	Time    string
-	Limits  []*section
-	About   []string // the log
-	Bad     []string // lines that could not be read
-	Compare []row    // of several limits
-	Keys    []KeyRow
-	Yes, No string
-}
-
-// row is a limit in a table of several.
-type row struct {
-	Limit, Allowed, Denied, Share, Keys, KeyShare string
-	Bar                                           float64 // of 100
+	Policy string
+	Style  template.CSS
+	Script template.JS
+	Title  string
+	Log    *Report // of the first limit, of which only what does not depend on that is shown
+	Limits []section
+	Keys   []KeyRow // what several limits do to keys
+	Yes    string
+	No     string
 }
 
 // section is one limit on the page.
 type section struct {
-	Notation, Bound, Field string
-	Yes, No                string
-	Fill                   bool
-	Requests, Keys         string
-	Allowed, AllowedShare  string
-	Denied, DeniedShare    string
-	RefusedKeys, AllKeys   string
-	Unparsed, Lines, Brim  string
-	Cost                   string
-	Width                  string
-	Traffic                []chart
-	Views                  []pageView
-	Top                    []pageKey
-	More                   string
+	*Report
+	Yes, No string
+	Traffic []chart
+	Views   []pageView
 }
 
-type pageKey struct{ Name, Requests, Denied, Share, Date, Clock string }
+// Bar is the share of the requests that are refused, of 100.
+func (s section) Bar() float64 { return round(100 * float64(s.Denied) / float64(s.Requests)) }
 
 // pageView is the pictures of one key.
 type pageView struct {
@@ -77,13 +58,19 @@ type pageView struct {
 	Settles  bool
 }
 
-// WriteHTML writes the report as one page that needs nothing else: no
-// network, no other file. Levels are drawn if Config.Pictures was set.
-func (r *Report) WriteHTML(w io.Writer) error { return WriteAllHTML(w, []*Report{r}) }
+// pageFuncs write figures and names in the template.
+var pageFuncs = template.FuncMap{
+	"comma": comma, "plural": plural, "percent": percent, "finely": finely, "shown": shown,
+	"span": func(s Seconds) string { return span(s.Duration) },
+	"time": func(r *Report) string {
+		return fmt.Sprintf("%s to %s, %s", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)))
+	},
+}
 
-// WriteAllHTML writes reports as one page, which compares them if there are several.
+// WriteAllHTML writes reports as one page, which compares them if there are several. It needs nothing else: no
+// network, no other file. Levels are drawn if Config.Pictures was set.
 func WriteAllHTML(w io.Writer, reports []*Report) error {
-	t, err := template.New("page").Parse(pageText)
+	t, err := template.New("page").Funcs(pageFuncs).Parse(pageText)
 	if err == nil {
 		err = t.Execute(w, newPage(reports))
 	}
@@ -102,95 +89,29 @@ func newPage(reports []*Report) *page {
 		Style:  template.CSS(palette.CSS + pageStyle),
 		Script: template.JS(pageScript),
 		Title:  r.Notation,
-		Field:  r.Field,
-		Time:   fmt.Sprintf("%s to %s, %s", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First))),
+		Log:    r,
 	}
 	p.Yes, p.No = r.words()
-	for _, l := range r.Logs {
-		p.Logs = append(p.Logs, fmt.Sprintf("%s (%s)", printable(l.Name), l.Format))
-	}
-	p.aboutLog(r)
 	for _, r := range reports {
-		p.Limits = append(p.Limits, r.section())
+		s := section{Report: r, Yes: p.Yes, No: p.No}
+		for _, f := range frames {
+			s.Traffic = append(s.Traffic, r.traffic(f))
+		}
+		for i := range r.pictures {
+			s.Views = append(s.Views, r.pictures[i].view())
+		}
+		p.Limits = append(p.Limits, s)
 	}
 	if len(reports) > 1 {
 		p.Title = fmt.Sprintf("%d limits compared", len(reports))
-		for _, r := range reports {
-			p.Compare = append(p.Compare, row{
-				r.Notation, comma(r.Allowed), comma(r.Denied), finely(r.Denied, r.Requests), comma(int64(r.Refused)),
-				finely(int64(r.Refused), int64(r.Keys)), round(100 * float64(r.Denied) / float64(r.Requests)),
-			})
-		}
 		p.Keys = KeysOfAll(reports, len(r.Top))
-		for i := range p.Keys {
-			p.Keys[i].Key = shorten(printable(p.Keys[i].Key), 120)
-		}
 	}
 	return p
 }
 
-// aboutLog tells what became of the lines of the logs.
-func (p *page) aboutLog(r *Report) {
-	p.About = append(p.About, fmt.Sprintf("%s read, %s not read, %s skipped", plural(r.Lines, "line"),
-		comma(r.Unparsed), comma(r.Skipped)))
-	if r.Filtered > 0 {
-		p.About = append(p.About, plural(r.Filtered, "line")+" left out by where, since or until")
-	}
-	if r.Disorder.Requests > 0 {
-		p.About = append(p.About, fmt.Sprintf("%s were out of order, by up to %s; they were sorted",
-			plural(r.Disorder.Requests, "request"), span(r.Disorder.Greatest)))
-	}
-	p.About = append(p.About, r.Notes...)
-	for _, w := range r.Reasons {
-		if w.Unparsed {
-			p.Bad = append(p.Bad, plural(w.Lines, "line")+", first "+w.First.String())
-		}
-	}
-}
-
-func (r *Report) section() *section {
-	s := &section{
-		Notation: r.Notation, Bound: r.Bound, Field: r.Field, Fill: r.Fill,
-		Requests:     comma(r.Requests),
-		Keys:         plural(int64(r.Keys), "key"),
-		Allowed:      comma(r.Allowed),
-		AllowedShare: percent(r.Allowed, r.Requests),
-		Denied:       comma(r.Denied),
-		DeniedShare:  finely(r.Denied, r.Requests),
-		RefusedKeys:  comma(int64(r.Refused)),
-		AllKeys:      fmt.Sprintf("of %s, %s", plural(int64(r.Keys), "key"), finely(int64(r.Refused), int64(r.Keys))),
-		Lines:        comma(r.Lines),
-		Brim:         comma(r.Brim),
-		Width:        span(r.Width),
-	}
-	s.Yes, s.No = r.words()
-	if r.Unparsed > 0 {
-		s.Unparsed = comma(r.Unparsed)
-	}
-	if r.Asked != (Total{units: r.Requests}) {
-		s.Cost = fmt.Sprintf("cost %s of %s", r.Accepted, r.Asked)
-	}
-	for _, k := range r.Top {
-		s.Top = append(s.Top, pageKey{
-			shorten(printable(k.Key), 120), comma(k.Requests), comma(k.Denied),
-			percent(k.Denied, k.Requests), k.FirstDenied.Format(time.DateOnly), k.FirstDenied.Format(time.TimeOnly),
-		})
-	}
-	if more := r.Refused - len(r.Top); more > 0 && len(r.Top) > 0 {
-		s.More = plural(int64(more), "key") + " with fewer"
-	}
-	for _, f := range frames {
-		s.Traffic = append(s.Traffic, r.traffic(f))
-	}
-	for i := range r.pictures {
-		s.Views = append(s.Views, r.pictures[i].view())
-	}
-	return s
-}
-
 func (p *picture) view() pageView {
 	v := pageView{
-		Name:   shorten(printable(p.key.Key), 120),
+		Name:   shown(p.key.Key, 120),
 		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), p.word()),
 		Column: span(time.Duration(p.width) * time.Microsecond),
 	}

@@ -18,13 +18,13 @@ import (
 
 func page(t *testing.T, notation, field, log string) string {
 	t.Helper()
-	r, err := replay.Run(t.Context(), headgate.MustParse(notation), field, []string{write(t, "a.log", []byte(log))},
+	r, err := run(t.Context(), headgate.MustParse(notation), field, []string{write(t, "a.log", []byte(log))},
 		&replay.Config{Pictures: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := r.WriteHTML(&b); err != nil {
+	if err := replay.WriteAllHTML(&b, []*replay.Report{r}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -110,7 +110,7 @@ const article = "time,job,n\n1,a,1\n1.7,a,2\n2,a,1\n2.3,a,2\n6,a,3\n"
 // rewrites the golden file.
 func TestFigureOfTheArticle(t *testing.T) {
 	t.Parallel()
-	r, err := replay.Run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 3"), "job",
+	r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 3"), "job",
 		[]string{write(t, "fills.csv", []byte(article))},
 		&replay.Config{Pictures: true, Fill: true, Cost: "n", Trace: 9})
 	if err != nil {
@@ -129,7 +129,7 @@ func TestFigureOfTheArticle(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := r.WriteHTML(&b); err != nil {
+	if err := replay.WriteAllHTML(&b, []*replay.Report{r}); err != nil {
 		t.Fatal(err)
 	}
 	svgs := regexp.MustCompile(`(?s)<svg class="wide".*?</svg>`).FindAllString(b.String(), -1)
@@ -208,7 +208,7 @@ func TestNoComb(t *testing.T) {
 				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"192.0.2.1\"}\n", 1431856800+c.step*i+303)
 			}
 		}
-		r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.json", []byte(log.String()))}, nil)
+		r, err := run(t.Context(), bucket, "ip", []string{write(t, "a.json", []byte(log.String()))}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestNoComb(t *testing.T) {
 		for _, b := range r.Buckets {
 			sum += b.Allowed + b.Denied
 		}
-		if r.Width != c.want || sum != r.Requests || r.Allowed+r.Denied != sum {
+		if r.Width.Duration != c.want || sum != r.Requests || r.Allowed+r.Denied != sum {
 			t.Errorf("%s: got %d buckets of %s with %d requests", name, len(r.Buckets), r.Width, sum)
 		}
 	}

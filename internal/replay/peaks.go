@@ -10,8 +10,13 @@ import (
 // Peaks tells what the keys asked for in the busiest stretch of each, of a length: half of the keys at most
 // Median, and so on.
 type Peaks struct {
-	Period                               time.Duration
-	Median, P90, P95, P99, P999, Highest Total
+	Period  Seconds `json:"seconds"`
+	Median  Total   `json:"p50"`
+	P90     Total   `json:"p90"`
+	P95     Total   `json:"p95"`
+	P99     Total   `json:"p99"`
+	P999    Total   `json:"p999"`
+	Highest Total   `json:"max"`
 }
 
 // peakPeriods are the lengths of which peaks are told.
@@ -19,11 +24,11 @@ var peakPeriods = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time
 
 // stretch follows what a key asked for within the last stretch of a length.
 type stretch struct {
-	length    int64
-	queue     []hit // from head on: what lies within it; of the same time together
-	head      int
-	sum, most int64
-	keys      []int64 // the most of each key, by its number
+	length int64
+	queue  []hit // from head on: what lies within it; of the same time together
+	head   int
+	sum    int64
+	keys   []int64 // the most of each key, by its number
 }
 
 // hit is what a key asked for at a time.
@@ -45,59 +50,43 @@ func (s *stretch) add(at, cost int64) {
 		s.queue = append(s.queue, hit{at, cost})
 	}
 	s.sum += cost
-	s.most = max(s.most, s.sum)
+	most := &s.keys[len(s.keys)-1]
+	*most = max(*most, s.sum)
 }
 
-// end ends a key.
-func (s *stretch) end() {
-	s.keys = append(s.keys, s.most)
-	s.queue, s.head, s.sum, s.most = s.queue[:0], 0, 0, 0
+// begin begins the next key.
+func (s *stretch) begin() {
+	s.keys = append(s.keys, 0)
+	s.queue, s.head, s.sum = s.queue[:0], 0, 0
 }
 
 // findPeaks finds the peaks of all keys, also within other lengths, and tells of those of peakPeriods.
 func (s *scale) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
-	for _, d := range peakPeriods {
-		s.peaks = append(s.peaks, stretch{length: d.Microseconds()})
-	}
-	for _, d := range others {
-		if !slices.Contains(peakPeriods, d) {
+	for _, d := range slices.Concat(peakPeriods, others) {
+		if !slices.ContainsFunc(s.peaks, func(p stretch) bool { return p.length == d.Microseconds() }) {
 			s.peaks = append(s.peaks, stretch{length: d.Microseconds()})
 		}
 	}
-	stretches := s.peaks
-	last, n := int64(-1), int64(0)
-	err := s.byKey.each(ctx, func(r *request) error {
-		if key := int64(r.key); key != last {
-			for i := range stretches {
-				if last >= 0 {
-					stretches[i].end()
-				}
-			}
-			last = key
+	err := s.each(ctx, func(uint32) {
+		for i := range s.peaks {
+			s.peaks[i].begin()
 		}
-		for i := range stretches {
-			stretches[i].add(r.at, r.weight())
+	}, func(r *request) {
+		for i := range s.peaks {
+			s.peaks[i].add(r.at, r.weight())
 		}
-		if n++; n&0xffff == 0 {
-			s.in.cfg.Progress(Weighing, s.done+n, s.in.report.Requests*int64(s.passes))
-		}
-		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.done += n
-	for i := range stretches {
-		stretches[i].end()
-	}
 	list := make([]Peaks, len(peakPeriods))
 	for i := range list {
-		keys := slices.Sorted(slices.Values(stretches[i].keys))
+		keys := slices.Sorted(slices.Values(s.peaks[i].keys))
 		at := func(share float64) (t Total) { // the least that is enough for so many of the keys
 			t.add(keys[max(0, int(math.Ceil(share*float64(len(keys))))-1)])
 			return t
 		}
-		list[i] = Peaks{peakPeriods[i], at(0.5), at(0.9), at(0.95), at(0.99), at(0.999), at(1)}
+		list[i] = Peaks{Seconds{peakPeriods[i]}, at(0.5), at(0.9), at(0.95), at(0.99), at(0.999), at(1)}
 	}
 	return list, nil
 }

@@ -19,8 +19,8 @@ type player struct {
 	p       law.Params
 	lim     *headgate.Limiter
 	now     *int64
-	rec     *recorder // nil: levels are not asked for, and the limiter takes a shorter way
-	pending settles
+	rec     *recorder       // nil: levels are not asked for, and the limiter takes a shorter way
+	pending queue[reserved] // by their ends
 
 	// settling, if set, is told that a request is settled at a time; what it returns is called after that.
 	settling func(ctx context.Context, at int64) (after func() error, err error)
@@ -41,6 +41,7 @@ func newPlayer(limit headgate.Limit, cfg *Config, levels bool) *player {
 	now := new(int64)
 	clock := func() int64 { return *now }
 	p := &player{limit: limit, fill: cfg.Fill, p: limit.Params(), now: now}
+	p.pending.less = func(a, b reserved) bool { return a.end < b.end }
 	var s store.Store = memory.New(&memory.Config{Clock: clock, MaxKeys: -1})
 	if levels {
 		p.rec = &recorder{Store: s}
@@ -149,7 +150,7 @@ func (p *player) pend(r *request, c headgate.Charge, made *headgate.Reservation)
 
 // settle settles what ends until a time, in order.
 func (p *player) settle(ctx context.Context, until int64) error {
-	for len(p.pending) > 0 && p.pending[0].end <= until {
+	for p.pending.Len() > 0 && p.pending.list[0].end <= until {
 		r := heap.Pop(&p.pending).(reserved)
 		after := func() error { return nil }
 		used, err := costOf(r.used)
@@ -173,27 +174,4 @@ func (p *player) settle(ctx context.Context, until int64) error {
 		}
 	}
 	return nil
-}
-
-// settles is a heap, the one that ends first at its top.
-type settles []reserved
-
-// Len implements heap.Interface.
-func (s settles) Len() int { return len(s) }
-
-// Less implements heap.Interface.
-func (s settles) Less(i, j int) bool { return s[i].end < s[j].end }
-
-// Swap implements heap.Interface.
-func (s settles) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
-
-// Push implements heap.Interface.
-func (s *settles) Push(x any) { *s = append(*s, x.(reserved)) }
-
-// Pop implements heap.Interface.
-func (s *settles) Pop() any {
-	old := *s
-	last := old[len(old)-1]
-	*s = old[:len(old)-1]
-	return last
 }

@@ -38,13 +38,13 @@ const (
 // maxBuckets bounds the buckets over time of a report.
 const maxBuckets = 200
 
-// Config adjusts a Run. A nil Config, and every zero field, is fine.
+// Config says how logs are read. A nil Config, and every zero field, is fine.
 type Config struct {
 	Format   accesslog.Format // of all logs; empty: found out for each from its first lines
 	Top      int              // how many of the most refused keys to name; 0: DefaultTop, below 0: none
 	Year     int              // of the first line of a log that writes none; 0: the year the file was last changed in
 	Attempts bool             // sshd: count attempts, not lines: see accesslog.SSHD
-	Pictures bool             // record the levels that WriteHTML draws
+	Pictures bool             // record the levels that WriteAllHTML draws
 	Events   int              // requests sorted in memory; 0: DefaultEvents
 	TempDir  string           // where those that do not fit are sorted; empty: the system's
 	Stdin    io.Reader        // what the log "-" is; nil: os.Stdin
@@ -65,8 +65,6 @@ type Config struct {
 	// Progress, if set, is told now and then how far a phase has come. total
 	// is -1 where nobody knows.
 	Progress func(p Phase, done, total int64)
-
-	since, until int64 // in microseconds; 0: without an end
 }
 
 // Phase is a part of the work, for a progress bar.
@@ -78,24 +76,15 @@ const (
 	Deciding Phase = "deciding"
 )
 
-// Run replays the requests of logs against a limit. key names the fields that
-// the limit is applied to, separated by commas: ip, user, path, method or status, in JSON logs
-// the path of any value, in a CSV or IIS log a column. ip is what it is to httplimit.ByIP: of an IPv6 address
-// its network of 64 bits; ip/48 is another. The log "-" is standard input; gzip is recognised.
+// Compare replays the requests of logs against limits, each by itself. It reads the logs once, and returns a report
+// for each limit. key names the fields that the limits are applied to, separated by commas: ip, user, path, method or
+// status, in JSON logs the path of any value, in a CSV or IIS log a column. ip is what it is to httplimit.ByIP: of an
+// IPv6 address its network of 64 bits; ip/48 is another. The log "-" is standard input; gzip is recognised.
 //
 // Lines that cannot be read are counted in the report, not errors. It is an
 // error if no line is a request, or if less than half of the lines of a log are of
 // the format that was found out for it; if a log is missing or breaks off, or if ctx
 // is done.
-func Run(ctx context.Context, limit headgate.Limit, key string, logs []string, cfg *Config) (*Report, error) {
-	reports, err := Compare(ctx, []headgate.Limit{limit}, key, logs, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return reports[0], nil
-}
-
-// Compare is Run for several limits, each by itself. It reads the logs once, and returns a report for each.
 func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) (
 	[]*Report, error,
 ) {
@@ -107,11 +96,12 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 		return nil, err
 	}
 	defer q.Close()
-	return q.compare(ctx, q.in, limits)
+	return q.Compare(ctx, q.cfg.Top, limits...)
 }
 
-// open reads the logs.
-func open(ctx context.Context, key string, logs []string, cfg *Config) (*input, error) {
+// Read reads logs, as the function Compare does. What cfg says of pictures, of Fill and of Trace holds for all that is
+// asked later.
+func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Requests, error) {
 	var c Config
 	if cfg != nil {
 		c = *cfg
@@ -128,7 +118,7 @@ func open(ctx context.Context, key string, logs []string, cfg *Config) (*input, 
 	if c.Progress == nil {
 		c.Progress = func(Phase, int64, int64) {}
 	}
-	in, err := newInput(&c, key)
+	in, err := newRequests(&c, key)
 	if err == nil {
 		err = in.check(logs)
 	}
@@ -140,27 +130,10 @@ func open(ctx context.Context, key string, logs []string, cfg *Config) (*input, 
 	}
 	in.events = newSorter(c.Events, c.TempDir)
 	if err := in.readAll(ctx, logs); err != nil {
-		return in, err
+		in.Close()
+		return nil, err
 	}
-	r := &in.report
-	switch {
-	case r.Lines == 0:
-		return in, fmt.Errorf("replay: %w", ErrEmpty)
-	case r.Requests == 0 && r.Unparsed > 0:
-		return in, fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"),
-			r.FirstUnparsed)
-	case in.good == 0:
-		return in, fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable,
-			plural(r.Lines, "line"), c.Format)
-	case r.Requests == 0:
-		return in, fmt.Errorf("replay: %w in %s: %s", ErrNothing, plural(r.Lines, "line"), r.nothing())
-	}
-	if err := in.events.finish(); err != nil {
-		return in, err
-	}
-	first, last, err := in.events.span(ctx)
-	r.First, r.Last = at(first), at(last)
-	return in, err
+	return in, nil
 }
 
 // checkLimits says why limits cannot be replayed.
@@ -178,7 +151,7 @@ func checkLimits(limits []headgate.Limit) error {
 }
 
 // check says what is wrong with what was asked, before anything is read.
-func (in *input) check(logs []string) error {
+func (in *Requests) check(logs []string) error {
 	c := in.cfg
 	switch {
 	case len(logs) == 0:
@@ -187,14 +160,7 @@ func (in *input) check(logs []string) error {
 		return headgate.Invalid("year", "%d is not from 1971 to 2100", c.Year)
 	case c.Trace < 0:
 		return headgate.Invalid("trace", "%d is negative", c.Trace)
-	}
-	if !c.Since.IsZero() {
-		c.since = c.Since.UnixMicro()
-	}
-	if !c.Until.IsZero() {
-		c.until = c.Until.UnixMicro()
-	}
-	if c.until != 0 && c.until <= c.since {
+	case !c.Until.IsZero() && !c.Until.After(c.Since):
 		return headgate.Invalid("until", "is not after since")
 	}
 	if c.Format != "" {

@@ -11,73 +11,97 @@ import (
 
 // Report is what a limit would have done to a log.
 type Report struct {
-	Limit    string // its name
-	Notation string // its one line
-	Bound    string // what it promises, in a sentence
-	Field    string // what its keys are
-	Logs     []Log  // those that were not empty
+	Requests int64       `json:"requests"` // found in the lines
+	Keys     int64       `json:"keys"`     // different ones
+	Allowed  int64       `json:"allowed"`  // of Fill: those that fitted in whole
+	Denied   int64       `json:"denied"`   // of Fill: those of which some overflowed
+	Unparsed int64       `json:"unparsed"` // lines that could not be read
+	Top      []KeyReport `json:"top"`      // those refused most, most first
 
-	Lines    int64 // read
-	Requests int64 // found in them
-	Keys     int   // different ones
-	Allowed  int64 // of Fill: those that fitted in whole
-	Denied   int64 // of Fill: those of which some overflowed
-	Refused  int   // keys that were denied at least once
-	Unparsed int64 // lines that could not be read
-	Skipped  int64 // lines that are no requests: blank, or about something else
-	Filtered int64 // lines that Where, Since and Until leave out
-	Reasons  []Reason
+	Notation      string    `json:"limit"`           // its one line
+	Bound         string    `json:"bound,omitempty"` // what it promises, in a sentence
+	Field         string    `json:"field"`           // what its keys are
+	Fill          bool      `json:"fill,omitempty"`
+	Logs          []Log     `json:"logs"`     // those that were not empty
+	Lines         int64     `json:"lines"`    // read
+	Skipped       int64     `json:"skipped"`  // lines that are no requests: blank, or about something else
+	Filtered      int64     `json:"filtered"` // lines that Where, Since and Until leave out
+	FirstUnparsed *BadLine  `json:"first_unparsed,omitempty"`
+	Reasons       []Reason  `json:"reasons,omitempty"`
+	Refused       int64     `json:"keys_denied"`         // keys that were denied at least once
+	Asked         Total     `json:"cost"`                // what all requests cost
+	Accepted      Total     `json:"cost_accepted"`       // what was charged of it; of usage, what was reserved
+	Used          *Total    `json:"cost_used,omitempty"` // what the admitted calls came to in the end; nil: no usage
+	Brim          int64     `json:"brim,omitempty"`      // of Fill: requests after which the level is at the capacity
+	First         time.Time `json:"first"`
+	Last          time.Time `json:"last"`
+	Disorder      Disorder  `json:"disorder"`
+	Notes         []string  `json:"notes,omitempty"` // what else one should know
+	Width         Seconds   `json:"bucket_seconds"`
+	Buckets       []Bucket  `json:"buckets"`         // from First to Last, each Width long
+	Steps         []Step    `json:"steps,omitempty"` // the first Config.Trace requests
 
-	Fill     bool
-	Brim     int64  // of Fill: requests after which the level stood at the capacity
-	Asked    Total  // what all requests cost
-	Accepted Total  // what was charged of it; of usage, what was reserved
-	Used     Total  // usage: what the admitted calls came to in the end
-	Steps    []Step // the first Config.Trace requests
-
-	First    time.Time
-	Last     time.Time
-	Disorder Disorder
-	Notes    []string    // what else one should know
-	Top      []KeyReport // those refused most, most first
-	Busiest  KeyReport   // the key with most requests
-	Width    time.Duration
-	Buckets  []Bucket // from First to Last, each Width long
+	Busiest  KeyReport `json:"-"` // the key with most requests
 	pictures []picture
 	tallies  []tally // by the number of a key
 	number   map[string]uint32
 	limit    headgate.Limit
-
-	FirstUnparsed *BadLine // nil if there is none
 }
 
 // Log is a file that was read.
 type Log struct {
-	Name   string
-	Format accesslog.Format
+	Name   string           `json:"name"`
+	Format accesslog.Format `json:"format"`
 }
 
 // Disorder tells how far the lines of the logs were from being in the order
 // of their times. Each log is looked at by itself.
 type Disorder struct {
-	Requests int64         // that are older than one before them
-	Greatest time.Duration // how much older at most
+	Requests int64   `json:"requests"`         // that are older than one before them
+	Greatest Seconds `json:"greatest_seconds"` // how much older at most
 }
 
 // BadLine is a line that could not be read.
 type BadLine struct {
-	Log    string
-	Line   int64 // from 1
-	Text   string
-	Reason string
+	Log    string `json:"log"`
+	Line   int64  `json:"line"` // from 1
+	Text   string `json:"text"`
+	Reason string `json:"reason"`
 }
 
 // Reason is why lines were not read or are no requests.
 type Reason struct {
-	Reason   string
-	Unparsed bool // they could not be read
-	Lines    int64
-	First    BadLine
+	Reason   string  `json:"reason"`
+	Unparsed bool    `json:"unparsed"` // they could not be read
+	Lines    int64   `json:"lines"`
+	First    BadLine `json:"first"`
+}
+
+// KeyReport tells about one key.
+type KeyReport struct {
+	Key         string    `json:"key"`
+	Requests    int64     `json:"requests"`
+	Denied      int64     `json:"denied"`
+	FirstDenied time.Time `json:"first_denied,omitzero"` // zero if it never was
+}
+
+// Bucket counts the requests of a stretch of time.
+type Bucket struct {
+	Start   time.Time `json:"start"`
+	Allowed int64     `json:"allowed"`
+	Denied  int64     `json:"denied"`
+}
+
+// Step is what a request did to the level of its key, in units of cost.
+type Step struct {
+	At       time.Time `json:"at"`
+	Key      string    `json:"key"`
+	Cost     Total     `json:"cost"`
+	Before   float64   `json:"level_before"`
+	After    float64   `json:"level_after"`
+	Allowed  bool      `json:"allowed"` // all of it
+	Brim     bool      `json:"brim"`    // the level stands at the capacity then
+	Overflow Total     `json:"overflow"`
 }
 
 // maxReasons bounds the reasons of a report; further ones are counted under one.
@@ -127,19 +151,4 @@ func (r *Report) nothing() string {
 // String returns the place, the reason and the text, made safe to print.
 func (b *BadLine) String() string {
 	return b.Log + ":" + comma(b.Line) + ": " + b.Reason + ": " + quote(b.Text)
-}
-
-// KeyReport tells about one key.
-type KeyReport struct {
-	Key         string
-	Requests    int64
-	Denied      int64
-	FirstDenied time.Time // zero if it never was
-}
-
-// Bucket counts the requests of a stretch of time.
-type Bucket struct {
-	Start   time.Time
-	Allowed int64
-	Denied  int64
 }

@@ -20,6 +20,17 @@ import (
 
 var bucket = headgate.MustParse("token-bucket 1/1m burst 1")
 
+// run replays logs against one limit.
+func run(ctx context.Context, limit headgate.Limit, key string, logs []string, cfg *replay.Config) (
+	*replay.Report, error,
+) {
+	reports, err := replay.Compare(ctx, []headgate.Limit{limit}, key, logs, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return reports[0], nil
+}
+
 func write(t *testing.T, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -60,7 +71,7 @@ func TestCountsAndDisorder(t *testing.T) {
 		"\n") + "\r\n" +
 		long + "\n" + line(39, bob) + strings.Replace(line(9, carol), carol, "\xff", 1) +
 		strings.Replace(line(9, carol), carol, strings.Repeat("k", 513), 1) + strings.TrimSuffix(line(41, alice), "\n")
-	r, err := replay.Run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +80,7 @@ func TestCountsAndDisorder(t *testing.T) {
 		r.Skipped != 1 {
 		t.Errorf("got %+v", r)
 	}
-	if r.Disorder.Requests != 2 || r.Disorder.Greatest != 7*time.Second {
+	if r.Disorder.Requests != 2 || r.Disorder.Greatest.Duration != 7*time.Second {
 		t.Errorf("disorder: got %+v", r.Disorder)
 	}
 	if b := r.FirstUnparsed; b == nil || b.Line != 2 || b.Text != "broken\x1b[31m" {
@@ -79,7 +90,7 @@ func TestCountsAndDisorder(t *testing.T) {
 		t.Errorf("top: got %+v", r.Top)
 	}
 	var text bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
+	if err := replay.WriteAllText(&text, []*replay.Report{r}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -98,7 +109,7 @@ func TestCountsAndDisorder(t *testing.T) {
 func TestReasonOfBadKey(t *testing.T) {
 	t.Parallel()
 	log := line(1, alice) + strings.Replace(line(2, alice), "- -", "- "+strings.Repeat("k", 513), 1)
-	r, err := replay.Run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil || r.Unparsed != 1 || !strings.Contains(r.FirstUnparsed.Reason, "513 bytes") {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -109,7 +120,7 @@ func TestGzipStdinAndSeveral(t *testing.T) {
 	packed := write(t, "a.log.gz", pack(t, line(1, alice)+line(2, alice)))
 	empty := write(t, "empty.log", nil)
 	cfg := &replay.Config{Stdin: strings.NewReader(`{"ts":1431857103,"ip":"192.0.2.1"}`)}
-	r, err := replay.Run(t.Context(), bucket, "ip", []string{packed, "-", empty}, cfg)
+	r, err := run(t.Context(), bucket, "ip", []string{packed, "-", empty}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,13 +220,13 @@ func TestErrors(t *testing.T) {
 			if c.key == "" {
 				c.key = "ip"
 			}
-			r, err := replay.Run(c.ctx, c.limit, c.key, c.logs, &c.cfg)
+			r, err := run(c.ctx, c.limit, c.key, c.logs, &c.cfg)
 			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %+v, %v; want %q, %v", r, err, c.want, c.is)
 			}
 		})
 	}
-	if _, err := replay.Run(t.Context(), headgate.Limit{}, "ip", []string{good}, nil); !errors.Is(
+	if _, err := run(t.Context(), headgate.Limit{}, "ip", []string{good}, nil); !errors.Is(
 		err, headgate.ErrInvalid) {
 		t.Errorf("zero limit: got %v", err)
 	}
@@ -254,7 +265,7 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 		if strings.HasPrefix(c.log, "{") {
 			key = "user"
 		}
-		r, err := replay.Run(t.Context(), bucket, key, []string{write(t, "x.log", []byte(c.log))},
+		r, err := run(t.Context(), bucket, key, []string{write(t, "x.log", []byte(c.log))},
 			&replay.Config{Format: c.format})
 		if err != nil || r.Requests != c.requests || r.Unparsed != c.unparsed || r.Skipped != c.skipped {
 			t.Errorf("%s: got %+v, %v", name, r, err)
@@ -276,7 +287,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				cancel()
 			}
 		}}
-		_, err := replay.Run(ctx, bucket, "ip", []string{write(t, "a.log", []byte(log.String()))}, cfg)
+		_, err := run(ctx, bucket, "ip", []string{write(t, "a.log", []byte(log.String()))}, cfg)
 		if (end == "cancel") != errors.Is(err, context.Canceled) {
 			t.Errorf("%q: got %v", end, err)
 		}
@@ -290,12 +301,12 @@ func TestNothingIsLeftBehind(t *testing.T) {
 func TestJSONBeginsAsPromised(t *testing.T) {
 	t.Parallel()
 	log := strings.ReplaceAll(line(1, alice)+line(2, alice), "- -", "- <a>") + "x\n"
-	r, err := replay.Run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
+	if err := replay.WriteAllJSON(&b, []*replay.Report{r}); err != nil {
 		t.Fatal(err)
 	}
 	want := `{"requests":2,"keys":1,"allowed":1,"denied":1,"unparsed":1,"top":[{"key":"<a>","requests":2,"denied":1,`
@@ -309,7 +320,7 @@ func TestCalendarLimitFollowsTheLog(t *testing.T) {
 	// 23:30 and 00:30 in Berlin are two days there, and one in UTC.
 	log := `{"ts":"2024-06-01T21:30:00Z","ip":"192.0.2.1"}` + "\n" + `{"ts":"2024-06-01T22:30:00Z","ip":"192.0.2.1"}` + "\n"
 	for notation, denied := range map[string]int64{"fixed-window 1/day Europe/Berlin": 0, "fixed-window 1/day": 1} {
-		r, err := replay.Run(t.Context(), headgate.MustParse(notation), "ip", []string{write(t, "a.json", []byte(log))},
+		r, err := run(t.Context(), headgate.MustParse(notation), "ip", []string{write(t, "a.json", []byte(log))},
 			nil)
 		if err != nil || r.Denied != denied {
 			t.Errorf("%s: got %+v, %v", notation, r, err)

@@ -21,29 +21,30 @@ type Ask struct {
 
 // Suggestion is limits that would refuse no more than what was asked for, each with what it would have done.
 type Suggestion struct {
-	Ask     Ask
-	Most    int64 // requests or keys that may be refused
-	Peaks   []Peaks
-	Choices []Choice // for each period a token bucket, a sliding and a fixed window
-	Busiest []KeyRow // the keys that asked most, with what each choice does to them
+	Ask     Ask      `json:"-"`
+	Most    int64    `json:"most"` // requests or keys that may be refused
+	Peaks   []Peaks  `json:"peaks"`
+	Choices []Choice `json:"limits"`  // for each period a token bucket, a sliding and a fixed window
+	Busiest []KeyRow `json:"busiest"` // the keys that asked most, with what each choice does to them
 }
 
 // Choice is a limit that is suggested.
 type Choice struct {
 	*Report
-	family *family
-	Period time.Duration // within which it lets least pass, of the limits of its kind that refuse as little
-	Passes headgate.Amount
-	Curve  []Point // what it would refuse if its burst or its number were another
-	Others []Point // of a token bucket: other rates, each with the least burst that refuses as little
+	family   *family
+	Sentence string  `json:"sentence"`       // what the limit would have done
+	Period   Seconds `json:"period_seconds"` // within which it lets least pass, of its kind that refuses as little
+	Passes   Amount  `json:"most_in_period"`
+	Curve    []Point `json:"curve"`                 // what it would refuse if its burst or its number were another
+	Others   []Point `json:"other_rates,omitempty"` // of a token bucket, each with the least burst that will do
 }
 
 // Point is what another limit would refuse.
 type Point struct {
-	Limit  string
-	Denied int64
-	Keys   int
-	Chosen bool // it is the Choice itself
+	Limit  string `json:"limit"`
+	Denied int64  `json:"denied"`
+	Keys   int64  `json:"keys_denied"`
+	Chosen bool   `json:"chosen,omitempty"` // it is the Choice itself
 }
 
 // DefaultRefuse is the share of requests that may be refused, unless another is asked for.
@@ -54,40 +55,13 @@ const Weighing Phase = "weighing"
 
 // Suggest names limits that would refuse at most a share of the requests or of the keys of logs. For each
 // period it finds the token bucket that lets least pass within such a period, and the tightest sliding and fixed
-// window, with round numbers. What they would have done is what Run says of them.
-func Suggest(ctx context.Context, ask Ask, key string, logs []string, cfg *Config) (*Suggestion, error) {
-	if err := ask.check(); err != nil {
-		return nil, err
-	}
-	if cfg != nil && cfg.Fill {
-		return nil, errFill
-	}
-	q, err := Read(ctx, key, logs, cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer q.Close()
-	return q.Suggest(ctx, ask)
-}
-
-var errFill = headgate.Invalid("fill", "has no meaning where limits are suggested: nothing is refused then")
-
-// check says what is wrong with what is asked.
-func (ask *Ask) check() error {
-	if !(ask.Refuse >= 0 && ask.Refuse < 1) {
-		return headgate.Invalid("refuse", "%g is not a share from 0 to below 1", ask.Refuse)
-	}
-	return nil
-}
-
-// Suggest is what the function of that name does.
-func (q *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
-	in := q.in
-	if err := ask.check(); err != nil {
-		return nil, err
-	}
-	if in.cfg.Fill {
-		return nil, errFill
+// window, with round numbers. What they would have done is what Compare says of them.
+func (in *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
+	switch {
+	case !(ask.Refuse >= 0 && ask.Refuse < 1):
+		return nil, headgate.Invalid("refuse", "%g is not a share from 0 to below 1", ask.Refuse)
+	case in.cfg.Fill:
+		return nil, headgate.Invalid("fill", "has no meaning where limits are suggested: nothing is refused then")
 	}
 	if len(ask.Periods) == 0 {
 		ask.Periods = []time.Duration{time.Minute, time.Hour, 24 * time.Hour}
@@ -176,7 +150,7 @@ func (g *Suggestion) families() (list []*family) {
 	for _, period := range g.Ask.Periods {
 		peak := int64(1)
 		for _, p := range g.Peaks {
-			if n := p.Highest.units + 1; p.Period <= period || peak == 1 {
+			if n := p.Highest.units + 1; p.Period.Duration <= period || peak == 1 {
 				peak = max(peak, n)
 			}
 		}
@@ -194,9 +168,9 @@ func (g *Suggestion) families() (list []*family) {
 }
 
 // enough reports whether a limit refuses as little as was asked for.
-func (g *Suggestion) enough(denied int64, keys int) bool {
+func (g *Suggestion) enough(denied, keys int64) bool {
 	if g.Ask.Keys {
-		return int64(keys) <= g.Most
+		return keys <= g.Most
 	}
 	return denied <= g.Most
 }
@@ -228,27 +202,6 @@ func (s *scale) search(ctx context.Context, families []*family, g *Suggestion) e
 				f.high = (f.low + f.high) / 2
 			default:
 				f.low = (f.low+f.high)/2 + 1
-			}
-		}
-		g.giveUp(families)
-	}
-}
-
-// far is how much more a token bucket lets pass than the best of its period that is not looked at any further.
-const far = 8
-
-// giveUp stops the search of token buckets that are far from the best of their period.
-func (g *Suggestion) giveUp(families []*family) {
-	for _, period := range g.Ask.Periods {
-		least := int64(math.MaxInt64)
-		for _, f := range families {
-			if f.kind == tokenBucket && f.period == period && f.low <= f.high && f.high < len(ladder) {
-				least = min(least, f.rate+ladder[f.high])
-			}
-		}
-		for _, f := range families {
-			if f.kind == tokenBucket && f.period == period && f.low < f.high && (f.rate+ladder[f.low])/far > least {
-				f.low = f.high + 1
 			}
 		}
 	}
@@ -286,20 +239,21 @@ func (g *Suggestion) best(families []*family) (list []*family) {
 
 // choose replays the limit of a family. If that refuses too much, it takes the next one: a limit that is larger
 // may refuse more here and there, and a call of a model reserves more than it is weighed by.
-func (g *Suggestion) choose(ctx context.Context, in *input, f *family) error {
+func (g *Suggestion) choose(ctx context.Context, in *Requests, f *family) error {
 	for ; f.low < len(ladder); f.low++ {
 		c := f.limit(ladder[f.low])
 		if c == nil {
 			return nil
 		}
-		r, err := decide(ctx, c.limit, in)
+		r, err := decide(ctx, c.limit, in, in.cfg.Top)
 		if err != nil {
 			return err
 		}
 		if g.enough(r.Denied, r.Refused) {
 			f.high = f.low
 			g.Choices = append(g.Choices, Choice{
-				Report: r, family: f, Period: f.period, Passes: c.limit.Bound().In(f.period),
+				Report: r, family: f, Sentence: r.sentence(), Period: Seconds{f.period},
+				Passes: Amount{c.limit.Bound().In(f.period)},
 			})
 			return nil
 		}
@@ -316,38 +270,34 @@ const (
 // curves weighs limits around each choice.
 func (s *scale) curves(ctx context.Context, g *Suggestion, families []*family) error {
 	var list []*candidate
-	type place struct {
-		points *[]Point
-		c      *candidate
-		chosen bool
-	}
-	var places []place
-	add := func(points *[]Point, c *candidate, chosen bool) {
+	var points []*[]Point // of each, those that it belongs to
+	add := func(to *[]Point, c *candidate) {
 		if c != nil {
-			list = append(list, c)
-			places = append(places, place{points, c, chosen})
+			list, points = append(list, c), append(points, to)
 		}
 	}
 	for i := range g.Choices {
 		c := &g.Choices[i]
 		for n := max(0, c.family.low-tighter); n <= min(len(ladder)-1, c.family.low+looser); n++ {
-			add(&c.Curve, c.family.limit(ladder[n]), n == c.family.low)
+			add(&c.Curve, c.family.limit(ladder[n]))
 		}
 		if c.family.kind != tokenBucket {
 			continue
 		}
 		of := slices.Index(families, c.family)
 		for j := max(0, of-tighter); j <= min(len(families)-1, of+looser); j++ {
-			if f := families[j]; f.period == c.Period && f.kind == tokenBucket && f.found() {
-				add(&c.Others, f.limit(ladder[f.low]), f == c.family)
+			if f := families[j]; f.period == c.family.period && f.kind == tokenBucket && f.found() {
+				add(&c.Others, f.limit(ladder[f.low]))
 			}
 		}
 	}
 	if err := s.weigh(ctx, list); err != nil {
 		return err
 	}
-	for _, p := range places {
-		*p.points = append(*p.points, Point{p.c.limit.String(), p.c.denied, p.c.keys, p.chosen})
+	for i, c := range list {
+		p := Point{Limit: c.limit.String(), Denied: c.denied, Keys: c.keys}
+		p.Chosen = slices.ContainsFunc(g.Choices, func(c Choice) bool { return c.Notation == p.Limit })
+		*points[i] = append(*points[i], p)
 	}
 	return nil
 }
@@ -361,17 +311,11 @@ func (g *Suggestion) busiest(s *scale) {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(s.totals[b], s.totals[a]), cmp.Compare(s.in.keys[a], s.in.keys[b]))
 	})
-	reports := g.Reports()
+	var reports []*Report
+	for _, c := range g.Choices {
+		reports = append(reports, c.Report)
+	}
 	for _, i := range order[:min(len(order), max(s.in.cfg.Top, 0))] {
 		g.Busiest = append(g.Busiest, rowOf(reports, s.in.keys[i]))
 	}
-}
-
-// Reports returns what each choice would have done.
-func (g *Suggestion) Reports() []*Report {
-	reports := make([]*Report, len(g.Choices))
-	for i := range g.Choices {
-		reports[i] = g.Choices[i].Report
-	}
-	return reports
 }

@@ -28,7 +28,7 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	logs := []string{firstLines(t, apacheLog, tier.Pick(2500, 10_000, 10_000))}
 	asks := []Ask{{Refuse: 0.01, Keys: true}, {Refuse: 0.001}, {Refuse: 0}}
 	for _, ask := range tier.Pick(asks[:1], asks, asks) {
-		g, err := Suggest(t.Context(), ask, "ip", logs, nil)
+		g, err := suggest(t, ask, "ip", logs, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +103,17 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	}
 }
 
+// suggest reads logs and suggests limits for them.
+func suggest(t *testing.T, ask Ask, key string, logs []string, cfg *Config) (*Suggestion, error) {
+	t.Helper()
+	q, err := Read(t.Context(), key, logs, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	return q.Suggest(t.Context(), ask)
+}
+
 // firstLines returns the path of a log of the first lines of a compressed one.
 func firstLines(t *testing.T, name string, most int) string {
 	t.Helper()
@@ -129,7 +140,7 @@ func firstLines(t *testing.T, name string, most int) string {
 func inJSON(t *testing.T, r *Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
+	if err := WriteAllJSON(&b, []*Report{r}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -155,11 +166,11 @@ func TestWeighedAsReplayed(t *testing.T) {
 	}
 	for _, events := range []int{0, 300} {
 		cfg := &Config{Cost: "n", Events: events, TempDir: t.TempDir()}
-		in, err := open(t.Context(), "who", []string{name}, cfg)
+		in, err := Read(t.Context(), "who", []string{name}, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer in.events.close()
+		defer in.Close()
 		s, err := newScale(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +194,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 		}
 		refusing := 0
 		for _, c := range list {
-			r, err := decide(t.Context(), c.limit, in)
+			r, err := decide(t.Context(), c.limit, in, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,7 +236,7 @@ func TestPeaks(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := Suggest(t.Context(), Ask{Refuse: 0.01}, "who", []string{name}, &Config{Cost: "n"})
+	g, err := suggest(t, Ask{Refuse: 0.01}, "who", []string{name}, &Config{Cost: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +274,7 @@ func TestSuggestErrors(t *testing.T) {
 		"left out by where":      {cfg: Config{Where: []string{"ip=x"}}, log: apacheLog},
 		"no temporary directory": {cfg: Config{Events: 10, TempDir: "/does/not/exist"}, log: apacheLog},
 	} {
-		g, err := Suggest(t.Context(), c.ask, "ip", []string{c.log}, &c.cfg)
+		g, err := suggest(t, c.ask, "ip", []string{c.log}, &c.cfg)
 		if want == "no temporary directory" {
 			if !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s: got %v", want, err)
@@ -287,7 +298,7 @@ func TestSuggestForCalls(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := Suggest(t.Context(), Ask{Refuse: 0.05}, "user", []string{name}, nil)
+	g, err := suggest(t, Ask{Refuse: 0.05}, "user", []string{name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@ package replay
 
 import (
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,42 +15,64 @@ import (
 // textRows bounds the rows of the table over time.
 const textRows = 24
 
-// WriteText writes the report for people.
-func (r *Report) WriteText(w io.Writer) error {
-	var b strings.Builder
-	line := writer(&b)
+// text writes the report for people.
+func (r *Report) text(b *strings.Builder) {
+	line := writer(b)
 	line("limit", "%s", r.Notation)
 	if r.Bound != "" {
 		line("bound", "%s", r.Bound)
 	}
-	r.textLog(&b)
+	r.textLog(b)
 	b.WriteByte('\n')
 	yes, no := r.words()
 	n := len(comma(r.Requests))
-	line("requests", "%*s   from %s (%s)", n, comma(r.Requests), plural(int64(r.Keys), "key"), r.Field)
+	r.textRequests(b)
 	line(yes, "%*s   %s", n, comma(r.Allowed), percent(r.Allowed, r.Requests))
-	line(no, "%*s   %s, %s", n, comma(r.Denied), percent(r.Denied, r.Requests), plural(int64(r.Refused), "key"))
+	line(no, "%*s   %s, %s", n, comma(r.Denied), percent(r.Denied, r.Requests), plural(r.Refused, "key"))
 	if r.Fill {
 		line("at brim", "%*s   %s", n, comma(r.Brim), percent(r.Brim, r.Requests))
 	}
-	if r.usage() {
+	switch {
+	case r.Used != nil:
 		line("cost", "%s reserved of %s, %s used", r.Accepted, r.Asked, r.Used)
-	} else if r.Asked != (Total{units: r.Requests}) {
+	case r.Priced():
 		line("cost", "%s of %s", r.Accepted, r.Asked)
 	}
-	r.textLines(&b)
-	r.textSteps(&b)
-	r.textTop(&b)
-	r.textTime(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	r.textLines(b)
+	r.textSteps(b)
+	r.textTop(b)
+	r.textTime(b)
 }
+
+// Priced reports whether requests cost something else than one.
+func (r *Report) Priced() bool { return r.Asked != Total{units: r.Requests} }
+
+// More is how many keys were refused beside those of Top.
+func (r *Report) More() int64 { return r.Refused - int64(len(r.Top)) }
 
 // writer returns a function that writes a line with a word in front.
 func writer(b *strings.Builder) func(what, format string, args ...any) {
 	return func(what, format string, args ...any) {
 		fmt.Fprintf(b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
 	}
+}
+
+// table writes rows, the first of which is a head. Their first cells are as wide as the longest one, and the others
+// have a format.
+func table(b *strings.Builder, format string, rows [][]any) {
+	wide := 0
+	for _, row := range rows {
+		wide = max(wide, utf8.RuneCountInString(row[0].(string)))
+	}
+	b.WriteByte('\n')
+	for _, row := range rows {
+		fmt.Fprintf(b, "%-*s"+format+"\n", slices.Concat([]any{wide}, row)...)
+	}
+}
+
+// textRequests writes how many requests there are.
+func (r *Report) textRequests(b *strings.Builder) {
+	writer(b)("requests", "%s   from %s (%s)", comma(r.Requests), plural(r.Keys, "key"), r.Field)
 }
 
 // words returns what a request is called that passes, and one that does not.
@@ -87,7 +109,7 @@ func (r *Report) textLines(b *strings.Builder) {
 	}
 	if r.Disorder.Requests > 0 {
 		line("disorder", "%*s   requests were out of order, by up to %s; sorted", n, comma(r.Disorder.Requests),
-			span(r.Disorder.Greatest))
+			span(r.Disorder.Greatest.Duration))
 	}
 	for _, note := range r.Notes {
 		line("note", "%s", note)
@@ -99,11 +121,8 @@ func (r *Report) textSteps(b *strings.Builder) {
 	if len(r.Steps) == 0 {
 		return
 	}
-	wide := len("key")
-	for _, s := range r.Steps {
-		wide = max(wide, utf8.RuneCountInString(shorten(printable(s.Key), 40)))
-	}
-	fmt.Fprintf(b, "\n%-26s  %s  %10s  %10s  %10s\n", "request, UTC", pad("key", wide), "cost", "level", "after")
+	const first = "%-26s  %s"
+	rows := [][]any{{fmt.Sprintf(first, "request, UTC", "key"), "cost", "level", "after", ""}}
 	for _, s := range r.Steps {
 		mark := ""
 		switch {
@@ -114,48 +133,50 @@ func (r *Report) textSteps(b *strings.Builder) {
 		case s.Brim:
 			mark = "  at the brim"
 		}
-		fmt.Fprintf(b, "%-26s  %s  %10s  %10.3f  %10.3f%s\n", s.At.Format("2006-01-02 15:04:05.999999"),
-			pad(shorten(printable(s.Key), 40), wide), s.Cost, s.Before, s.After, mark)
+		rows = append(rows, []any{
+			fmt.Sprintf(first, s.At.Format("2006-01-02 15:04:05.999999"), shown(s.Key, 40)), s.Cost,
+			fmt.Sprintf("%.3f", s.Before), fmt.Sprintf("%.3f", s.After), mark,
+		})
 	}
+	table(b, "  %10s  %10s  %10s%s", rows)
 }
 
 func (r *Report) textTop(b *strings.Builder) {
 	if len(r.Top) == 0 {
 		return
 	}
-	keys := make([]string, len(r.Top))
-	wide := len("overflowed most")
-	for i, k := range r.Top {
-		keys[i] = shorten(printable(k.Key), 60)
-		wide = max(wide, utf8.RuneCountInString(keys[i]))
-	}
 	_, no := r.words()
-	fmt.Fprintf(b, "\n%s  %10s  %10s  %7s  %s\n", pad(no+" most", wide), "requests", no, "share", "first "+no)
-	for i, k := range r.Top {
-		fmt.Fprintf(b, "%s  %10s  %10s  %7s  %s\n", pad(keys[i], wide), comma(k.Requests), comma(k.Denied),
-			percent(k.Denied, k.Requests), stamp(k.FirstDenied))
+	rows := [][]any{{fmt.Sprintf("%-15s", no+" most"), "requests", no, "share", "first " + no}}
+	for _, k := range r.Top {
+		rows = append(rows, []any{
+			shown(k.Key, 60), comma(k.Requests), comma(k.Denied), percent(k.Denied, k.Requests), stamp(k.FirstDenied),
+		})
 	}
-	if more := r.Refused - len(r.Top); more > 0 {
-		fmt.Fprintf(b, "and %s with fewer\n", plural(int64(more), "key"))
+	table(b, "  %10s  %10s  %7s  %s", rows)
+	if r.More() > 0 {
+		fmt.Fprintf(b, "and %s with fewer\n", plural(r.More(), "key"))
 	}
 }
 
 func (r *Report) textTime(b *strings.Builder) {
 	width := max(bucketWidth(r.Last.Sub(r.First).Microseconds(), textRows), r.Width.Microseconds())
-	rows, most := wider(r.Buckets, width), int64(1)
-	for _, row := range rows {
-		most = max(most, row.Allowed+row.Denied)
+	buckets, most := wider(r.Buckets, width), int64(1)
+	for _, k := range buckets {
+		most = max(most, k.Allowed+k.Denied)
 	}
 	const bar = 40
 	yes, no := r.words()
-	fmt.Fprintf(b, "\n%-19s  %10s  %10s  # %s, x %s\n",
-		"when, UTC ("+span(time.Duration(width)*time.Microsecond)+")", yes, no, yes, no)
-	for _, row := range rows {
-		x := int((row.Denied*bar + most - 1) / most)
-		a := int((row.Allowed*bar + most/2) / most)
-		fmt.Fprintf(b, "%-19s  %10s  %10s  %s\n", row.Start.Format(time.DateTime), comma(row.Allowed),
-			comma(row.Denied), strings.Repeat("#", a)+strings.Repeat("x", x))
+	rows := [][]any{{
+		"when, UTC (" + span(time.Duration(width)*time.Microsecond) + ")", yes, no, "# " + yes + ", x " + no,
+	}}
+	for _, k := range buckets {
+		a, x := int((k.Allowed*bar+most/2)/most), int((k.Denied*bar+most-1)/most)
+		rows = append(rows, []any{
+			k.Start.Format(time.DateTime), comma(k.Allowed), comma(k.Denied),
+			strings.Repeat("#", a) + strings.Repeat("x", x),
+		})
 	}
+	table(b, "  %10s  %10s  %s", rows)
 }
 
 func stamp(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
@@ -207,26 +228,17 @@ var (
 	quote  = accesslog.Quote
 )
 
-// printable leaves plain text as it is and quotes the rest.
-func printable(s string) string {
-	plain := s != "" && utf8.ValidString(s) && strings.TrimSpace(s) == s
-	for _, c := range s {
+// shown writes a key, of at most n characters: plain text as it is, and other text in quotes.
+func shown(key string, n int) string {
+	plain := key != "" && utf8.ValidString(key) && strings.TrimSpace(key) == key
+	for _, c := range key {
 		plain = plain && unicode.IsPrint(c)
 	}
-	if plain {
-		return s
+	if !plain {
+		key = quote(key)
 	}
-	return quote(s)
-}
-
-// shorten cuts text to n characters.
-func shorten(s string, n int) string {
-	if r := []rune(s); len(r) > n {
+	if r := []rune(key); len(r) > n {
 		return string(r[:n-3]) + "..."
 	}
-	return s
-}
-
-func pad(s string, n int) string {
-	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
+	return key
 }

@@ -12,7 +12,7 @@ import (
 // scale weighs limits: it counts what each would refuse, for many of them in one pass over the requests, which are
 // sorted by their keys. It asks the law itself, and not a limiter, since it asks a hundred times as often.
 type scale struct {
-	in     *input
+	in     *Requests
 	byKey  *sorter
 	totals []int64   // what each key asked for, in millionths; saturated
 	peaks  []stretch // the most that each key asked for within a length
@@ -26,7 +26,7 @@ type candidate struct {
 	limit  headgate.Limit
 	p      law.Params
 	denied int64
-	keys   int // that are refused at least once
+	keys   int64 // that are refused at least once
 
 	op        law.Op
 	level, at int64
@@ -35,7 +35,7 @@ type candidate struct {
 }
 
 // newScale sorts the requests by their keys.
-func newScale(ctx context.Context, in *input) (*scale, error) {
+func newScale(ctx context.Context, in *Requests) (*scale, error) {
 	s := &scale{in: in, byKey: newSorter(in.cfg.Events, in.cfg.TempDir), totals: make([]int64, len(in.keys))}
 	s.byKey.byKey = true
 	err := in.events.each(ctx, func(r *request) error {
@@ -54,28 +54,15 @@ func newScale(ctx context.Context, in *input) (*scale, error) {
 	return s, nil
 }
 
-// weigh counts what limits refuse.
-func (s *scale) weigh(ctx context.Context, list []*candidate) error {
-	for _, c := range list {
-		c.denied, c.keys = 0, 0
-	}
-	last := int64(-1)
-	active := make([]*candidate, 0, len(list))
-	n := int64(0)
+// each calls begin for each key, and then take for each of its requests.
+func (s *scale) each(ctx context.Context, begin func(key uint32), take func(r *request)) error {
+	last, n := int64(-1), int64(0)
 	err := s.byKey.each(ctx, func(r *request) error {
 		if int64(r.key) != last {
 			last = int64(r.key)
-			active = active[:0]
-			for _, c := range list {
-				if c.mayRefuse(s, r.key) {
-					c.begin()
-					active = append(active, c)
-				}
-			}
+			begin(r.key)
 		}
-		for _, c := range active {
-			c.take(r)
-		}
+		take(r)
 		if n++; n&0xffff == 0 {
 			s.in.cfg.Progress(Weighing, s.done+n, s.in.report.Requests*int64(s.passes))
 		}
@@ -85,6 +72,24 @@ func (s *scale) weigh(ctx context.Context, list []*candidate) error {
 	return err
 }
 
+// weigh counts what limits refuse.
+func (s *scale) weigh(ctx context.Context, list []*candidate) error {
+	active := make([]*candidate, 0, len(list))
+	return s.each(ctx, func(key uint32) {
+		active = active[:0]
+		for _, c := range list {
+			if c.mayRefuse(s, key) {
+				c.level, c.at, c.state, c.refused = 0, 0, law.State{}, false
+				active = append(active, c)
+			}
+		}
+	}, func(r *request) {
+		for _, c := range active {
+			c.take(r)
+		}
+	})
+}
+
 // weight is what a request is weighed by: of a call, what it came to in the end.
 func (r *request) weight() int64 {
 	if r.end > 0 {
@@ -92,9 +97,6 @@ func (r *request) weight() int64 {
 	}
 	return r.cost
 }
-
-// begin makes a candidate ready for a key.
-func (c *candidate) begin() { c.level, c.at, c.state, c.refused = 0, 0, law.State{}, false }
 
 // mayRefuse reports whether a limit can refuse a key at all, by what the key asked for in all and within some
 // lengths of time. What it says no to need not be looked at.
@@ -106,27 +108,21 @@ func (c *candidate) mayRefuse(s *scale, key uint32) bool {
 	for i := range s.peaks {
 		peak := &s.peaks[i]
 		most := peak.keys[key]/million + 1
+		fits := peak.length >= c.p.Step
 		switch c.family.kind {
 		case tokenBucket:
 			// A key that asks for no more within a length than drains in it never holds more than that.
-			if most <= capacity && float64(most) <= float64(c.family.rate)*float64(peak.length)/c.step() {
-				return false
-			}
-		case fixedWindow:
-			if peak.length >= c.p.Step && most <= capacity {
-				return false
-			}
-		case slidingWindow: // which counts at most two windows
-			if peak.length >= c.p.Step && 2*most <= capacity {
-				return false
-			}
+			periods := float64(peak.length) / float64(c.family.period.Microseconds())
+			fits = float64(most) <= float64(c.family.rate)*periods
+		case slidingWindow:
+			most *= 2 // it counts at most two windows
+		}
+		if fits && most <= capacity {
+			return false
 		}
 	}
 	return true
 }
-
-// step is the period of a token bucket's rate, in microseconds.
-func (c *candidate) step() float64 { return float64(c.family.period.Microseconds()) }
 
 // take decides a request.
 func (c *candidate) take(r *request) {

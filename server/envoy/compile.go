@@ -1,11 +1,11 @@
 package envoy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate"
@@ -79,7 +79,7 @@ func compile(list []document) (*Config, error) {
 		if doc.algorithm != "" && !algorithms[doc.algorithm] {
 			return nil, doc.at.wrong("algorithm: %.100q is not one of %s", doc.algorithm, algorithmNames)
 		}
-		d := &domain{name: doc.domain, algorithm: orDefault(doc.algorithm, DefaultAlgorithm), together: doc.together}
+		d := &domain{name: doc.domain, algorithm: cmp.Or(doc.algorithm, DefaultAlgorithm), together: doc.together}
 		b := builder{domain: d, config: c}
 		if err := b.add(&d.root, doc.descriptors, nil); err != nil {
 			return nil, err
@@ -87,13 +87,6 @@ func compile(list []document) (*Config, error) {
 		c.domains[doc.domain] = d
 	}
 	return c, nil
-}
-
-func orDefault(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 // builder builds the rules of a domain.
@@ -172,7 +165,7 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 	b.config.limits++
 	r := &rule{
 		name: p.name, replaces: p.replaces, charge: d.charge, unlimited: p.unlimited, shadow: d.shadow, quota: d.quota,
-		title: orDefault(p.name, slug(path)),
+		title: cmp.Or(p.name, slug(path)),
 	}
 	if b.domain.together && r.charge == byHits {
 		r.charge = whenAllowed
@@ -277,6 +270,3 @@ func refundable(l headgate.Limit) returning {
 		return ifAsked
 	}
 }
-
-// itoa writes a number.
-func itoa[N uint32 | int64](n N) string { return strconv.FormatUint(uint64(n), 10) }

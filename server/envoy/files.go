@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -94,12 +93,12 @@ const followEvery = time.Second
 
 // Follower keeps a server at what its files say. Create one with [Follow]. It is safe for concurrent use.
 type Follower struct {
-	path    string
-	parse   Parser
-	server  *Server
-	seen    []File // what the last look found
-	tried   []File // what was tried last
-	problem atomic.Pointer[string]
+	trouble
+	path   string
+	parse  Parser
+	server *Server
+	seen   []File // what the last look found
+	tried  []File // what was tried last
 }
 
 // Follow reads the files by [Parse] or [Merge], and puts them into force. An error is that of the files; nothing is
@@ -117,14 +116,6 @@ func Follow(path string, parse Parser, s *Server) (*Follower, error) {
 	s.Use(c)
 	f.seen, f.tried = files, files
 	return f, nil
-}
-
-// Problem says why the files are not in force; empty: they are.
-func (f *Follower) Problem() string {
-	if p := f.problem.Load(); p != nil {
-		return *p
-	}
-	return ""
 }
 
 // Run looks at the files each second, until ctx is done. A change is put into force when two looks have found
@@ -160,7 +151,7 @@ func (f *Follower) look(log *slog.Logger) {
 			return
 		}
 		f.server.Use(c)
-		f.problem.Store(nil)
+		f.text.Store(nil)
 		log.Info("the configuration for Envoy was read again", "path", f.path, "domains", c.Domains(),
 			"limits", c.Limits())
 	}
@@ -168,12 +159,8 @@ func (f *Follower) look(log *slog.Logger) {
 
 // wrong says what is wrong, once.
 func (f *Follower) wrong(log *slog.Logger, err error) {
-	text := err.Error()
-	if f.Problem() != text {
-		log.Error("the configuration for Envoy is not in force; the limits stay what they were", "path", f.path,
-			"error", err)
-	}
-	f.problem.Store(&text)
+	f.trouble.wrong(log, err, "the configuration for Envoy is not in force; the limits stay what they were", "path",
+		f.path)
 }
 
 func same(a, b []File) bool {

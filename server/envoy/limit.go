@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -72,8 +73,7 @@ func notation(algorithm string, requests uint32, u unit, multiplier uint32) stri
 	if requests == 0 {
 		return "0"
 	}
-	seconds := u.seconds * int64(max(multiplier, 1))
-	return algorithm + " " + itoa(requests) + "/" + itoa(seconds) + "s"
+	return fmt.Sprintf("%s %d/%ds", algorithm, requests, u.seconds*int64(max(multiplier, 1)))
 }
 
 // multiplierOf is the text of a multiplier, empty if it is 1.

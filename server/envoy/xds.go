@@ -1,13 +1,13 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -53,10 +53,10 @@ type XDS struct {
 // Subscription keeps a server at what an xDS server says, in the state-of-the-world variant. Create one with
 // [Subscribe]. It is safe for concurrent use.
 type Subscription struct {
+	trouble
 	xds     XDS
 	server  *Server
 	version string // that is in force
-	problem atomic.Pointer[string]
 }
 
 // Subscribe returns a subscription. Nothing is asked before Run. Errors are headgate.ErrInvalid.
@@ -64,16 +64,8 @@ func Subscribe(x XDS, s *Server) (*Subscription, error) {
 	if x.Addr == "" || strings.Contains(x.Addr, "://") {
 		return nil, headgate.Invalid("xds", "%q is not an address such as envoy-gateway:18001", x.Addr)
 	}
-	x.Node = orDefault(x.Node, DefaultNode)
+	x.Node = cmp.Or(x.Node, DefaultNode)
 	return &Subscription{xds: x, server: s}, nil
-}
-
-// Problem says what is wrong with the subscription; empty: nothing is known to be.
-func (s *Subscription) Problem() string {
-	if p := s.problem.Load(); p != nil {
-		return *p
-	}
-	return ""
 }
 
 // Run asks for configurations until ctx is done, and puts each into force as a whole. One that is wrong is
@@ -87,22 +79,14 @@ func (s *Subscription) Run(ctx context.Context) {
 		if answered {
 			pause = firstPause
 		}
-		s.wrong(fmt.Errorf("xds: %w", err), "the xDS server is away; the limits stay what they were")
+		s.wrong(s.xds.Log, fmt.Errorf("xds: %w", err), "the xDS server is away; the limits stay what they were", "xds",
+			s.xds.Addr)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause - rand.N(pause/2)):
 		}
 		pause = min(2*pause, longestPause)
 	}
-}
-
-// wrong says what is wrong, once.
-func (s *Subscription) wrong(err error, message string) {
-	text := err.Error()
-	if s.Problem() != text {
-		s.xds.Log.Error(message, "xds", s.xds.Addr, "error", err)
-	}
-	s.problem.Store(&text)
 }
 
 // stream asks over one connection until that ends; answered says whether the server said anything.
@@ -154,13 +138,13 @@ func (s *Subscription) answer(got *envoypb.DiscoveryResponse) *envoypb.Discovery
 	}
 	if err != nil {
 		next.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
-		s.wrong(fmt.Errorf("xds: version %.100q: %w", got.GetVersionInfo(), err),
-			"a configuration was rejected; the limits stay what they were")
+		s.wrong(s.xds.Log, fmt.Errorf("xds: version %.100q: %w", got.GetVersionInfo(), err),
+			"a configuration was rejected; the limits stay what they were", "xds", s.xds.Addr)
 		return next
 	}
 	s.server.Use(c)
 	s.version, next.VersionInfo = got.GetVersionInfo(), got.GetVersionInfo()
-	s.problem.Store(nil)
+	s.text.Store(nil)
 	s.xds.Log.Info("a configuration for Envoy was received", "xds", s.xds.Addr, "version", s.version,
 		"domains", c.Domains(), "limits", c.Limits())
 	return next
@@ -190,7 +174,7 @@ func snapshot(got *envoypb.DiscoveryResponse, merge bool) (*Config, error) {
 func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
 	docs := make([]document, len(list))
 	for i, one := range list {
-		at := place{file: orDefault(one.GetName(), fmt.Sprintf("resources[%d]", i))}
+		at := place{file: cmp.Or(one.GetName(), fmt.Sprintf("resources[%d]", i))}
 		docs[i] = document{at: at, domain: one.GetDomain()}
 		var err error
 		if docs[i].descriptors, err = fromXDS(one.GetDescriptors(), at, 1); err != nil {

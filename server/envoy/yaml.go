@@ -29,34 +29,21 @@ type File struct {
 
 // Parse reads files. A domain may be in one of them only. Errors are headgate.ErrInvalid and name the file,
 // the line and the path.
-func Parse(files ...File) (*Config, error) {
-	list, err := documents(files)
-	if err != nil {
-		return nil, err
-	}
-	return compile(list)
-}
+func Parse(files ...File) (*Config, error) { return read(files, compile) }
 
 // Merge is Parse, but several files may have the same domain, which has the descriptors of them all. They must
 // agree on its algorithm and all_or_nothing. Wildcards count in the order of the files.
-func Merge(files ...File) (*Config, error) {
-	list, err := documents(files)
-	if err != nil {
-		return nil, err
-	}
-	return compileMerged(list)
-}
+func Merge(files ...File) (*Config, error) { return read(files, compileMerged) }
 
-func documents(files []File) ([]document, error) {
-	list := make([]document, 0, len(files))
-	for _, f := range files {
-		d, err := parse(f)
-		if err != nil {
+func read(files []File, compile func([]document) (*Config, error)) (*Config, error) {
+	list := make([]document, len(files))
+	for i, f := range files {
+		var err error
+		if list[i], err = parse(f); err != nil {
 			return nil, err
 		}
-		list = append(list, d)
 	}
-	return list, nil
+	return compile(list)
 }
 
 // parse reads one file.

@@ -95,11 +95,11 @@ func replayed(t *testing.T, log, key, limit string) *replay.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := replay.Run(t.Context(), l, key, []string{name}, nil)
+	reports, err := replay.Compare(t.Context(), []headgate.Limit{l}, key, []string{name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return reports[0]
 }
 
 // TestWhatIf drops a log on the page and moves the sliders: the figures are those of replay.

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,25 +15,33 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 	d := described(t, h)
 	schemas := d.all["components"].(map[string]any)["schemas"].(map[string]any)
 	seen := slices.Clone(notGo)
+	all := maps.Clone(replayed)
 	for _, v := range types {
-		typ := reflect.TypeOf(v)
-		seen = append(seen, typ.Name())
-		schema, ok := schemas[typ.Name()].(map[string]any)
+		all[reflect.TypeOf(v).Name()] = v
+	}
+	for of, v := range all {
+		seen = append(seen, of)
+		schema, ok := schemas[of].(map[string]any)
 		if !ok {
-			t.Errorf("%s is not described", typ.Name())
+			t.Errorf("%s is not described", of)
 			continue
 		}
-		want := members(typ)
+		want := members(reflect.TypeOf(v))
+		if of == "Replayed" {
+			for _, name := range notAsked {
+				delete(want, name)
+			}
+		}
 		got := namesOf(schemas, schema)
 		delete(got, "violated-policies") // which httplimit adds
 		for name := range want {
 			if !got[name] {
-				t.Errorf("%s.%s is not described", typ.Name(), name)
+				t.Errorf("%s.%s is not described", of, name)
 			}
 		}
 		for name := range got {
 			if !want[name] {
-				t.Errorf("%s.%s is described, and is not there", typ.Name(), name)
+				t.Errorf("%s.%s is described, and is not there", of, name)
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/replay"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/rest"
@@ -351,18 +352,22 @@ var types = []any{
 	api.SetLimit{},
 	api.SetPlan{},
 	api.WhatIfLog{},
-	api.Replayed{},
-	api.ReplayedAll{},
-	api.ReplayedKey{},
-	api.ReplayedLog{},
-	api.ReplayedLine{},
-	api.ReplayedReason{},
-	api.ReplayedDisorder{},
-	api.ReplayedBucket{},
 	api.Keys{},
 	api.Health{},
 	api.Problem{},
 }
 
+// replayed are the schemas whose types have other names, in package replay.
+var replayed = map[string]any{
+	"Replayed": replay.Report{}, "ReplayedKey": replay.KeyReport{}, "ReplayedLog": replay.Log{},
+	"ReplayedLine": replay.BadLine{}, "ReplayedReason": replay.Reason{}, "ReplayedDisorder": replay.Disorder{},
+	"ReplayedBucket": replay.Bucket{},
+}
+
+// notAsked are members of these that only the command headgate replay asks for.
+var notAsked = []string{"fill", "brim", "steps"}
+
 // notGo are schemas that have no type of their own.
-var notGo = []string{"Keep", "Cost", "RetryAfter", "ResetAfter", "Instant", "Amount", "Cancel", "WhatIf", "Suggestion"}
+var notGo = []string{
+	"Keep", "Cost", "RetryAfter", "ResetAfter", "Instant", "Amount", "Cancel", "WhatIf", "Suggestion", "ReplayedAll",
+}

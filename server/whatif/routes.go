@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -205,26 +206,23 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte
 	if len(v["limit"]) > maxLimits {
 		return nil, headgate.Invalid("limit", "%d are given; name at most %d", len(v["limit"]), maxLimits)
 	}
-	limits := make([]headgate.Limit, 0, 1)
-	for _, text := range v["limit"] {
-		limit, err := l.limit(r.Context(), text)
-		if err != nil {
+	limits := make([]headgate.Limit, len(v["limit"]))
+	for i, text := range v["limit"] {
+		var err error
+		if limits[i], err = l.limit(r.Context(), text); err != nil {
 			return nil, err
 		}
-		limits = append(limits, limit)
 	}
 	if len(limits) == 0 {
 		return nil, headgate.Invalid("limit", "is missing: a name, or a notation such as token-bucket 10/1m burst 5")
 	}
-	var out bytes.Buffer
-	err := l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests) error {
+	return l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
 		reports, err := q.Compare(ctx, top, limits...)
 		if err != nil {
 			return err
 		}
-		return replay.WriteAllJSON(&out, reports)
+		return replay.WriteAllJSON(w, reports)
 	})
-	return out.Bytes(), err
 }
 
 // limit is the limit of a name or a notation.
@@ -261,31 +259,33 @@ func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request, v url.Values) ([]
 	if err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	err = l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests) error {
+	return l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
 		found, err := q.Suggest(ctx, ask)
 		if err != nil {
 			return err
 		}
-		return found.WriteJSON(&out)
+		return found.WriteJSON(w)
 	})
-	return out.Bytes(), err
 }
 
-// ask asks about a log when it is its turn.
-func (l *Logs) ask(ctx context.Context, id string, do func(ctx context.Context, q *replay.Requests) error) error {
+// ask asks about a log when it is its turn, and returns what do writes.
+func (l *Logs) ask(ctx context.Context, id string,
+	do func(ctx context.Context, q *replay.Requests, w io.Writer) error,
+) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	requests, err := l.find(owner(ctx), id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	end, err := turn(ctx, l.asking, turnWithin)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
-	return do(ctx, requests)
+	var out bytes.Buffer
+	err = do(ctx, requests, &out)
+	return out.Bytes(), err
 }
 
 // readQuestion reads how a log is to be read; recorded is the limit whose history is asked for, if any.
@@ -299,29 +299,24 @@ func readQuestion(v url.Values) (q *question, recorded string, err error) {
 		Format: accesslog.Format(strings.ToLower(v.Get("format"))), Where: v["where"], Cost: v.Get("cost"),
 		Settle: v.Get("settle"),
 	}}
-	if q.cfg.Since, err = replay.ParseTime("since", v.Get("since")); err != nil {
-		return nil, "", err
+	var noSince, noUntil, noYear, noAttempts error
+	q.cfg.Since, noSince = replay.ParseTime("since", v.Get("since"))
+	q.cfg.Until, noUntil = replay.ParseTime("until", v.Get("until"))
+	q.cfg.Year, noYear = strconv.Atoi(v.Get("year"))
+	q.cfg.Attempts, noAttempts = strconv.ParseBool(v.Get("attempts"))
+	switch {
+	case noSince != nil, noUntil != nil:
+		err = cmp.Or(noSince, noUntil)
+	case v.Has("year") && noYear != nil:
+		err = headgate.Invalid("year", "%+.40q is not a year", v.Get("year"))
+	case v.Has("attempts") && noAttempts != nil:
+		err = headgate.Invalid("attempts", "%+.40q is not true or false", v.Get("attempts"))
+	case v.Has("recorded") && v.Get("recorded") == "":
+		err = headgate.Invalid("recorded", "is empty; it is the name of a limit")
+	case len(q.name) > maxName:
+		err = headgate.Invalid("name", "is longer than %d bytes", maxName)
 	}
-	if q.cfg.Until, err = replay.ParseTime("until", v.Get("until")); err != nil {
-		return nil, "", err
-	}
-	if v.Has("year") {
-		if q.cfg.Year, err = strconv.Atoi(v.Get("year")); err != nil {
-			return nil, "", headgate.Invalid("year", "%+.40q is not a year", v.Get("year"))
-		}
-	}
-	if v.Has("attempts") {
-		if q.cfg.Attempts, err = strconv.ParseBool(v.Get("attempts")); err != nil {
-			return nil, "", headgate.Invalid("attempts", "%+.40q is not true or false", v.Get("attempts"))
-		}
-	}
-	if v.Has("recorded") && v.Get("recorded") == "" {
-		return nil, "", headgate.Invalid("recorded", "is empty; it is the name of a limit")
-	}
-	if len(q.name) > maxName {
-		return nil, "", headgate.Invalid("name", "is longer than %d bytes", maxName)
-	}
-	return q, v.Get("recorded"), nil
+	return q, v.Get("recorded"), err
 }
 
 // maxName is how long the name of a log may be.

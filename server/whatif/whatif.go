@@ -128,8 +128,8 @@ func (l *Logs) read(ctx context.Context, owner string, q *question, from io.Read
 // about describes a log that was read.
 func about(r replay.Report) api.WhatIfLog {
 	a := api.WhatIfLog{
-		Field: r.Field, Lines: r.Lines, Requests: r.Requests, Keys: r.Keys, Unparsed: r.Unparsed, Skipped: r.Skipped,
-		Filtered: r.Filtered, First: r.First.UnixMicro(), Last: r.Last.UnixMicro(), Notes: r.Notes,
+		Field: r.Field, Lines: r.Lines, Requests: r.Requests, Keys: int(r.Keys), Unparsed: r.Unparsed,
+		Skipped: r.Skipped, Filtered: r.Filtered, First: r.First.UnixMicro(), Last: r.Last.UnixMicro(), Notes: r.Notes,
 	}
 	for _, one := range r.Logs {
 		a.Name, a.Format = one.Name, string(one.Format)

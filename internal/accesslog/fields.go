@@ -1,0 +1,122 @@
+package accesslog
+
+import (
+	"bytes"
+	"slices"
+)
+
+// column is a plain field of an access log.
+type column int
+
+// The plain fields.
+const (
+	ip column = iota
+	user
+	host
+	method
+	path
+	status
+	size
+	referer
+	agent
+	frontend
+	backend
+	server
+	columns
+)
+
+var columnNames = []string{
+	"ip", "user", "host", "method", "path", "status", "bytes", "referer", "agent", "frontend", "backend", "server",
+}
+
+// row is what a line says of each plain field.
+type row [columns][]byte
+
+// fields are those that are asked for.
+type fields struct {
+	names  []string
+	places []int // of each: in a row, or among the columns of a header
+	values []Value
+}
+
+func newFields(names []string) fields {
+	return fields{names: names, values: make([]Value, len(names))}
+}
+
+// choose returns plain fields.
+func choose(names []string) fields {
+	f := newFields(names)
+	for _, name := range names {
+		f.places = append(f.places, slices.Index(columnNames, name))
+	}
+	return f
+}
+
+// valuesOf returns what a line says of fields.
+func valuesOf[T string | []byte](f *fields, cells []T) []Value {
+	for i, n := range f.places {
+		f.values[i] = f.value(i, []byte(cells[n]))
+	}
+	return f.values
+}
+
+// value returns what a line says of a field. A query is cut off a path.
+func (f *fields) value(i int, text []byte) (v Value) {
+	switch v.Text = text; f.names[i] {
+	case columnNames[path]:
+		v.Text = withoutQuery(text)
+	case columnNames[ip]:
+		v.Text, v.Err = clientAddress(text)
+	}
+	return v
+}
+
+// Notes implements Reader, for formats of which there is nothing to know.
+func (f *fields) Notes() []string { return nil }
+
+// header is the columns of a log whose first lines name them, and where the fields stand in it.
+type header struct {
+	fields
+	format  Format
+	columns []string
+}
+
+func newHeader(f *format, names []string) header {
+	return header{fields: newFields(names), format: f.name}
+}
+
+// set reads the names of the columns. aliases are what a plain field is called there.
+func (h *header) set(columns []string, aliases map[string][]string) error {
+	h.columns, h.places = columns, h.places[:0]
+	for _, field := range h.names {
+		n := h.find(append([]string{field}, aliases[field]...)...)
+		if n < 0 {
+			return noField(h.format, field, columns)
+		}
+		h.places = append(h.places, n)
+	}
+	return nil
+}
+
+// find returns the first of some columns that is there, or -1.
+func (h *header) find(names ...string) int {
+	for _, name := range names {
+		if i := slices.Index(h.columns, name); i >= 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// words splits a line at its blanks into the cells that it is given, and returns them.
+func words(line []byte, into [][]byte) [][]byte {
+	return slices.AppendSeq(into[:0], bytes.FieldsFuncSeq(line, func(r rune) bool { return r == ' ' }))
+}
+
+func withoutQuery(path []byte) []byte {
+	// A fragment, which some clients send, is cut off too: servers that take it at all serve the same page.
+	if i := bytes.IndexAny(path, "?#"); i > 0 {
+		return path[:i]
+	}
+	return path
+}
