@@ -16,23 +16,18 @@ import (
 
 // accessOf reads the settings that say who is let in.
 func (o *serving) accessOf(given config.Flags) (err error) {
-	text := func(s config.Setting) string {
-		said, wrong := o.config.Get(s, given)
-		err = cmp.Or(err, wrong)
-		return said.Value
-	}
-	o.grpc, o.resp = text(config.GRPC), text(config.RESP)
-	o.admin, o.metrics = text(config.Admin), text(config.Metrics)
-	tokens := text(config.Tokens)
+	r := o.config.Reader(given)
+	o.grpc, o.resp = r.Text(config.GRPC), r.Text(config.RESP)
+	o.admin, o.metrics = r.Text(config.Admin), r.Text(config.Metrics)
+	tokens := r.Text(config.Tokens)
 	files := tlsconf.ServerFiles{
-		Cert: text(config.TLSCert), Key: text(config.TLSKey), ClientCA: text(config.TLSClientCA),
+		Cert: r.Text(config.TLSCert), Key: r.Text(config.TLSKey), ClientCA: r.Text(config.TLSClientCA),
 		Optional: tokens != "",
 	}
-	open, wrong := o.config.Bool(config.Open, given)
-	if err = cmp.Or(err, wrong); err != nil {
-		return err
-	}
+	open := r.Bool(config.Open)
 	switch {
+	case r.Err != nil:
+		return r.Err
 	case open && tokens != "":
 		return headgate.Invalid(config.Open.Name, "stands beside %s; say one or the other", config.Tokens.Name)
 	case (files.Cert == "") != (files.Key == ""):

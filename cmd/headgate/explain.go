@@ -1,11 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"text/tabwriter"
 
@@ -54,7 +52,7 @@ func newExplainCommand() *cobra.Command {
 					return wrong
 				}
 				if named || there && c.File == "" {
-					return showLimit(cmd, args[0])
+					return ask(cmd, func(s answerer) error { return showLimit(cmd, s, args[0]) })
 				}
 			}
 			if err != nil {
@@ -139,13 +137,7 @@ func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
 		cmd.CommandPath())
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()
-	return do(&local{newService(s, c, c)})
-}
-
-// Explain asks a server.
-func (r *remote) Explain(ctx context.Context, q *api.Explain) (*api.Explanation, error) {
-	out := new(api.Explanation)
-	return out, r.call(ctx, http.MethodPost, "/v1/explain", q, out)
+	return do(&local{Service: newService(s, c, c)})
 }
 
 // printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.

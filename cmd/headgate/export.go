@@ -45,8 +45,7 @@ func newExportCommand() *cobra.Command {
 			return e.run(cmd)
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	addAsked(cmd)
 	e.flags(cmd)
 	cmd.Flags().StringVar(&e.format, "format", "csv", "csv or jsonl")
 	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")

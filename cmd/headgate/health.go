@@ -86,22 +86,16 @@ func healthURL(cmd *cobra.Command) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	server, err := c.Get(config.Server, given)
-	metrics, wrong := c.Get(config.Metrics, given)
-	err = cmp.Or(err, wrong)
-	public, wrong := c.Get(config.HTTP, given)
-	err = cmp.Or(err, wrong)
-	cert, wrong := c.Get(config.TLSCert, given)
-	if err = cmp.Or(err, wrong); err != nil || server.Value != "" {
-		return server.Value, err
+	r := c.Reader(given)
+	server, metrics, public := r.Text(config.Server), r.Text(config.Metrics), r.Text(config.HTTP)
+	scheme := "http"
+	if r.Text(config.TLSCert) != "" && metrics == "" {
+		scheme = "https"
 	}
-	if metrics.Value != "" {
-		return localURL("http", metrics.Value), nil
+	if r.Err != nil || server != "" {
+		return server, r.Err
 	}
-	if cert.Value != "" {
-		return localURL("https", public.Value), nil
-	}
-	return localURL("http", public.Value), nil
+	return localURL(scheme, cmp.Or(metrics, public)), nil
 }
 
 // localURL is the URL by which a server on this machine is asked that listens on an address. One that

@@ -77,17 +77,6 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 		headgate.ErrUnknownLimit, name, n.config.File, strings.Join(n.config.Files, " -f "))
 }
 
-// Replacements is that of the catalogue.
-func (n *catalogNames) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
-	[]catalog.Replacement, error,
-) {
-	c, err := n.Kept()
-	if err != nil {
-		return nil, err
-	}
-	return c.Replacements(ctx, key, authors, limits...)
-}
-
 // List implements catalog.Names.
 func (n *catalogNames) List() []catalog.Definition {
 	c, err := n.Kept()

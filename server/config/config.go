@@ -33,7 +33,7 @@ type Config struct {
 	Revision       int64                // says which file is newer; 0: it does not say
 	Limits         []catalog.Definition // nil: the file says nothing of limits
 	Plans          []catalog.Plan
-	Notations      Notations // bounds of notations; those of the file and the flags after BoundNotations
+	Notations      Notations // bounds of notations, see Reader.Notations
 
 	Rules *rules.Rules // which charges HTTP requests carry; nil: the files say nothing of them
 
@@ -137,14 +137,7 @@ func (c *Config) unknown(name string) error {
 
 // Parse reads the text of a file. Errors name the file, line and column.
 func Parse(path string, text []byte) (*Config, error) {
-	c, err := parse(path, text)
-	if err == nil {
-		err = c.compileRules()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return ReadWith(func(string) ([]byte, error) { return text, nil }, path)
 }
 
 // parse is Parse without the rules, which may name limits of another file.

@@ -21,11 +21,7 @@ func Load(flags Flags) (*Config, error) {
 	if file.By == "" {
 		return &Config{}, nil
 	}
-	paths := strings.Split(file.Value, ",")
-	for i := range paths {
-		paths[i] = strings.TrimSpace(paths[i])
-	}
-	return Read(paths...)
+	return Read(list(file.Value)...)
 }
 
 // Read reads files as one. A setting or a limit may be in one of them only.
