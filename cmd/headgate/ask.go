@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,13 +74,13 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		if err != nil {
 			return err
 		}
-		return do(&remote{url, token.Value})
+		return do(&remote{url, token.Value, 15 * time.Second})
 	}
 	c, _, s, err := openPlace(cmd)
 	if err != nil {
 		return err
 	}
-	names := &catalogNames{ctx: cmd.Context(), store: s, config: c}
+	names := newCatalogNames(cmd.Context(), s, c)
 	answers := newService(s, c, names)
 	answers.ActAs(by("").Author)
 	answers.OnAdmin(func(a service.AdminAction) {
@@ -87,15 +88,13 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
 		}
 	})
-	err = do(&local{answers, names})
-	if closing := s.Close(); err == nil {
-		err = closing
-	}
-	return err
+	return cmp.Or(do(&local{answers, names}), s.Close())
 }
 
 // show asks, and prints the answer: as JSON, or for people.
-func show[T any](cmd *cobra.Command, asJSON bool, question func(answerer) (T, error), print func(io.Writer, T) error) error {
+func show[T any](cmd *cobra.Command, asJSON bool, question func(answerer) (T, error),
+	print func(io.Writer, T) error,
+) error {
 	return ask(cmd, func(s answerer) error {
 		answer, err := question(s)
 		if err == nil && asJSON {
@@ -107,15 +106,12 @@ func show[T any](cmd *cobra.Command, asJSON bool, question func(answerer) (T, er
 	})
 }
 
-func newTakeCommand() *cobra.Command {
-	return newDecisionCommand("take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error", false)
-}
-
-func newCheckCommand() *cobra.Command {
-	return newDecisionCommand("check", "Ask whether take would admit a cost, and what could pass, without taking", true)
-}
-
-func newDecisionCommand(verb, short string, check bool) *cobra.Command {
+// newTakeCommand returns take, or check.
+func newTakeCommand(check bool) *cobra.Command {
+	verb, short := "take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error"
+	if check {
+		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
+	}
 	var a asking
 	var cost, keep, id string
 	var wait time.Duration
@@ -128,6 +124,9 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := headgate.ParseCost(cost); err != nil && cost != "" { // before a store is opened
+				return err
+			}
 			if wait != 0 {
 				if id != "" {
 					return headgate.Invalid("id", "does not go with --wait")
@@ -183,10 +182,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost, keep string, w
 		return err
 	}
 	begin := time.Now()
-	err = w.limiter.WaitAtMost(cmd.Context(), wait, w.charge)
-	if closing := closeStore(); err == nil {
-		err = closing
-	}
+	err = cmp.Or(w.limiter.WaitAtMost(cmd.Context(), wait, w.charge), closeStore())
 	denied, refused := errors.AsType[*headgate.DeniedError](err)
 	if err != nil && !refused {
 		return err

@@ -35,7 +35,9 @@ func newAuditCommand() *cobra.Command {
 			if q.Max < 1 || q.Max > mostAudited {
 				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, mostAudited)
 			}
-			return show(cmd, a.json, func(s answerer) (*api.Audit, error) { return s.Audit(cmd.Context(), &q) }, printAudit)
+			return show(cmd, a.json, func(s answerer) (*api.Audit, error) {
+				return s.Audit(cmd.Context(), &q)
+			}, printAudit)
 		},
 	}
 	a.flags(cmd)

@@ -15,11 +15,14 @@ import (
 )
 
 // remote asks a server, over HTTP or gRPC.
-type remote struct{ server, token string }
+type remote struct {
+	server, token string
+	within        time.Duration // it has to answer
+}
 
 // call asks one path.
 func call[T any](ctx context.Context, r *remote, method, path string, in any) (*T, error) {
-	c, err := client.New(r.server, &client.Config{Timeout: 15 * time.Second, Token: r.token})
+	c, err := client.New(r.server, &client.Config{Timeout: r.within, Token: r.token})
 	if err != nil {
 		return nil, err
 	}
@@ -40,12 +43,6 @@ func (r *remote) Take(ctx context.Context, in *api.Request, check bool) (*api.De
 	path := "/v1/take"
 	if check {
 		path = "/v1/check"
-	}
-	// Found here, a bad cost is told in the words of the flag.
-	if in.Cost != "" {
-		if _, err := headgate.ParseCost(in.Cost.String()); err != nil {
-			return nil, err
-		}
 	}
 	return post[api.Decision](ctx, r, path, in)
 }

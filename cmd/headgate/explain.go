@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -163,7 +162,7 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	if e.Once {
 		fmt.Fprintln(w, "it has an id: it is charged once")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := newTable(w, "")
 	if e.Decision != nil {
 		fmt.Fprintln(t, "LIMIT\tKEY\tCOST\tKEEP\tALLOWED\tREMAINING\tRETRY AFTER")
 	}

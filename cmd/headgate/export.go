@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -80,10 +81,7 @@ func (e *exporting) run(cmd *cobra.Command) (err error) {
 		}
 		return e.keys(cmd.Context(), s, rowsOf(out, e.format, keyColumns))
 	})
-	if flushing := out.Flush(); err == nil {
-		err = flushing
-	}
-	return err
+	return cmp.Or(err, out.Flush())
 }
 
 // keys writes all keys.

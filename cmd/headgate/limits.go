@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +42,8 @@ func newLimitsListCommand() *cobra.Command {
 					return nil, err
 				}
 				if l, ok := s.(*local); ok {
-					for name, err := range l.names.read.Unreadable() {
+					kept, _ := l.names.Kept() // there is one, which was just listed
+					for name, err := range kept.Unreadable() {
 						fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
 					}
 				}
@@ -70,8 +70,7 @@ type limitLine struct {
 }
 
 func printLimits(w io.Writer, list []limitLine) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tLIMIT\tFROM\tDESCRIPTION")
+	t := newTable(w, "NAME\tLIMIT\tFROM\tDESCRIPTION")
 	for _, l := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, l.Limit, origin(l.Origin, l.Retired), l.Description)
 	}

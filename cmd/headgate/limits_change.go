@@ -87,14 +87,14 @@ func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64,
 				}
 			}
 		}
-		made(cmd, before, version)
+		made(cmd, version != before, version)
 		return nil
 	})
 }
 
-// made tells which version was made.
-func made(cmd *cobra.Command, before, version int64) {
-	if version == before {
+// made tells which version was made, if one was.
+func made(cmd *cobra.Command, one bool, version int64) {
+	if !one {
 		fmt.Fprintln(cmd.OutOrStdout(), "nothing to change")
 		return
 	}
@@ -125,11 +125,8 @@ func told(cmd *cobra.Command, out *api.Changed, err error, dry bool) error {
 	for _, change := range out.Changes {
 		fmt.Fprintln(cmd.OutOrStdout(), change.Text)
 	}
-	switch {
-	case len(out.Changes) == 0:
-		fmt.Fprintln(cmd.OutOrStdout(), "nothing to change")
-	case !dry:
-		fmt.Fprintf(cmd.OutOrStdout(), "the catalogue has version %d now%s\n", out.Version, changedIn(cmd))
+	if some := len(out.Changes) > 0; !some || !dry {
+		made(cmd, some, out.Version)
 	}
 	return nil
 }
@@ -232,7 +229,7 @@ func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.
 	// What was shown and agreed to is applied: also of the newest file, after changes by hand.
 	_, version, err := limits.Apply(cmd.Context(), c.by(before), f, catalog.Anyway)
 	if err == nil && !d.Empty() {
-		made(cmd, before, version)
+		made(cmd, version != before, version)
 	}
 	return err
 }
@@ -278,7 +275,7 @@ func (c *changing) rollback(cmd *cobra.Command, s answerer, version int64, names
 	in.DryRun, in.Seen = false, &plan.Version
 	out, err := s.Rollback(cmd.Context(), &in)
 	if err == nil {
-		made(cmd, plan.Version, out.Version)
+		made(cmd, out.Version != plan.Version, out.Version)
 	}
 	return err
 }
@@ -310,7 +307,7 @@ func newLimitsRemoveCommand() *cobra.Command {
 				}
 				version, err := limits.Remove(cmd.Context(), c.by(before), args...)
 				if err == nil {
-					made(cmd, before, version)
+					made(cmd, version != before, version)
 				}
 				return err
 			})

@@ -66,14 +66,11 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.RESP, config.Envoy,
-		config.EnvoyHeaders, config.EnvoyMergeDomains, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert,
-		config.XDSKey,
-		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
-		config.WaitStore, config.Deadline,
-		config.NotationMaxPeriod, config.MaxNotations, config.Host,
-		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered,
-		config.LogFormat, config.LogLevel, config.LogRefused, config.LogAdmitted)
+	for _, s := range config.Settings {
+		if s != config.Server && s != config.Token { // which are of those who ask a server
+			addSettings(cmd, s)
+		}
+	}
 	return cmd
 }
 
@@ -105,7 +102,7 @@ type serving struct {
 	tls      *tlsconf.Server // nil: connections are plain
 	clientCA bool            // certificates of clients are verified
 
-	credentials *credentials // the files of tokens and tls
+	credentials credentials // the files of tokens and tls
 }
 
 // servingOf reads the settings of a server.
@@ -137,7 +134,7 @@ func settingsOf(c *config.Config, given config.Flags) (o serving, err error) {
 	o = serving{
 		config: c, store: url.Value, said: url.By != "", addr: r.Text(config.HTTP),
 		wait: r.Duration(config.WaitStore, pending.NoLimit), deadline: r.Duration(config.Deadline, 0),
-		logging: r.Logging(), credentials: &credentials{},
+		logging: r.Logging(),
 	}
 	o.edge.MaxConnections = r.Count(config.MaxConnections)
 	o.rest.Load = load.New(r.Count(config.MaxRequests), r.Size(config.MaxBuffered))

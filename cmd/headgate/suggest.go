@@ -47,17 +47,16 @@ The figures are those of headgate replay for the same limit and the same flags. 
 }
 
 func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
-	cfg, err := o.config(cmd)
-	if err != nil {
+	if err := o.complete(cmd); err != nil {
 		return err
 	}
 	ask, err := replay.ParseAsk(o.refuse, o.of, o.periods)
 	if err != nil {
 		return ofFlag(err)
 	}
-	bar := newReplayBar(cmd.ErrOrStderr())
-	cfg.Progress = bar.show
-	found, err := replay.Suggest(cmd.Context(), ask, o.key, logs, cfg)
+	bar := newBar(cmd.ErrOrStderr())
+	o.Progress = bar.show
+	found, err := replay.Suggest(cmd.Context(), ask, o.key, logs, &o.Config)
 	bar.clear()
 	switch {
 	case err != nil:

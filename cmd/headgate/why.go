@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -49,8 +48,7 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 		}
 	}
 	if len(shown) > 0 {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "LIMIT\tIN FORCE\tUSED\tREMAINING\tRETRY AFTER\tRESET AFTER")
+		t := newTable(w, "LIMIT\tIN FORCE\tUSED\tREMAINING\tRETRY AFTER\tRESET AFTER")
 		for i := range shown {
 			l := &shown[i]
 			rule := l.Rule
@@ -121,8 +119,7 @@ func printRefusals(w io.Writer, u *api.Usage) error {
 		fmt.Fprintln(w, "refusals: the server remembers none of this key")
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "REFUSED AT\tLIMIT\tCOST\tRETRY AFTER")
+	t := newTable(w, "REFUSED AT\tLIMIT\tCOST\tRETRY AFTER")
 	for _, r := range u.Refusals {
 		cost := r.Cost.String()
 		if r.Keep != "" {

@@ -45,13 +45,11 @@ func Schema() ([]byte, error) {
 		},
 	}
 	properties["rules"] = ruleSchema(name)
-	for list, about := range map[string]string{
+	for name, about := range map[string]string{
 		"allow": "addresses and CIDRs that pass and are not charged, for all requests that rules decide about",
 		"block": "addresses and CIDRs that are refused and not charged, for all requests that rules decide about",
 	} {
-		properties[list] = object{"description": about, "oneOf": []object{
-			{"type": "string"}, {"type": "array", "minItems": 1, "items": object{"type": "string"}},
-		}}
+		properties[name] = textOrList(about)
 	}
 	for _, s := range Settings {
 		if s.NotFile {
