@@ -114,7 +114,8 @@ func (c *Config) saidAll(field string, to *[]rules.Text) func(*yaml.Node) error 
 func (c *Config) conditions(field string, to *[]rules.Condition) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		return c.members(n, field, field+".", "values", func(key, value *yaml.Node) error {
-			one := rules.Condition{Name: rules.Text{Value: key.Value, At: c.at(key)}, Value: rules.Text{At: c.at(value)}}
+			one := rules.Condition{Name: rules.Text{Value: key.Value, At: c.at(key)}}
+			one.Value.At = c.at(value)
 			err := c.text(field+"."+key.Value, &one.Value.Value)(value)
 			*to = append(*to, one)
 			return err
@@ -167,73 +168,6 @@ func member(n *yaml.Node, name string) *yaml.Node {
 
 // at is the place of a node, which begins messages.
 func (c *Config) at(n *yaml.Node) string { return place(c.File, n) }
-
-// ruleSchema is the JSON Schema of the list of rules.
-func ruleSchema(name map[string]any) map[string]any {
-	type object = map[string]any
-	text := func(about string) object { return object{"type": []string{"string", "integer"}, "description": about} }
-	number := func(about string) object {
-		return object{"type": []string{"string", "number"}, "description": about}
-	}
-	conditions := func(about string) object {
-		return object{
-			"type": "object", "description": about,
-			"additionalProperties": object{"type": []string{"string", "number", "boolean"}},
-		}
-	}
-	limit := object{
-		"type": "object", "required": []string{"limit", "key"}, "additionalProperties": false,
-		"properties": object{
-			"limit": name,
-			"key": textOrList("what the key is made of: ip, method, host, path:NAME, header:NAME, cookie:NAME, query:NAME, " +
-				"text:CONSTANT; lower and trim may stand before them"),
-			"cost":         number("a number, size, or a source such as header:NAME; default 1"),
-			"cost_missing": number("the cost where the source of the cost says none"),
-			"keep":         text("headroom: how much has to be free after it, a share such as 10% or an amount"),
-			"settle":       text("where the response has the true cost: header:NAME or json:PATH"),
-		},
-	}
-	return object{
-		"type":        []string{"array", "null"},
-		"description": "which charges an HTTP request carries; the first rule that matches decides",
-		"maxItems":    rules.MaxRules,
-		"items": object{
-			"type": "object", "required": []string{"name"}, "additionalProperties": false,
-			"properties": object{
-				"name": name, "method": textOrList("methods; GET is for HEAD too; default all"),
-				"host": textOrList("hosts, such as example.org or *.example.org; default all"),
-				"path": text("a path, such as /users/{id}/; default all"),
-				"encoded_slash": object{
-					"type": "boolean", "default": false,
-					"description": "let %2f stand in a path, as a part of its segment",
-				},
-				"header": conditions("what headers have to be; a star at the end stands for any text"),
-				"allow":  textOrList("addresses that pass and are not charged"),
-				"block":  textOrList("addresses that are refused and not charged"),
-				"mode":   object{"enum": []string{"enforce", "shadow", "advise"}, "default": "enforce"},
-				"missing": object{
-					"enum": []string{"refuse", "skip", "empty"}, "default": "refuse",
-					"description": "what becomes of a request that has not what a key or a cost is made of",
-				},
-				"id":      text("header:NAME, which makes it a request that is charged once"),
-				"id_life": text("for how long, such as 10m; default 1h"),
-				"id_replays": object{
-					"type": "boolean", "default": false,
-					"description": "let requests with an id pass that was admitted before",
-				},
-				"limits": object{"type": []string{"array", "null"}, "maxItems": rules.MaxCharges, "items": limit},
-			},
-		},
-	}
-}
-
-// textOrList is the JSON Schema of a text, or a list of texts.
-func textOrList(about string) map[string]any {
-	type object = map[string]any
-	return object{"description": about, "oneOf": []object{
-		{"type": "string"}, {"type": "array", "minItems": 1, "items": object{"type": "string"}},
-	}}
-}
 
 // place is a place of a file.
 func place(path string, n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", path, n.Line, n.Column) }
