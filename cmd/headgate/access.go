@@ -16,23 +16,18 @@ import (
 
 // accessOf reads the settings that say who is let in.
 func (o *serving) accessOf(given config.Flags) (err error) {
-	text := func(s config.Setting) string {
-		said, wrong := o.config.Get(s, given)
-		err = cmp.Or(err, wrong)
-		return said.Value
-	}
-	o.grpc, o.resp = text(config.GRPC), text(config.RESP)
-	o.admin, o.metrics = text(config.Admin), text(config.Metrics)
-	tokens := text(config.Tokens)
+	r := o.config.Reader(given)
+	o.grpc, o.resp = r.Text(config.GRPC), r.Text(config.RESP)
+	o.admin, o.metrics = r.Text(config.Admin), r.Text(config.Metrics)
+	tokens := r.Text(config.Tokens)
 	files := tlsconf.ServerFiles{
-		Cert: text(config.TLSCert), Key: text(config.TLSKey), ClientCA: text(config.TLSClientCA),
+		Cert: r.Text(config.TLSCert), Key: r.Text(config.TLSKey), ClientCA: r.Text(config.TLSClientCA),
 		Optional: tokens != "",
 	}
-	open, wrong := o.config.Bool(config.Open, given)
-	if err = cmp.Or(err, wrong); err != nil {
-		return err
-	}
+	open := r.Bool(config.Open)
 	switch {
+	case r.Err != nil:
+		return r.Err
 	case open && tokens != "":
 		return headgate.Invalid(config.Open.Name, "stands beside %s; say one or the other", config.Tokens.Name)
 	case (files.Cert == "") != (files.Key == ""):
@@ -46,46 +41,42 @@ func (o *serving) accessOf(given config.Flags) (err error) {
 			return err
 		}
 		o.rest.Tokens = o.tokens
-		o.credentials.add(tokens, o.tokens.Reload, tokens)
+		o.credentials = append(o.credentials, newCredential(tokens, o.tokens.Reload, tokens))
 	}
 	if files.Cert != "" {
 		if o.tls, err = tlsconf.NewServer(files); err != nil {
 			return err
 		}
-		o.credentials.add("the TLS files", o.tls.Reload, o.tls.Files()...)
+		o.credentials = append(o.credentials, newCredential("the TLS files", o.tls.Reload, o.tls.Files()...))
 	}
 	return nil
 }
 
 // credentials are files of tokens and certificates, which a server reads again when they are changed,
-// and on SIGHUP. The zero value has none, and so has nil. It is safe for concurrent use once all are added.
-type credentials struct {
-	list []*credential
-	mu   sync.Mutex
-}
+// and on SIGHUP. They are safe for concurrent use.
+type credentials []*credential
 
 // credential is what is read out of some files.
 type credential struct {
 	name   string
 	files  []string
 	reload func() error
-	text   string // of the files, as they were read last; guarded by mu of the credentials
-	seen   string // as they were at the last look; guarded by mu of the credentials
-	err    error  // why they cannot be used; guarded by mu of the credentials
+
+	mu   sync.Mutex
+	text string // of the files, as they were read last; guarded by mu
+	seen string // as they were at the last look; guarded by mu
+	err  error  // why they cannot be used; guarded by mu
 }
 
-// add adds files that have just been read.
-func (c *credentials) add(name string, reload func() error, files ...string) {
+// newCredential is of files that have just been read.
+func newCredential(name string, reload func() error, files ...string) *credential {
 	text, _ := textOf(files)
-	c.list = append(c.list, &credential{name: name, files: files, reload: reload, text: text, seen: text})
+	return &credential{name: name, files: files, reload: reload, text: text, seen: text}
 }
 
 // follow reads files again when they are changed, until ctx is done. A change counts when two looks
 // have found the same text: the first may have come while the file was being written.
-func (c *credentials) follow(ctx context.Context, log *slog.Logger) {
-	if c == nil || len(c.list) == 0 {
-		return
-	}
+func (c credentials) follow(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
 	for {
@@ -99,28 +90,29 @@ func (c *credentials) follow(ctx context.Context, log *slog.Logger) {
 }
 
 // look reads the files again that were changed, or all.
-func (c *credentials) look(log *slog.Logger, all bool) {
-	if c == nil {
-		return
+func (c credentials) look(log *slog.Logger, all bool) {
+	for _, one := range c {
+		one.look(log, all)
 	}
+}
+
+func (c *credential) look(log *slog.Logger, always bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, one := range c.list {
-		text, read := textOf(one.files)
-		settled := text == one.seen
-		one.seen = text
-		if !all && (text == one.text || !settled) {
-			continue
-		}
-		one.text = text
-		if one.err = readable(one.files, read); one.err == nil {
-			one.err = one.reload()
-		}
-		if one.err != nil {
-			log.Error("what was read before stays in force", "files", one.name, "error", one.err)
-		} else {
-			log.Info("read again", "files", one.name)
-		}
+	text, read := textOf(c.files)
+	settled := text == c.seen
+	c.seen = text
+	if !always && (text == c.text || !settled) {
+		return
+	}
+	c.text = text
+	if c.err = readable(c.files, read); c.err == nil {
+		c.err = c.reload()
+	}
+	if c.err != nil {
+		log.Error("what was read before stays in force", "files", c.name, "error", c.err)
+	} else {
+		log.Info("read again", "files", c.name)
 	}
 }
 
@@ -135,15 +127,13 @@ func readable(files []string, read func(string) ([]byte, error)) error {
 }
 
 // Problem says why files cannot be used; empty: they can.
-func (c *credentials) Problem() string {
-	if c == nil {
-		return ""
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, one := range c.list {
-		if one.err != nil {
-			return one.err.Error()
+func (c credentials) Problem() string {
+	for _, one := range c {
+		one.mu.Lock()
+		err := one.err
+		one.mu.Unlock()
+		if err != nil {
+			return err.Error()
 		}
 	}
 	return ""

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -67,7 +66,7 @@ func newMigrateCommand() *cobra.Command {
 			if file.Limits == nil && file.Plans == nil {
 				return nil
 			}
-			limits, err := catalog.Read(cmd.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+			limits, err := readCatalog(cmd.Context(), s)
 			if err != nil {
 				return err
 			}
@@ -113,7 +112,7 @@ func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) erro
 		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}
 	if d.Known == catalog.New {
-		made(cmd, before, version)
+		made(cmd, version != before, version)
 	}
 	return nil
 }

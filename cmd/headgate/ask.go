@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,12 +20,14 @@ import (
 // asking are the flags of the commands that ask a store or a server.
 type asking struct{ json bool }
 
-// askedSettings say whom a command asks.
-var askedSettings = []config.Setting{config.File, config.Store, config.Server, config.Token}
-
 func (a *asking) flags(cmd *cobra.Command) {
-	addSettings(cmd, askedSettings...)
+	addAsked(cmd)
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+}
+
+// addAsked gives a command the settings that say whom it asks.
+func addAsked(cmd *cobra.Command) {
+	addSettings(cmd, config.File, config.Store, config.Server, config.Token)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 }
 
@@ -40,7 +43,14 @@ type answerer interface {
 	Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error)
 	Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error)
 	Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error)
-	Names(ctx context.Context) ([]string, error)
+	Limits(ctx context.Context) (*api.Limits, error)
+	Catalogue(ctx context.Context) (*api.Catalogue, error)
+	Meaning(ctx context.Context, limit string) (string, error) // what a limit means, in sentences
+	Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error)
+	SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error)
+	Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error)
+	Override(ctx context.Context, r *api.Override) (*api.Changed, error)
+	SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error)
 }
 
 // serverOf returns the URL of the server to ask; empty: none. A store that a flag names
@@ -64,38 +74,44 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		if err != nil {
 			return err
 		}
-		return do(newClient(url, token.Value))
+		return do(&remote{url, token.Value, 15 * time.Second})
 	}
 	c, _, s, err := openPlace(cmd)
 	if err != nil {
 		return err
 	}
-	answers := newService(s, c, &catalogNames{ctx: cmd.Context(), store: s, config: c})
+	names := newCatalogNames(cmd.Context(), s, c)
+	answers := newService(s, c, names)
 	answers.ActAs(by("").Author)
 	answers.OnAdmin(func(a service.AdminAction) {
 		if a.Unrecorded != nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
 		}
 	})
-	err = do(&local{answers})
-	if closing := s.Close(); err == nil {
-		err = closing
+	return cmp.Or(do(&local{answers, names}), s.Close())
+}
+
+// show asks, and prints the answer: as JSON, or for people.
+func show[T any](cmd *cobra.Command, asJSON bool, question func(answerer) (T, error),
+	print func(io.Writer, T) error,
+) error {
+	return ask(cmd, func(s answerer) error {
+		answer, err := question(s)
+		if err == nil && asJSON {
+			err = printJSON(cmd.OutOrStdout(), answer)
+		} else if err == nil {
+			err = print(cmd.OutOrStdout(), answer)
+		}
+		return err
+	})
+}
+
+// newTakeCommand returns take, or check.
+func newTakeCommand(check bool) *cobra.Command {
+	verb, short := "take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error"
+	if check {
+		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
 	}
-	return err
-}
-
-// local answers out of a store.
-type local struct{ *service.Service }
-
-func newTakeCommand() *cobra.Command {
-	return newDecisionCommand("take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error", false)
-}
-
-func newCheckCommand() *cobra.Command {
-	return newDecisionCommand("check", "Ask whether take would admit a cost, and what could pass, without taking", true)
-}
-
-func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 	var a asking
 	var cost, keep, id string
 	var wait time.Duration
@@ -108,6 +124,9 @@ func newDecisionCommand(verb, short string, check bool) *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := headgate.ParseCost(cost); err != nil && cost != "" { // before a store is opened
+				return err
+			}
 			if wait != 0 {
 				if id != "" {
 					return headgate.Invalid("id", "does not go with --wait")
@@ -163,10 +182,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost, keep string, w
 		return err
 	}
 	begin := time.Now()
-	err = w.limiter.WaitAtMost(cmd.Context(), wait, w.charge)
-	if closing := closeStore(); err == nil {
-		err = closing
-	}
+	err = cmp.Or(w.limiter.WaitAtMost(cmd.Context(), wait, w.charge), closeStore())
 	denied, refused := errors.AsType[*headgate.DeniedError](err)
 	if err != nil && !refused {
 		return err
@@ -235,16 +251,9 @@ func newInspectCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
-				st, err := s.Inspect(cmd.Context(), inspection(args[0], args[1], 0))
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return printJSON(cmd.OutOrStdout(), st)
-				}
-				return printStatus(cmd.OutOrStdout(), st)
-			})
+			return show(cmd, a.json, func(s answerer) (*api.Status, error) {
+				return s.Inspect(cmd.Context(), inspection(args[0], args[1], 0))
+			}, printStatus)
 		},
 	}
 	a.flags(cmd)
@@ -261,21 +270,17 @@ func newResetCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: limitFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
-				r, err := s.Reset(cmd.Context(), &api.ResetRequest{
+			return show(cmd, a.json, func(s answerer) (*api.Reset, error) {
+				return s.Reset(cmd.Context(), &api.ResetRequest{
 					Subject: api.Subject{Limit: args[0], Key: args[1]}, Reason: reason,
 				})
-				switch {
-				case err != nil:
-					return err
-				case a.json:
-					return printJSON(cmd.OutOrStdout(), r)
-				case r.Existed:
-					fmt.Fprintf(cmd.OutOrStdout(), "reset  %s  %s\n", args[0], key(args[1]))
-				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "nothing to reset  %s  %s\n", args[0], key(args[1]))
+			}, func(w io.Writer, r *api.Reset) error {
+				done := "nothing to reset"
+				if r.Existed {
+					done = "reset"
 				}
-				return nil
+				_, err := fmt.Fprintf(w, "%s  %s  %s\n", done, args[0], key(args[1]))
+				return err
 			})
 		},
 	}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -37,16 +35,9 @@ func newAuditCommand() *cobra.Command {
 			if q.Max < 1 || q.Max > mostAudited {
 				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, mostAudited)
 			}
-			return ask(cmd, func(s answerer) error {
-				out, err := s.Audit(cmd.Context(), &q)
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return printJSON(cmd.OutOrStdout(), out)
-				}
-				return printAudit(cmd.OutOrStdout(), out.Entries)
-			})
+			return show(cmd, a.json, func(s answerer) (*api.Audit, error) {
+				return s.Audit(cmd.Context(), &q)
+			}, printAudit)
 		},
 	}
 	a.flags(cmd)
@@ -55,19 +46,13 @@ func newAuditCommand() *cobra.Command {
 	return cmd
 }
 
-// Audit asks a server.
-func (r *remote) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
-	out := new(api.Audit)
-	return out, r.call(ctx, http.MethodGet, "/v1/audit", q, out)
-}
-
-func printAudit(w io.Writer, list []api.AuditEntry) error {
-	if len(list) == 0 {
+func printAudit(w io.Writer, a *api.Audit) error {
+	if len(a.Entries) == 0 {
 		_, err := fmt.Fprintln(w, "nothing was done by hand")
 		return err
 	}
-	for i := range list {
-		e := &list[i]
+	for i := range a.Entries {
+		e := &a.Entries[i]
 		line := instant(e.At) + "  " + doneTo(e)
 		if e.By != "" {
 			line += " by " + text(e.By)

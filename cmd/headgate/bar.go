@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/headgate/headgate/internal/replay"
 )
 
 // terminalLine is a line of a terminal that is written again and again. Elsewhere nothing is written.
@@ -28,30 +30,27 @@ func (l terminalLine) show(text string) {
 func (l terminalLine) clear() { l.show("") }
 
 // bar shows in a line how far a long command is.
-type bar[P ~string] struct {
+type bar struct {
 	terminalLine
-	phase P
+	phase replay.Phase
 	drawn time.Time        // when it was shown last
-	bytes func(P) bool     // of which phases bytes are counted; nil: of none
 	now   func() time.Time // time.Now, but for tests
 }
 
-func newBar[P ~string](w io.Writer, bytes func(P) bool) *bar[P] {
-	return &bar[P]{terminalLine: newTerminalLine(w), bytes: bytes, now: time.Now}
-}
+func newBar(w io.Writer) *bar { return &bar{terminalLine: newTerminalLine(w), now: time.Now} }
 
 // redrawn is how long a figure is shown at least.
 const redrawn = 100 * time.Millisecond
 
 // show shows how far a phase is; of a total that is not known, 0 or less.
-func (b *bar[P]) show(phase P, done, total int64) {
+func (b *bar) show(phase replay.Phase, done, total int64) {
 	now := b.now()
 	if b.w == nil || phase == b.phase && now.Sub(b.drawn) < redrawn {
 		return
 	}
 	b.phase, b.drawn = phase, now
 	count := func(n int64) string { return grouped(fmt.Sprint(n)) }
-	if b.bytes != nil && b.bytes(phase) {
+	if phase == replay.Reading { // bytes
 		count = func(n int64) string { return grouped(fmt.Sprintf("%.1f", float64(n)/1e6)) + " MB" }
 	}
 	text := fmt.Sprintf("%s  %s", phase, count(done))

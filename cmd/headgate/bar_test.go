@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/replay"
 )
 
 // TestTheProgressIsOneLine of a terminal, which is written again ten times a second at most; elsewhere there is none.
@@ -11,10 +13,10 @@ func TestTheProgressIsOneLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	b := newBar[string](&out, func(phase string) bool { return phase == "reading" })
+	b := newBar(&out)
 	b.now = func() time.Time { return now }
 	steps := []struct {
-		phase       string
+		phase       replay.Phase
 		done, total int64
 		after       time.Duration
 		want        string

@@ -50,8 +50,13 @@ func knownLimits(cmd *cobra.Command) (names []string) {
 			return nil
 		}
 	}
-	_ = ask(cmd, func(s answerer) (err error) {
-		names, err = s.Names(ctx)
+	_ = ask(cmd, func(s answerer) error {
+		list, err := s.Limits(ctx)
+		if err == nil {
+			for _, limit := range list.Limits {
+				names = append(names, limit.Name)
+			}
+		}
 		return err
 	})
 	return names

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -67,7 +66,7 @@ func printFindings(w io.Writer, found []store.Finding, asJSON bool) error {
 		}
 		return wrong
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := newTable(w, "")
 	for _, f := range found {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Severity, f.Check, text(f.Found))
 		if f.Remedy != "" {

@@ -21,54 +21,39 @@ type earlyNames struct {
 	lost   func() bool     // whether the store had what the file says, and has it no more
 }
 
-// early reports whether an error of the catalogue says that the store was never reached.
-func (n *earlyNames) early(err error) bool {
-	if !errors.Is(err, store.ErrUnavailable) {
-		return false
-	}
-	select {
-	case <-n.opened:
-		return false
-	default:
-		_, at := n.Version()
-		return at.IsZero()
-	}
-}
-
-// again returns store.ErrUnavailable in the place of an error which says that a limit is not known, if the file has the
-// limit and the store has lost it: within a second the file is applied again. It returns all other errors as they are.
-func (n *earlyNames) again(ctx context.Context, err error, charges ...headgate.Charge) error {
-	if errors.Is(err, headgate.ErrUnknownLimit) && n.file.FindAll(ctx, slices.Clone(charges)) == nil && n.lost() {
-		return fmt.Errorf("%w: it has lost its limits; the config file is applied again", store.ErrUnavailable)
-	}
-	return err
-}
-
 // Find implements headgate.Names.
 func (n *earlyNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	l, err := n.Catalog.Find(ctx, name, key)
-	if n.early(err) {
-		if ours, missing := n.file.Find(ctx, name, key); missing == nil {
-			return ours, nil
-		}
-	}
-	if err == nil {
-		return l, nil
-	}
 	named, wrong := headgate.Named(name)
-	if wrong != nil {
+	if err == nil || wrong != nil {
 		return l, err
 	}
-	return l, n.again(ctx, err, headgate.Charge{Limit: named, Key: key})
+	one := []headgate.Charge{{Limit: named, Key: key}}
+	err = n.instead(ctx, err, one)
+	return one[0].Limit, err
 }
 
 // FindAll implements headgate.Names.
 func (n *earlyNames) FindAll(ctx context.Context, charges []headgate.Charge) error {
-	err := n.Catalog.FindAll(ctx, charges)
-	if n.early(err) && n.file.FindAll(ctx, charges) == nil {
-		return nil
+	return n.instead(ctx, n.Catalog.FindAll(ctx, charges), charges)
+}
+
+// instead goes by the file where the store was never reached. An error which says that a limit is not known becomes
+// store.ErrUnavailable if the file has the limit and the store has lost it: within a second the file is applied again.
+func (n *earlyNames) instead(ctx context.Context, err error, charges []headgate.Charge) error {
+	switch {
+	case errors.Is(err, store.ErrUnavailable):
+		select {
+		case <-n.opened:
+		default:
+			if _, read := n.Version(); read.IsZero() && n.file.FindAll(ctx, charges) == nil {
+				return nil
+			}
+		}
+	case errors.Is(err, headgate.ErrUnknownLimit) && n.file.FindAll(ctx, slices.Clone(charges)) == nil && n.lost():
+		return fmt.Errorf("%w: it has lost its limits; the config file is applied again", store.ErrUnavailable)
 	}
-	return n.again(ctx, err, charges...)
+	return err
 }
 
 // Kept implements service.Keeper.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -29,18 +28,13 @@ type forEnvoy struct {
 
 // envoyOf reads the settings. What is wrong with the files is said before a store is opened.
 func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
-	text := func(s config.Setting) string {
-		said, wrong := c.Get(s, given)
-		err = cmp.Or(err, wrong)
-		return said.Value
-	}
-	e = &forEnvoy{path: text(config.Envoy), parse: envoy.Parse}
-	e.xds = envoy.XDS{Addr: text(config.XDS), Node: text(config.XDSNode)}
-	files := tlsconf.Files{CA: text(config.XDSCA), Cert: text(config.XDSCert), Key: text(config.XDSKey)}
-	kinds, wrong := c.Names(config.EnvoyHeaders, given)
-	merge, notBool := c.Bool(config.EnvoyMergeDomains, given)
-	if err = cmp.Or(err, wrong, notBool); err != nil {
-		return nil, err
+	r := c.Reader(given)
+	e = &forEnvoy{path: r.Text(config.Envoy), parse: envoy.Parse}
+	e.xds = envoy.XDS{Addr: r.Text(config.XDS), Node: r.Text(config.XDSNode)}
+	files := tlsconf.Files{CA: r.Text(config.XDSCA), Cert: r.Text(config.XDSCert), Key: r.Text(config.XDSKey)}
+	kinds, merge := r.Names(config.EnvoyHeaders), r.Bool(config.EnvoyMergeDomains)
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	if e.xds.MergeDomains = merge; merge {
 		e.parse = envoy.Merge

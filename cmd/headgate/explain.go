@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +51,7 @@ func newExplainCommand() *cobra.Command {
 					return wrong
 				}
 				if named || there && c.File == "" {
-					return showLimit(cmd, args[0])
+					return ask(cmd, func(s answerer) error { return showLimit(cmd, s, args[0]) })
 				}
 			}
 			if err != nil {
@@ -139,13 +136,7 @@ func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
 		cmd.CommandPath())
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()
-	return do(&local{newService(s, c, c)})
-}
-
-// Explain asks a server.
-func (r *remote) Explain(ctx context.Context, q *api.Explain) (*api.Explanation, error) {
-	out := new(api.Explanation)
-	return out, r.call(ctx, http.MethodPost, "/v1/explain", q, out)
+	return do(&local{Service: newService(s, c, c)})
 }
 
 // printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.
@@ -171,7 +162,7 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	if e.Once {
 		fmt.Fprintln(w, "it has an id: it is charged once")
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := newTable(w, "")
 	if e.Decision != nil {
 		fmt.Fprintln(t, "LIMIT\tKEY\tCOST\tKEEP\tALLOWED\tREMAINING\tRETRY AFTER")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -45,8 +46,7 @@ func newExportCommand() *cobra.Command {
 			return e.run(cmd)
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	addAsked(cmd)
 	e.flags(cmd)
 	cmd.Flags().StringVar(&e.format, "format", "csv", "csv or jsonl")
 	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
@@ -81,10 +81,7 @@ func (e *exporting) run(cmd *cobra.Command) (err error) {
 		}
 		return e.keys(cmd.Context(), s, rowsOf(out, e.format, keyColumns))
 	})
-	if flushing := out.Flush(); err == nil {
-		err = flushing
-	}
-	return err
+	return cmp.Or(err, out.Flush())
 }
 
 // keys writes all keys.

@@ -2,12 +2,9 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"time"
@@ -15,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
 )
@@ -52,7 +48,7 @@ func newHealthCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			health, err := askHealth(cmd.Context(), url, token.Value, path)
+			health, err := get[api.Health](cmd.Context(), &remote{url, token.Value, healthWithin}, path, nil)
 			switch {
 			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // it was not asked
 				return err
@@ -60,23 +56,12 @@ func newHealthCommand() *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
 				return errRefused
 			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(health)
+			return printJSON(cmd.OutOrStdout(), health)
 		},
 	}
 	addSettings(cmd, config.File, config.Server, config.Token, config.Metrics, config.HTTP, config.TLSCert)
 	cmd.Flags().BoolVar(&live, "live", false, "ask whether the process answers, whatever its store does")
 	return cmd
-}
-
-// askHealth asks one of the paths of a server's health.
-func askHealth(ctx context.Context, url, token, path string) (*api.Health, error) {
-	c, err := client.New(url, &client.Config{Timeout: healthWithin, Token: token})
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	out := new(api.Health)
-	return out, c.Call(ctx, http.MethodGet, path, nil, out)
 }
 
 // healthURL is where a server with the settings of a command tells how it is.
@@ -86,22 +71,16 @@ func healthURL(cmd *cobra.Command) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	server, err := c.Get(config.Server, given)
-	metrics, wrong := c.Get(config.Metrics, given)
-	err = cmp.Or(err, wrong)
-	public, wrong := c.Get(config.HTTP, given)
-	err = cmp.Or(err, wrong)
-	cert, wrong := c.Get(config.TLSCert, given)
-	if err = cmp.Or(err, wrong); err != nil || server.Value != "" {
-		return server.Value, err
+	r := c.Reader(given)
+	server, metrics, public := r.Text(config.Server), r.Text(config.Metrics), r.Text(config.HTTP)
+	scheme := "http"
+	if r.Text(config.TLSCert) != "" && metrics == "" {
+		scheme = "https"
 	}
-	if metrics.Value != "" {
-		return localURL("http", metrics.Value), nil
+	if r.Err != nil || server != "" {
+		return server, r.Err
 	}
-	if cert.Value != "" {
-		return localURL("https", public.Value), nil
-	}
-	return localURL("http", public.Value), nil
+	return localURL(scheme, cmp.Or(metrics, public)), nil
 }
 
 // localURL is the URL by which a server on this machine is asked that listens on an address. One that

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,8 +100,7 @@ func printHistory(w io.Writer, st *api.Status, list []api.Attempt) error {
 		_, err := fmt.Fprintf(w, "no attempts of %s are known%s\n", key(st.Key), whyNone(st))
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "AT\tANSWER\tCOST\tNUMBER")
+	t := newTable(w, "AT\tANSWER\tCOST\tNUMBER")
 	for _, a := range list {
 		fmt.Fprintf(t, "%s\t%s\t%s\t#%d\n", instant(a.At), answerOf(a), a.Cost, a.Number)
 	}

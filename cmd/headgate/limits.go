@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/store"
 )
 
 func newLimitsCommand() *cobra.Command {
@@ -31,50 +30,32 @@ func newLimitsCommand() *cobra.Command {
 }
 
 func newLimitsListCommand() *cobra.Command {
-	var asJSON bool
+	var a asking
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the named limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list := []limitLine{}
-			asked, err := askServer(cmd, func(r *remote) error {
-				c, err := r.catalogue(cmd)
-				for _, l := range c.Limits {
-					list = append(list, limitLine{
-						l.Name, l.Limit, l.Description, l.Origin, l.Retired, l.Bound,
-					})
+			return show(cmd, a.json, func(s answerer) ([]limitLine, error) {
+				c, err := s.Catalogue(cmd.Context())
+				if err != nil {
+					return nil, err
 				}
-				return err
-			})
-			if !asked {
-				err = catalogued(cmd, func(c *catalog.Catalog) error {
-					for name, err := range c.Unreadable() {
+				if l, ok := s.(*local); ok {
+					kept, _ := l.names.Kept() // there is one, which was just listed
+					for name, err := range kept.Unreadable() {
 						fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
 					}
-					for _, d := range c.List() {
-						list = append(list, lineOf(&d))
-					}
-					return nil
-				})
-			}
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
-			}
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "NAME\tLIMIT\tFROM\tDESCRIPTION")
-			for _, l := range list {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, l.Limit, origin(l.Origin, l.Retired), l.Description)
-			}
-			return t.Flush()
+				}
+				list := []limitLine{}
+				for _, l := range c.Limits {
+					list = append(list, limitLine{l.Name, l.Limit, l.Description, l.Origin, l.Retired, l.Bound})
+				}
+				return list, nil
+			}, printLimits)
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	a.flags(cmd)
 	return cmd
 }
 
@@ -88,10 +69,12 @@ type limitLine struct {
 	Bound       string `json:"bound"`
 }
 
-func lineOf(d *catalog.Definition) limitLine {
-	return limitLine{
-		d.Name(), d.String(), d.Description, d.Origin, d.Retired, d.Bound().String(),
+func printLimits(w io.Writer, list []limitLine) error {
+	t := newTable(w, "NAME\tLIMIT\tFROM\tDESCRIPTION")
+	for _, l := range list {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, l.Limit, origin(l.Origin, l.Retired), l.Description)
 	}
+	return t.Flush()
 }
 
 func origin(from string, retired bool) string {
@@ -110,95 +93,101 @@ func newLimitsShowCommand() *cobra.Command {
 		Short: "Say what a named limit means, and what changed it last",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return showLimit(cmd, args[0])
+			return ask(cmd, func(s answerer) error { return showLimit(cmd, s, args[0]) })
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	addAsked(cmd)
 	return cmd
 }
 
-// showLimit says what a limit of a server or of a store means.
-func showLimit(cmd *cobra.Command, name string) error {
-	if asked, err := askServer(cmd, func(r *remote) error { return r.show(cmd, name) }); asked {
+// showLimit says what a limit means, and what changed it last.
+func showLimit(cmd *cobra.Command, s answerer, name string) error {
+	meaning, err := s.Meaning(cmd.Context(), name)
+	if err != nil {
 		return err
 	}
-	return catalogued(cmd, func(c *catalog.Catalog) error {
-		l, err := c.Get(name)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(cmd.OutOrStdout(), l.Explain())
-		list, err := c.History(cmd.Context(), name, 1)
-		if err == nil && len(list) > 0 {
-			last := &list[0]
-			fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed",
-				versionLine(last.Number, last.At, last.Author, last.Reason))
-		}
-		return err
-	})
+	fmt.Fprintln(cmd.OutOrStdout(), meaning)
+	v, err := s.Versions(cmd.Context(), &api.VersionsQuery{Limit: name, Max: 1})
+	if err == nil && len(v.Versions) > 0 {
+		fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed", versionLine(&v.Versions[0]))
+	}
+	return err
 }
 
 // versionLine says which version it is, when it was made, by whom and why.
-func versionLine(number, at int64, author, reason string) string {
-	line := fmt.Sprintf("version %d, %s, by %s", number, instant(at), key(author))
-	if reason != "" {
-		line += ": " + key(reason)
+func versionLine(v *api.Version) string {
+	line := fmt.Sprintf("version %d, %s, by %s", v.Version, instant(v.At), key(v.By))
+	if v.Reason != "" {
+		line += ": " + key(v.Reason)
 	}
 	return line
 }
 
 func newLimitsHistoryCommand() *cobra.Command {
-	var most int
-	var asJSON bool
+	var a asking
+	var q api.VersionsQuery
 	cmd := &cobra.Command{
 		Use:   "history [NAME]",
 		Short: "List the versions of the catalogue, or those that changed one limit, newest first",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name := ""
 			if len(args) > 0 {
-				name = args[0]
+				q.Limit = args[0]
 			}
-			if asked, err := askServer(cmd, func(r *remote) error {
-				return r.history(cmd, name, most, asJSON)
-			}); asked {
-				return err
-			}
-			return catalogued(cmd, func(c *catalog.Catalog) error {
-				list, err := c.History(cmd.Context(), name, most)
+			return ask(cmd, func(s answerer) error {
+				v, whole, err := versions(cmd, s, &q)
 				if err != nil {
 					return err
 				}
-				if len(list) == 0 && name != "" { // a limit that was removed has a history
-					if _, err := c.Get(name); err != nil {
+				if len(v) == 0 && q.Limit != "" { // a limit that was removed has a history
+					if _, err := s.Meaning(cmd.Context(), q.Limit); err != nil {
 						return err
 					}
 				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), list)
+				if a.json {
+					return printJSON(cmd.OutOrStdout(), whole)
 				}
-				for i := range list {
-					printVersion(cmd.OutOrStdout(), &list[i], name)
+				for i := range v {
+					fmt.Fprintln(cmd.OutOrStdout(), versionLine(&v[i]))
+					for _, line := range v[i].Changes {
+						fmt.Fprintln(cmd.OutOrStdout(), "  "+line)
+					}
 				}
 				return nil
 			})
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	cmd.Flags().IntVar(&most, "max", 20, "number of versions")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	a.flags(cmd)
+	cmd.Flags().IntVar(&q.Max, "max", 20, "number of versions")
 	return cmd
 }
 
-func printVersion(w io.Writer, v *store.Version, name string) {
-	fmt.Fprintln(w, versionLine(v.Number, v.At, v.Author, v.Reason))
-	for _, c := range v.Changes {
-		if name == "" || catalog.Concerns(c, name) {
-			fmt.Fprintln(w, "  "+catalog.Describe(c))
+// versions returns versions of a catalogue, and what is written of them as JSON: a store has more to say than a server,
+// and says all changes of each.
+func versions(cmd *cobra.Command, s answerer, q *api.VersionsQuery) (list []api.Version, whole any, err error) {
+	l, ok := s.(*local)
+	if !ok {
+		v, err := s.Versions(cmd.Context(), q)
+		if err != nil {
+			return nil, nil, err
 		}
+		return v.Versions, v.Versions, nil
 	}
+	c, err := l.names.Kept()
+	if err != nil {
+		return nil, nil, err
+	}
+	kept, err := c.History(cmd.Context(), q.Limit, q.Max)
+	for _, v := range kept {
+		one := api.Version{Version: v.Number, At: v.At, By: v.Author, Reason: v.Reason}
+		for _, change := range v.Changes {
+			if q.Limit == "" || catalog.Concerns(change, q.Limit) {
+				one.Changes = append(one.Changes, catalog.Describe(change))
+			}
+		}
+		list = append(list, one)
+	}
+	return list, kept, err
 }
 
 // noFlags are those of a command line without any.

@@ -87,14 +87,14 @@ func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64,
 				}
 			}
 		}
-		made(cmd, before, version)
+		made(cmd, version != before, version)
 		return nil
 	})
 }
 
-// made tells which version was made.
-func made(cmd *cobra.Command, before, version int64) {
-	if version == before {
+// made tells which version was made, if one was.
+func made(cmd *cobra.Command, one bool, version int64) {
+	if !one {
 		fmt.Fprintln(cmd.OutOrStdout(), "nothing to change")
 		return
 	}
@@ -117,8 +117,35 @@ func changedIn(cmd *cobra.Command) string {
 	return ", in " + p.shown()
 }
 
+// told tells what was changed, or would be.
+func told(cmd *cobra.Command, out *api.Changed, err error, dry bool) error {
+	if err != nil {
+		return err
+	}
+	for _, change := range out.Changes {
+		fmt.Fprintln(cmd.OutOrStdout(), change.Text)
+	}
+	if some := len(out.Changes) > 0; !some || !dry {
+		made(cmd, some, out.Version)
+	}
+	return nil
+}
+
+// needsStore refuses flags that a server does not know.
+func needsStore(cmd *cobra.Command, s answerer, names ...string) error {
+	if _, ok := s.(*remote); !ok {
+		return nil
+	}
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return headgate.Invalid(name, "is not known to a server; name a store")
+		}
+	}
+	return nil
+}
+
 func newLimitsSetCommand() *cobra.Command {
-	var c changing
+	var in api.SetLimit
 	var description string
 	cmd := &cobra.Command{
 		Use:     "set NAME LIMIT",
@@ -126,63 +153,25 @@ func newLimitsSetCommand() *cobra.Command {
 		Example: "  headgate limits set login 'sliding-log 5/15m' --reason 'passwords are being guessed'",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := headgate.ParseNamed(args[0], args[1])
-			if err != nil {
+			in.Name, in.Limit = args[0], args[1]
+			if _, err := headgate.ParseNamed(in.Name, in.Limit); err != nil { // before a store is opened
 				return err
 			}
-			if asked, err := askServer(cmd, func(r *remote) error {
-				in := api.SetLimit{Name: args[0], Limit: args[1], Reason: c.reason, DryRun: c.dry}
-				if cmd.Flags().Changed("description") {
-					in.Description = &description
-				}
-				return r.change(cmd, "/v1/limit", &in, c.dry)
-			}); asked {
-				return err
+			if cmd.Flags().Changed("description") {
+				in.Description = &description
 			}
-			return catalogued(cmd, func(limits *catalog.Catalog) error {
-				for try := 1; ; try++ { // on top of what others change meanwhile
-					d := catalog.Definition{Limit: l, Description: description}
-					if was, ok := limits.Lookup(args[0]); ok {
-						d.Origin = was.Origin
-						if !cmd.Flags().Changed("description") {
-							d.Description = was.Description
-						}
-					}
-					err := c.set(cmd, limits, d)
-					if !errors.Is(err, store.ErrVersion) || try == 5 {
-						return err
-					}
-				}
+			return ask(cmd, func(s answerer) error {
+				out, err := s.SetLimit(cmd.Context(), &in)
+				return told(cmd, out, err, in.DryRun)
 			})
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	addAsked(cmd)
 	f := cmd.Flags()
-	f.StringVar(&c.reason, "reason", "", "why, for the history")
-	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
+	f.StringVar(&in.Reason, "reason", "", "why, for the history")
+	f.BoolVar(&in.DryRun, "dry-run", false, "print what would be changed, and change nothing")
 	f.StringVar(&description, "description", "", "what it is for")
 	return cmd
-}
-
-// set defines a limit, on top of the version that was read last.
-func (c *changing) set(cmd *cobra.Command, limits *catalog.Catalog, d catalog.Definition) error {
-	before, _ := limits.Version()
-	change, some := limits.Difference(&d)
-	var version int64
-	if !c.dry {
-		var err error
-		if version, err = limits.Set(cmd.Context(), c.by(before), d); err != nil {
-			return err
-		}
-	}
-	if some {
-		fmt.Fprintln(cmd.OutOrStdout(), change)
-	}
-	if !c.dry {
-		made(cmd, before, version)
-	}
-	return nil
 }
 
 func newLimitsApplyCommand() *cobra.Command {
@@ -240,7 +229,7 @@ func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.
 	// What was shown and agreed to is applied: also of the newest file, after changes by hand.
 	_, version, err := limits.Apply(cmd.Context(), c.by(before), f, catalog.Anyway)
 	if err == nil && !d.Empty() {
-		made(cmd, before, version)
+		made(cmd, version != before, version)
 	}
 	return err
 }
@@ -257,40 +246,38 @@ func newLimitsRollbackCommand() *cobra.Command {
 			if err != nil || version < 0 {
 				return headgate.Invalid("VERSION", "%q is not the number of a version", args[0])
 			}
-			if asked, err := askServer(cmd, func(r *remote) error {
-				return c.rollback(cmd, r, version, args[1:])
-			}); asked {
-				return err
-			}
-			return catalogued(cmd, func(limits *catalog.Catalog) error {
-				changes, err := limits.Back(cmd.Context(), version, args[1:]...)
-				if err != nil {
-					return err
-				}
-				before, _ := limits.Version()
-				for _, change := range changes {
-					fmt.Fprintln(cmd.OutOrStdout(), catalog.Describe(change))
-				}
-				if c.dry {
-					return nil
-				}
-				if len(changes) > 0 {
-					if err := c.agreed(cmd, changeIt); err != nil {
-						return err
-					}
-				}
-				now, err := limits.Rollback(cmd.Context(), c.by(before), version, args[1:]...)
-				if err == nil {
-					made(cmd, before, now)
-				}
-				return err
-			})
+			return ask(cmd, func(s answerer) error { return c.rollback(cmd, s, version, args[1:]) })
 		},
 	}
 	c.flags(cmd)
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	addAsked(cmd)
 	return cmd
+}
+
+// rollback makes limits what they were after a version, on top of what was shown.
+func (c *changing) rollback(cmd *cobra.Command, s answerer, version int64, names []string) error {
+	in := api.Rollback{Version: version, Limits: names, Reason: c.reason, DryRun: true}
+	plan, err := s.Rollback(cmd.Context(), &in)
+	if err != nil {
+		return err
+	}
+	for _, change := range plan.Changes {
+		fmt.Fprintln(cmd.OutOrStdout(), change.Text)
+	}
+	if c.dry {
+		return nil
+	}
+	if len(plan.Changes) > 0 {
+		if err := c.agreed(cmd, changeIt); err != nil {
+			return err
+		}
+	}
+	in.DryRun, in.Seen = false, &plan.Version
+	out, err := s.Rollback(cmd.Context(), &in)
+	if err == nil {
+		made(cmd, out.Version != plan.Version, out.Version)
+	}
+	return err
 }
 
 func newLimitsRemoveCommand() *cobra.Command {
@@ -320,7 +307,7 @@ func newLimitsRemoveCommand() *cobra.Command {
 				}
 				version, err := limits.Remove(cmd.Context(), c.by(before), args...)
 				if err == nil {
-					made(cmd, before, version)
+					made(cmd, version != before, version)
 				}
 				return err
 			})

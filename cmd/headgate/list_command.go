@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -101,8 +100,7 @@ func (l *listing) run(cmd *cobra.Command, s answerer) error {
 }
 
 func printList(w io.Writer, list []*keyUse) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LIMIT\tKEY\tUSED\t%\tREMAINING\tRETRY AFTER\tEMPTY AT\tBLOCKED UNTIL\tREASON")
+	t := newTable(w, "LIMIT\tKEY\tUSED\t%\tREMAINING\tRETRY AFTER\tEMPTY AT\tBLOCKED UNTIL\tREASON")
 	for _, u := range list {
 		at := func(us *int64) string {
 			if us == nil || *us <= u.At { // it is over

@@ -28,31 +28,27 @@ place of a request has the method - and is its own path.`
 
 // logOptions are the flags of commands that read logs.
 type logOptions struct {
+	replay.Config
 	keys         []string // one
 	key          string
 	format       string
-	where        []string
 	since, until string
-	cost, settle string
-	top          int
-	year         int
-	attempts     bool
 }
 
 func (o *logOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, ip/48, ip,path ...")
 	f.StringVar(&o.format, "format", "", "the `format` of the logs: "+accesslog.Names()+" (default: found out)")
-	f.StringArrayVar(&o.where, "where", nil,
+	f.StringArrayVar(&o.Where, "where", nil,
 		"only requests for which this `condition` holds: method=POST, status!=200, path~^/api/, agent!~bot")
 	f.StringVar(&o.since, "since", "", "only requests from this `time` on, such as 2026-05-01 or 2026-05-01T12:00:00Z")
 	f.StringVar(&o.until, "until", "", "only requests before this `time`")
-	f.StringVar(&o.cost, "cost", "", "the `field` with the cost of a request, such as bytes (default: each costs 1)")
-	f.StringVar(&o.settle, "settle", "",
+	f.StringVar(&o.Cost, "cost", "", "the `field` with the cost of a request, such as bytes (default: each costs 1)")
+	f.StringVar(&o.Settle, "settle", "",
 		"format usage: the `field` with what was used in the end (default: found by its usual names)")
-	f.IntVar(&o.top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
-	f.IntVar(&o.year, "year", 0, "the `year` of the first line of a log that writes none (default: by the file's date)")
-	f.BoolVar(&o.attempts, "attempts", false,
+	f.IntVar(&o.Top, "top", replay.DefaultTop, "`how many` of the keys refused most to name")
+	f.IntVar(&o.Year, "year", 0, "the `year` of the first line of a log that writes none (default: by the file's date)")
+	f.BoolVar(&o.Attempts, "attempts", false,
 		"sshd: count attempts, not lines: a pair of lines once, a repeated message as often as it says")
 	_ = cmd.RegisterFlagCompletionFunc("format", completeFormat) // there is such a flag
 }
@@ -73,36 +69,24 @@ func logNames(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// config checks the flags and returns what they say.
-func (o *logOptions) config(cmd *cobra.Command) (cfg *replay.Config, err error) {
+// complete checks the flags, and takes the rest of what they say into the Config.
+func (o *logOptions) complete(cmd *cobra.Command) (err error) {
 	switch {
 	case len(o.keys) == 0 || o.keys[0] == "":
-		return nil, errors.New("--key: is missing: ip, user, path, method, status, or a JSON path")
+		return errors.New("--key: is missing: ip, user, path, method, status, or a JSON path")
 	case len(o.keys) > 1: // of two, the last would win unnoticed
-		return nil, fmt.Errorf("--key: is given %d times; several fields make one key as in --key %s", len(o.keys),
+		return fmt.Errorf("--key: is given %d times; several fields make one key as in --key %s", len(o.keys),
 			strings.Join(o.keys, ","))
-	case o.top < 0:
-		return nil, fmt.Errorf("--top: %d is negative", o.top)
+	case o.Top < 0:
+		return fmt.Errorf("--top: %d is negative", o.Top)
+	case o.Top == 0:
+		o.Top = -1 // none, as asked
 	}
-	o.key = o.keys[0]
-	cfg = &replay.Config{
-		Format:   accesslog.Format(strings.ToLower(o.format)),
-		Where:    o.where,
-		Cost:     o.cost,
-		Settle:   o.settle,
-		Top:      o.top,
-		Year:     o.year,
-		Attempts: o.attempts,
-		Stdin:    cmd.InOrStdin(),
+	o.key, o.Format, o.Stdin = o.keys[0], accesslog.Format(strings.ToLower(o.format)), cmd.InOrStdin()
+	if o.Since, err = replay.ParseTime("since", o.since); err == nil {
+		o.Until, err = replay.ParseTime("until", o.until)
 	}
-	if cfg.Top == 0 {
-		cfg.Top = -1 // none, as asked
-	}
-	if cfg.Since, err = replay.ParseTime("since", o.since); err != nil {
-		return nil, ofFlag(err)
-	}
-	cfg.Until, err = replay.ParseTime("until", o.until)
-	return cfg, ofFlag(err)
+	return ofFlag(err)
 }
 
 // ofFlag says which flag is wrong.

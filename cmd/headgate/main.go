@@ -123,7 +123,7 @@ func newRootCommand() *cobra.Command {
 	})
 	root.SetVersionTemplate(versionText())
 	root.AddCommand(
-		newServeCommand(), newTakeCommand(), newCheckCommand(), newFillUpCommand(), newInspectCommand(),
+		newServeCommand(), newTakeCommand(false), newTakeCommand(true), newFillUpCommand(), newInspectCommand(),
 		newWhyCommand(), newAuditCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newTopCommand(),
 		newHistoryCommand(), newExportCommand(), newExplainCommand(),
 		newReplayCommand(), newSuggestCommand(), newBenchCommand(), newRunCommand(),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,25 +20,24 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// catalogNames finds limits in the catalogue of a store, which is read when the first name is
-// asked for: most commands need none.
+// catalogNames finds limits in the catalogue of a store.
 type catalogNames struct {
-	ctx    context.Context //nolint:containedctx // of the command
-	store  store.Store
 	config *config.Config
+	read   func() (*catalog.Catalog, error)
+}
 
-	once sync.Once
-	read *catalog.Catalog
-	err  error
+// newCatalogNames reads the catalogue when the first name is asked for: most commands need none.
+func newCatalogNames(ctx context.Context, s store.Store, c *config.Config) *catalogNames {
+	return &catalogNames{c, sync.OnceValues(func() (*catalog.Catalog, error) { return readCatalog(ctx, s) })}
+}
+
+// readCatalog reads the catalogue of a store once. What is wrong with it the command says.
+func readCatalog(ctx context.Context, s store.Store) (*catalog.Catalog, error) {
+	return catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // Kept implements service.Keeper.
-func (n *catalogNames) Kept() (*catalog.Catalog, error) {
-	n.once.Do(func() {
-		n.read, n.err = catalog.Read(n.ctx, n.store, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
-	})
-	return n.read, n.err
-}
+func (n *catalogNames) Kept() (*catalog.Catalog, error) { return n.read() }
 
 // Find implements headgate.Names. A limit that only the config file knows is not in force:
 // the error says how to put it into the catalogue.
@@ -77,17 +77,6 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 		headgate.ErrUnknownLimit, name, n.config.File, strings.Join(n.config.Files, " -f "))
 }
 
-// Replacements is that of the catalogue.
-func (n *catalogNames) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
-	[]catalog.Replacement, error,
-) {
-	c, err := n.Kept()
-	if err != nil {
-		return nil, err
-	}
-	return c.Replacements(ctx, key, authors, limits...)
-}
-
 // List implements catalog.Names.
 func (n *catalogNames) List() []catalog.Definition {
 	c, err := n.Kept()
@@ -98,7 +87,10 @@ func (n *catalogNames) List() []catalog.Definition {
 }
 
 // Err implements catalog.Names.
-func (n *catalogNames) Err() error { return n.err }
+func (n *catalogNames) Err() error {
+	_, err := n.Kept()
+	return err
+}
 
 // by is the author of a change that a command makes.
 func by(reason string) catalog.By {
@@ -127,16 +119,11 @@ func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Cat
 	if err != nil {
 		return err
 	}
-	c, err := catalog.Read(cmd.Context(), s, &catalog.Config{
-		Logger: slog.New(slog.DiscardHandler),
-	})
+	c, err := readCatalog(cmd.Context(), s)
 	if err == nil {
 		err = do(c)
 	}
-	if closing := s.Close(); err == nil {
-		err = closing
-	}
-	return err
+	return cmp.Or(err, s.Close())
 }
 
 // meant adds to an error about a name which limits it may mean.

@@ -1,16 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/server/api"
 )
 
 // ending is when something that is changed shall be over.
@@ -24,25 +25,19 @@ func (e *ending) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.until, "until", "", "until when it is in force, such as 2027-01-31T18:00:00Z")
 }
 
-// end is the time by the store's clock; zero: there is none.
-func (e *ending) end(c *catalog.Catalog) (time.Time, error) {
+// end is what --until says; nil: nothing.
+func (e *ending) end() (*time.Time, error) {
 	switch {
-	case e.after != "" && e.until != "":
-		return time.Time{}, headgate.Invalid("until", "stands beside --for; say one or the other")
+	case e.until == "":
+		return nil, nil
 	case e.after != "":
-		d, err := headgate.ParsePeriod(e.after)
-		if err != nil {
-			return time.Time{}, fmt.Errorf("--for: %w", err)
-		}
-		return c.Now().Add(d), nil
-	case e.until != "":
-		at, err := time.Parse(time.RFC3339, e.until)
-		if err != nil {
-			return at, headgate.Invalid("until", "%q is not a time such as 2027-01-31T18:00:00Z", e.until)
-		}
-		return at, nil
+		return nil, headgate.Invalid("until", "stands beside --for; say one or the other")
 	}
-	return time.Time{}, nil
+	at, err := time.Parse(time.RFC3339, e.until)
+	if err != nil {
+		return nil, headgate.Invalid("until", "%q is not a time such as 2027-01-31T18:00:00Z", e.until)
+	}
+	return &at, nil
 }
 
 func newOverrideCommand() *cobra.Command {
@@ -62,20 +57,10 @@ func newOverrideCommand() *cobra.Command {
 			"  headgate override login bob --remove",
 		Args: cobra.MaximumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if asked, err := askServer(cmd, func(r *remote) error { return o.atServer(cmd, r, args) }); asked {
-				return err
-			}
-			switch {
-			case o.remove:
-				return changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.removeOne(cmd, c, args) })
-			case len(args) == 3:
-				return changed(cmd, func(c *catalog.Catalog) (int64, error) { return o.set(cmd, c, args) })
-			}
-			return catalogued(cmd, func(c *catalog.Catalog) error { return o.list(cmd, c, args) })
+			return ask(cmd, func(s answerer) error { return o.run(cmd, s, args) })
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	addAsked(cmd)
 	o.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.prefix, "prefix", false, "for all keys that begin with KEY")
@@ -94,27 +79,27 @@ type overriding struct {
 	most                 int
 }
 
-func (o *overriding) set(cmd *cobra.Command, c *catalog.Catalog, args []string) (int64, error) {
-	l, err := headgate.ParseNamed(args[0], args[2])
-	if err != nil {
-		return 0, err
+func (o *overriding) run(cmd *cobra.Command, s answerer, args []string) error {
+	if err := needsStore(cmd, s, "prefix", "until"); err != nil {
+		return err
 	}
-	until, err := o.end(c)
-	if err != nil {
-		return 0, err
+	in := api.Override{Remove: o.remove, Reason: o.reason, For: o.after}
+	var err error
+	switch {
+	case o.remove && len(args) != 2:
+		return headgate.Invalid("remove", "needs LIMIT and KEY, and no new limit")
+	case o.remove:
+	case len(args) == 3:
+		in.Override = args[2]
+	default:
+		return o.list(cmd, s, args)
 	}
-	return c.Override(cmd.Context(), by(o.reason), catalog.Override{
-		Limit: l, Key: args[1], Prefix: o.prefix, Until: until, Reason: o.reason,
-	})
-}
-
-var errRemoveWhat = headgate.Invalid("remove", "needs LIMIT and KEY, and no new limit")
-
-func (o *overriding) removeOne(cmd *cobra.Command, c *catalog.Catalog, args []string) (int64, error) {
-	if len(args) != 2 {
-		return 0, errRemoveWhat
+	in.Limit, in.Key, in.Prefix = args[0], args[1], o.prefix
+	if in.Until, err = o.end(); err != nil {
+		return err
 	}
-	return c.RemoveOverride(cmd.Context(), by(o.reason), args[0], args[1], o.prefix)
+	out, err := s.Override(cmd.Context(), &in)
+	return told(cmd, out, err, false)
 }
 
 // overrideLine is an override as JSON.
@@ -128,71 +113,37 @@ type overrideLine struct {
 	Reason   string     `json:"reason,omitempty"`
 }
 
-// checkList says what is wrong with the flags of a list.
-func (o *overriding) checkList() error {
+// list lists the overrides: all, those of a limit, or that of a key.
+func (o *overriding) list(cmd *cobra.Command, s answerer, args []string) error {
 	if o.most < 1 {
 		return headgate.Invalid("max", "%d is not a number above 0", o.most)
 	}
 	if o.after != "" || o.until != "" || o.reason != "" {
 		return headgate.Invalid("arguments", "LIMIT, KEY and the new limit are needed to override")
 	}
-	return nil
-}
-
-// chosen reports whether arguments ask for an override: for all, for those of a limit, or for that of a key.
-func chosen(args []string, limit, key string, prefix bool) bool {
-	return len(args) < 1 || limit == args[0] &&
-		(len(args) < 2 || key == args[1] || prefix && strings.HasPrefix(args[1], key))
-}
-
-func (o *overriding) list(cmd *cobra.Command, c *catalog.Catalog, args []string) error {
-	if err := o.checkList(); err != nil {
-		return err
+	lines := []overrideLine{}
+	tell := func(l overrideLine) int {
+		if len(args) < 1 || l.Limit == args[0] &&
+			(len(args) < 2 || l.Key == args[1] || l.Prefix && strings.HasPrefix(args[1], l.Key)) {
+			lines = append(lines, l)
+		}
+		return len(lines)
 	}
-	found, err := c.PrefixOverrides()
+	var err error
+	switch s := s.(type) {
+	case *remote:
+		err = o.served(cmd.Context(), s, tell)
+	case *local:
+		err = o.stored(cmd.Context(), s, args, tell)
+	}
 	if err != nil {
 		return err
 	}
-	if len(args) == 2 {
-		_, more, err := c.Has(cmd.Context(), args[1], args[0])
-		if err != nil {
-			return err
-		}
-		found = append(found, more...)
-	} else {
-		limit := ""
-		if len(args) == 1 {
-			limit = args[0]
-		}
-		more, err := c.Overrides(cmd.Context(), limit, "", o.most)
-		if err != nil {
-			return err
-		}
-		found = append(found, more...)
-	}
-	lines := []overrideLine{}
-	for _, f := range found {
-		if !chosen(args, f.Limit.Name(), f.Key, f.Prefix) {
-			continue
-		}
-		line := overrideLine{
-			Limit: f.Limit.Name(), Key: f.Key, Prefix: f.Prefix, Override: f.Limit.String(), Reason: f.Reason,
-		}
-		if !f.Until.IsZero() {
-			line.Until, line.Over = &f.Until, !f.Until.After(c.Now())
-		}
-		lines = append(lines, line)
-	}
 	if len(lines) == 0 && len(args) > 0 {
-		if _, err := c.Get(args[0]); err != nil {
+		if _, err := s.Meaning(cmd.Context(), args[0]); err != nil {
 			return err
 		}
 	}
-	return o.print(cmd, lines)
-}
-
-// print prints overrides, as many as may be listed.
-func (o *overriding) print(cmd *cobra.Command, lines []overrideLine) error {
 	lines = lines[:min(len(lines), o.most)]
 	if o.json {
 		return printJSON(cmd.OutOrStdout(), lines)
@@ -200,9 +151,63 @@ func (o *overriding) print(cmd *cobra.Command, lines []overrideLine) error {
 	return printOverrides(cmd.OutOrStdout(), lines)
 }
 
+// served tells of all overrides of a server that are in force, until enough were found.
+func (o *overriding) served(ctx context.Context, r *remote, tell func(overrideLine) (found int)) error {
+	for q := (api.OverridesQuery{Max: 1000}); ; {
+		page, err := get[api.Overrides](ctx, r, "/v1/overrides", &q)
+		if err != nil {
+			return err
+		}
+		found := 0
+		for i := range page.Overrides {
+			f := &page.Overrides[i]
+			line := overrideLine{Limit: f.Limit, Key: f.Key, Prefix: f.Prefix, Override: f.Override, Reason: f.Reason}
+			if f.Until != nil {
+				until := time.UnixMicro(*f.Until).UTC()
+				line.Until = &until
+			}
+			found = tell(line)
+		}
+		if page.NextLimit == "" || found >= o.most {
+			return nil
+		}
+		q.AfterLimit, q.AfterKey = page.NextLimit, page.NextKey
+	}
+}
+
+// stored tells of the overrides that a store has for arguments, perhaps of more, and also of those that are over.
+func (o *overriding) stored(ctx context.Context, l *local, args []string, tell func(overrideLine) (found int)) error {
+	c, err := l.names.Kept()
+	if err != nil {
+		return err
+	}
+	list, err := c.PrefixOverrides()
+	if err != nil {
+		return err
+	}
+	var more []catalog.Override
+	switch len(args) {
+	case 0:
+		more, err = c.Overrides(ctx, "", "", o.most)
+	case 1:
+		more, err = c.Overrides(ctx, args[0], "", o.most)
+	default:
+		_, more, err = c.Has(ctx, args[1], args[0])
+	}
+	for _, f := range append(list, more...) {
+		line := overrideLine{
+			Limit: f.Limit.Name(), Key: f.Key, Prefix: f.Prefix, Override: f.Limit.String(), Reason: f.Reason,
+		}
+		if !f.Until.IsZero() {
+			line.Until, line.Over = &f.Until, !f.Until.After(c.Now())
+		}
+		tell(line)
+	}
+	return err
+}
+
 func printOverrides(w io.Writer, lines []overrideLine) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "LIMIT\tKEY\tIN FORCE\tUNTIL\tREASON")
+	t := newTable(w, "LIMIT\tKEY\tIN FORCE\tUNTIL\tREASON")
 	for _, l := range lines {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Limit, keyOrPrefix(l.Key, l.Prefix), l.Override, end(l.Until, l.Over),
 			text(l.Reason))

@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,50 +32,37 @@ func newPlanCommand() *cobra.Command {
 }
 
 func newPlanListCommand() *cobra.Command {
-	var asJSON bool
+	var a asking
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the plans with their limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			lines := []planLine{}
-			asked, err := askServer(cmd, func(r *remote) error {
-				c, err := r.catalogue(cmd)
+			return show(cmd, a.json, func(s answerer) ([]planLine, error) {
+				c, err := s.Catalogue(cmd.Context())
+				if err != nil {
+					return nil, err
+				}
+				lines := []planLine{}
 				for _, p := range c.Plans {
 					for _, l := range p.Limits {
 						lines = append(lines, planLine{p.Name, l.Name, l.Limit, origin(p.Origin, p.Retired)})
 					}
 				}
-				return err
-			})
-			if !asked {
-				err = catalogued(cmd, func(c *catalog.Catalog) error {
-					for _, p := range c.Plans() {
-						for _, l := range p.Limits {
-							lines = append(lines, planLine{p.Name, l.Name(), l.String(), origin(p.Origin, p.Retired)})
-						}
-					}
-					return nil
-				})
-			}
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), lines)
-			}
-			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "PLAN\tLIMIT\tIN THIS PLAN\tFROM")
-			for _, l := range lines {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Plan, l.Limit, l.Rule, l.From)
-			}
-			return t.Flush()
+				return lines, nil
+			}, printPlans)
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	a.flags(cmd)
 	return cmd
+}
+
+func printPlans(w io.Writer, lines []planLine) error {
+	t := newTable(w, "PLAN\tLIMIT\tIN THIS PLAN\tFROM")
+	for _, l := range lines {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Plan, l.Limit, l.Rule, l.From)
+	}
+	return t.Flush()
 }
 
 // planLine is a limit of a plan as JSON.
@@ -121,8 +108,7 @@ func newPlanKeysCommand() *cobra.Command {
 				if asJSON {
 					return printJSON(cmd.OutOrStdout(), lines)
 				}
-				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(t, "KEY\tPLAN\tUNTIL\tREASON")
+				t := newTable(cmd.OutOrStdout(), "KEY\tPLAN\tUNTIL\tREASON")
 				for _, l := range lines {
 					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", keyOrPrefix(l.Key, l.Prefix), l.Plan, end(l.Until, l.Over),
 						text(l.Reason))
@@ -161,68 +147,53 @@ func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after st
 
 func newPlanSetCommand() *cobra.Command {
 	var e ending
-	var prefix bool
-	var reason string
+	var in api.SetPlan
 	cmd := &cobra.Command{
 		Use:     "set KEY PLAN",
 		Short:   "Give a key, or all keys that begin with a text, a plan",
 		Example: "  headgate plan set customer-42 pro --for 30d --reason trial",
 		Args:    cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if asked, err := askServer(cmd, func(r *remote) error {
-				if err := needsStore(cmd, "prefix", "until"); err != nil {
-					return err
-				}
-				in := api.SetPlan{Key: args[0], Plan: args[1], For: e.after, Reason: reason}
-				return r.change(cmd, "/v1/plan", &in, false)
-			}); asked {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			in.Plan, in.For = args[1], e.after
+			if in.Until, err = e.end(); err != nil {
 				return err
 			}
-			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
-				until, err := e.end(c)
-				if err != nil {
-					return 0, err
-				}
-				return c.Assign(cmd.Context(), by(reason), catalog.Assignment{
-					Plan: args[1], Key: args[0], Prefix: prefix, Until: until, Reason: reason,
-				})
-			})
+			return setPlan(cmd, &in, args[0])
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
 	e.flags(cmd)
-	cmd.Flags().BoolVar(&prefix, "prefix", false, "for all keys that begin with KEY")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	setPlanFlags(cmd, &in, "for all keys that begin with KEY")
 	return cmd
 }
 
 func newPlanUnsetCommand() *cobra.Command {
-	var prefix bool
-	var reason string
+	in := api.SetPlan{Remove: true}
 	cmd := &cobra.Command{
 		Use:   "unset KEY",
 		Short: "Take the plan of a key away",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if asked, err := askServer(cmd, func(r *remote) error {
-				if err := needsStore(cmd, "prefix"); err != nil {
-					return err
-				}
-				return r.change(cmd, "/v1/plan", &api.SetPlan{Key: args[0], Remove: true, Reason: reason}, false)
-			}); asked {
-				return err
-			}
-			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
-				return c.Unassign(cmd.Context(), by(reason), args[0], prefix)
-			})
-		},
+		RunE:  func(cmd *cobra.Command, args []string) error { return setPlan(cmd, &in, args[0]) },
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
-	cmd.Flags().BoolVar(&prefix, "prefix", false, "of all keys that begin with KEY")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	setPlanFlags(cmd, &in, "of all keys that begin with KEY")
 	return cmd
+}
+
+// setPlanFlags are those of commands that give a key a plan or take it away.
+func setPlanFlags(cmd *cobra.Command, in *api.SetPlan, prefix string) {
+	addAsked(cmd)
+	cmd.Flags().BoolVar(&in.Prefix, "prefix", false, prefix)
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the history")
+}
+
+func setPlan(cmd *cobra.Command, in *api.SetPlan, key string) error {
+	in.Key = key
+	return ask(cmd, func(s answerer) error {
+		if err := needsStore(cmd, s, "prefix", "until"); err != nil {
+			return err
+		}
+		out, err := s.SetPlan(cmd.Context(), in)
+		return told(cmd, out, err, false)
+	})
 }
 
 func newPlanDefineCommand() *cobra.Command {

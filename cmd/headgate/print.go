@@ -10,6 +10,15 @@ import (
 	"github.com/headgate/headgate/server/api"
 )
 
+// newTable aligns columns below their names, if they have some. Flush writes it.
+func newTable(w io.Writer, names string) *tabwriter.Writer {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if names != "" {
+		fmt.Fprintln(t, names)
+	}
+	return t
+}
+
 // instant writes a time of the store for people.
 func instant(us int64) string {
 	return time.UnixMicro(us).Local().Format("2006-01-02 15:04:05.000 MST")
@@ -32,7 +41,7 @@ func text(s string) string {
 }
 
 func printStatus(w io.Writer, s *api.Status) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := newTable(w, "")
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	line("limit", "%s", s.Limit)
 	line("key", "%s", key(s.Key))

@@ -172,28 +172,23 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 func (a *applied) useRules(c *config.Config) {
 	a.rules.Set(c.Rules)
 	warnings := c.Warnings()
+	var never []string
+	for _, err := range impossible(c) {
+		never = append(never, err.Error())
+	}
 	a.mu.Lock()
-	told := slices.Equal(a.warnings, warnings)
-	a.warnings = warnings
+	warned, told := slices.Equal(a.warnings, warnings), slices.Equal(a.impossible, never)
+	a.warnings, a.impossible = warnings, never
 	a.mu.Unlock()
-	if !told {
-		for _, warning := range warnings {
+	for _, warning := range warnings {
+		if !warned {
 			a.log.Warn("rules: " + warning)
 		}
 	}
-	var list []string
-	for _, err := range impossible(c) {
-		list = append(list, err.Error())
-	}
-	a.mu.Lock()
-	told = slices.Equal(a.impossible, list)
-	a.impossible = list
-	a.mu.Unlock()
-	if told {
-		return
-	}
-	for _, what := range list {
-		a.log.Error("the config file has what can never work; the rest of it decides", "what", what)
+	for _, what := range never {
+		if !told {
+			a.log.Error("the config file has what can never work; the rest of it decides", "what", what)
+		}
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +22,6 @@ type replayOptions struct {
 	limits []string
 	html   string
 	json   bool
-	fill   bool
-	trace  int
 }
 
 // newReplayCommand returns `headgate replay`.
@@ -56,8 +54,8 @@ was reserved is charged when a call begins, and settled to what was used when it
 	addSettings(cmd, config.File)
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
-	f.BoolVar(&o.fill, "fill", false, "take as much of each cost as fits, and mark what overflows")
-	f.IntVar(&o.trace, "trace", 0, "list `how many` of the first requests with the level before and after each")
+	f.BoolVar(&o.Fill, "fill", false, "take as much of each cost as fits, and mark what overflows")
+	f.IntVar(&o.Trace, "trace", 0, "list `how many` of the first requests with the level before and after each")
 	return cmd
 }
 
@@ -66,8 +64,7 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 		return errors.New("--limit: is missing: a name from the config file, or a notation such as " +
 			"'token-bucket 10/1m burst 5'")
 	}
-	cfg, err := o.config(cmd)
-	if err != nil {
+	if err := o.complete(cmd); err != nil {
 		return err
 	}
 	limits, err := o.resolve(cmd)
@@ -79,10 +76,9 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	cfg.Pictures, cfg.Fill, cfg.Trace = o.html != "", o.fill, o.trace
-	bar := newReplayBar(cmd.ErrOrStderr())
-	cfg.Progress = bar.show
-	reports, err := replay.Compare(cmd.Context(), limits, o.key, logs, cfg)
+	bar := newBar(cmd.ErrOrStderr())
+	o.Pictures, o.Progress = o.html != "", bar.show
+	reports, err := replay.Compare(cmd.Context(), limits, o.key, logs, &o.Config)
 	bar.clear()
 	if err != nil {
 		return err
@@ -92,7 +88,7 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 		if err := replay.WriteAllHTML(&page, reports); err != nil {
 			return err
 		}
-		if err := writeWhole(o.html, page.Bytes()); err != nil {
+		if err := writeWhole(o.html, page.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
@@ -142,27 +138,26 @@ func writableBeside(name string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// writeWhole writes a file at once: nobody finds half of it.
-func writeWhole(name string, data []byte) error {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return os.WriteFile(name, data, 0o644)
+// writeWhole writes a file, or into a pipe or a device. Readers of the file see the old text or the new one. mode is
+// that of a new file.
+func writeWhole(path string, text []byte, mode fs.FileMode) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".headgate-*")
+	if info, err := os.Stat(path); err == nil {
+		if mode = info.Mode(); !mode.IsRegular() {
+			return os.WriteFile(path, text, mode)
+		}
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".headgate-*") // with mode 0600
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
+	defer os.Remove(f.Name()) // unless it was renamed
+	_ = f.Chmod(mode.Perm())  // the reader may be another user of the group
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
-}
-
-// newReplayBar shows the progress of a replay.
-func newReplayBar(w io.Writer) *bar[replay.Phase] {
-	return newBar(w, func(phase replay.Phase) bool { return phase == replay.Reading })
+	return err
 }

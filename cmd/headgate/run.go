@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,9 +75,7 @@ func newRunCommand() *cobra.Command {
 			shared(cmd, charge.place)
 			turn, err := charge.start(cmd.Context(), wait, cmd.Flags().Changed("wait"))
 			if turn == nil { // nothing is held: the store is needed no more
-				if closing := closeStore(); err == nil {
-					err = closing
-				}
+				err = cmp.Or(err, closeStore())
 			} else {
 				defer func() { _ = closeStore() }()
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/docs"
 	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/config"
 )
 
 // schemaCommands make the commands below `headgate schema`, which stores add.
@@ -25,10 +25,7 @@ func newSchemaCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch args[0] {
 			case "config":
-				text, err := config.Schema()
-				if err == nil {
-					_, err = cmd.OutOrStdout().Write(text)
-				}
+				_, err := cmd.OutOrStdout().Write(docs.ConfigSchema)
 				return err
 			case "openapi":
 				_, err := cmd.OutOrStdout().Write(api.OpenAPI)

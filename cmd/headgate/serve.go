@@ -66,14 +66,11 @@ func newServeCommand() *cobra.Command {
 			return serve(cmd.Context(), cmd.ErrOrStderr(), o)
 		},
 	}
-	addSettings(cmd, config.File, config.Store, config.HTTP, config.GRPC, config.RESP, config.Envoy,
-		config.EnvoyHeaders, config.EnvoyMergeDomains, config.XDS, config.XDSNode, config.XDSCA, config.XDSCert,
-		config.XDSKey,
-		config.Admin, config.Metrics, config.Tokens, config.Open, config.TLSCert, config.TLSKey, config.TLSClientCA,
-		config.WaitStore, config.Deadline,
-		config.NotationMaxPeriod, config.MaxNotations, config.Host,
-		config.Proxy, config.MaxConnections, config.MaxRequests, config.MaxBuffered,
-		config.LogFormat, config.LogLevel, config.LogRefused, config.LogAdmitted)
+	for _, s := range config.Settings {
+		if s != config.Server && s != config.Token { // which are of those who ask a server
+			addSettings(cmd, s)
+		}
+	}
 	return cmd
 }
 
@@ -105,7 +102,7 @@ type serving struct {
 	tls      *tlsconf.Server // nil: connections are plain
 	clientCA bool            // certificates of clients are verified
 
-	credentials *credentials // the files of tokens and tls
+	credentials credentials // the files of tokens and tls
 }
 
 // servingOf reads the settings of a server.
@@ -132,35 +129,22 @@ func servingOf(cmd *cobra.Command) (o serving, err error) {
 
 // settingsOf reads the settings of a server that name no other files.
 func settingsOf(c *config.Config, given config.Flags) (o serving, err error) {
-	count := func(s config.Setting, read func(config.Setting, config.Flags) (int64, error)) int {
-		n, wrong := read(s, given)
-		err = cmp.Or(err, wrong)
-		return int(n)
+	r := c.Reader(given)
+	url := r.Said(config.Store)
+	o = serving{
+		config: c, store: url.Value, said: url.By != "", addr: r.Text(config.HTTP),
+		wait: r.Duration(config.WaitStore, pending.NoLimit), deadline: r.Duration(config.Deadline, 0),
+		logging: r.Logging(),
 	}
-	o = serving{config: c, wait: pending.NoLimit, credentials: &credentials{}}
-	url, err := c.Get(config.Store, given)
-	addr, wrong := c.Get(config.HTTP, given)
-	err = cmp.Or(err, wrong)
-	wait, limited, wrong := c.Duration(config.WaitStore, given)
-	if err = cmp.Or(err, wrong); limited {
-		o.wait = wait
-	}
-	o.deadline, _, wrong = c.Duration(config.Deadline, given)
-	err = cmp.Or(err, wrong)
-	o.logging, wrong = c.Logging(given)
-	err = cmp.Or(err, wrong)
-	o.store, o.said, o.addr = url.Value, url.By != "", addr.Value
-	o.edge.MaxConnections = count(config.MaxConnections, c.Count)
-	o.rest.Load = load.New(count(config.MaxRequests, c.Count), int64(count(config.MaxBuffered, c.Size)))
-	o.edge.Hosts, wrong = c.Names(config.Host, given)
-	err = cmp.Or(err, wrong, c.BoundNotations(given))
+	o.edge.MaxConnections = r.Count(config.MaxConnections)
+	o.rest.Load = load.New(r.Count(config.MaxRequests), r.Size(config.MaxBuffered))
+	o.edge.Hosts = r.Names(config.Host)
+	c.Notations = r.Notations()
 	o.edge.Proxied = rest.Proxied()
-	o.rest.Auth.Proxies, wrong = c.Proxies(given)
-	err = cmp.Or(err, wrong)
-	_, wrong = c.Bool(config.Open, given)
-	err = cmp.Or(err, wrong)
-	_, wrong = kindOf(o.store)
-	return o, cmp.Or(err, wrong)
+	o.rest.Auth.Proxies = r.Proxies()
+	r.Bool(config.Open) // for validate
+	_, err = kindOf(o.store)
+	return o, cmp.Or(r.Err, err)
 }
 
 // open opens the store and asks it something.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,11 +97,4 @@ func openStore(ctx context.Context, url string, o storeOptions) (store.Store, er
 	return kind.open(ctx, url, o)
 }
 
-func names[V any](m map[string]V) []string {
-	list := make([]string, 0, len(m))
-	for name := range m {
-		list = append(list, name)
-	}
-	sort.Strings(list)
-	return list
-}
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -47,17 +47,16 @@ The figures are those of headgate replay for the same limit and the same flags. 
 }
 
 func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
-	cfg, err := o.config(cmd)
-	if err != nil {
+	if err := o.complete(cmd); err != nil {
 		return err
 	}
 	ask, err := replay.ParseAsk(o.refuse, o.of, o.periods)
 	if err != nil {
 		return ofFlag(err)
 	}
-	bar := newReplayBar(cmd.ErrOrStderr())
-	cfg.Progress = bar.show
-	requests, err := replay.Read(cmd.Context(), o.key, logs, cfg)
+	bar := newBar(cmd.ErrOrStderr())
+	o.Progress = bar.show
+	requests, err := replay.Read(cmd.Context(), o.key, logs, &o.Config)
 	var found *replay.Suggestion
 	if err == nil {
 		defer requests.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -66,11 +67,7 @@ func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	err = o.sweep(cmd, s)
-	if closing := s.Close(); err == nil {
-		err = closing
-	}
-	return err
+	return cmp.Or(o.sweep(cmd, s), s.Close())
 }
 
 // sweep sweeps once, or until a signal comes.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,7 +70,7 @@ func newTokenNewCommand() *cobra.Command {
 			}
 			if path == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "for the file of headgate serve --tokens:\n\n%s\n", text)
-			} else if err := replaceFile(path, text); err != nil {
+			} else if err := writeTokens(path, text); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), token)
@@ -112,11 +111,7 @@ func newTokenListCommand() *cobra.Command {
 		Short: "List the callers of a file of tokens",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := fileOfTokens(cmd)
-			if err != nil {
-				return err
-			}
-			entries, err := entriesOf(path, false)
+			_, entries, err := tokensThere(cmd)
 			if err != nil {
 				return err
 			}
@@ -142,11 +137,7 @@ func newTokenRemoveCommand() *cobra.Command {
 		SuggestFor: []string{"revoke", "delete"},
 		Args:       cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := fileOfTokens(cmd)
-			if err != nil {
-				return err
-			}
-			entries, err := entriesOf(path, false)
+			path, entries, err := tokensThere(cmd)
 			if err != nil {
 				return err
 			}
@@ -158,7 +149,7 @@ func newTokenRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := replaceFile(path, text); err != nil {
+			if err := writeTokens(path, text); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "removed  %s\n", args[0])
@@ -179,12 +170,15 @@ func tokensOf(cmd *cobra.Command) (string, error) {
 	return said.Value, err
 }
 
-func fileOfTokens(cmd *cobra.Command) (string, error) {
-	path, err := tokensOf(cmd)
-	if err == nil && path == "" {
+// tokensThere returns the file of tokens, which has to be there, and its callers.
+func tokensThere(cmd *cobra.Command) (path string, entries []auth.Entry, err error) {
+	if path, err = tokensOf(cmd); err == nil && path == "" {
 		err = headgate.Invalid(config.Tokens.Name, "is missing; --tokens names the file")
 	}
-	return path, err
+	if err == nil {
+		entries, err = entriesOf(path, false)
+	}
+	return path, entries, err
 }
 
 // entriesOf reads the callers of a file. One that is not there has none, if that is said.
@@ -203,25 +197,9 @@ func entriesOf(path string, orNone bool) ([]auth.Entry, error) {
 	return t.Entries(), nil
 }
 
-// replaceFile writes a file that only its owner can read, so that readers see the old text or the
-// new one. Comments of the old one are lost.
-func replaceFile(path string, text []byte) error {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tokens-*") // with mode 0600
-	if err != nil {
-		return fmt.Errorf("tokens: %w", err)
-	}
-	defer os.Remove(tmp.Name()) // unless it was renamed
-	if info, err := os.Stat(path); err == nil {
-		_ = tmp.Chmod(info.Mode().Perm()) // the server may be another user of the group
-	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
+// writeTokens writes the file. Comments of the old one are lost.
+func writeTokens(path string, text []byte) error {
+	if err := writeWhole(path, text, 0o600); err != nil {
 		return fmt.Errorf("tokens: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/server/api"
 )
 
 // topping are the flags of top.
@@ -49,8 +50,7 @@ func newTopCommand() *cobra.Command {
 			return ask(cmd, func(s answerer) error { return t.run(cmd, s) })
 		},
 	}
-	addSettings(cmd, askedSettings...)
-	cmd.MarkFlagsMutuallyExclusive("store", "server")
+	addAsked(cmd)
 	t.flags(cmd)
 	cmd.Flags().BoolVar(&t.all, "all", false, "read all keys of the store, and not what a server has decided lately")
 	cmd.Flags().DurationVar(&t.every, "every", time.Second, "how long to wait between two tables")
@@ -78,7 +78,7 @@ func (t *topping) run(cmd *cobra.Command, s answerer) error {
 			return nil
 		}
 		if r, ok := s.(*remote); ok && err == nil {
-			if me, err := r.me(cmd.Context()); err == nil && me.Away != nil {
+			if me, err := get[api.Me](cmd.Context(), r, "/v1/me", nil); err == nil && me.Away != nil {
 				lines = slices.Insert(lines, 0, fitted([]string{me.Away.Text}, width)...)
 			}
 		}

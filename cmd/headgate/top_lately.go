@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/headgate/headgate/law"
@@ -14,12 +13,6 @@ import (
 
 // mostLately is how many keys a server tells of at most.
 const mostLately = 100
-
-// Traffic asks a server what it has decided lately.
-func (r *remote) Traffic(ctx context.Context, q *api.TrafficQuery) (*api.Traffic, error) {
-	out := new(api.Traffic)
-	return out, r.call(ctx, http.MethodGet, "/v1/traffic", q, out)
-}
 
 // lately returns at most so many keys that a server has decided about in the last five minutes: those that were refused
 // most, then those that have used most. The head tells how much is decided.
@@ -31,7 +24,7 @@ func (t *topping) lately(ctx context.Context, s *remote, most int) (rows []topRo
 		if t.prefix == "" {
 			q.Top = min(most, mostLately)
 		}
-		answer, err := s.Traffic(ctx, q)
+		answer, err := get[api.Traffic](ctx, s, "/v1/traffic", q)
 		if err != nil {
 			return nil, "", err
 		}

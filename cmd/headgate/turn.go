@@ -39,8 +39,7 @@ func chargeOf(cmd *cobra.Command, limit, key, cost, keep string) (w waiter, clos
 		return w, nil, err
 	}
 	if w.charge.Limit, err = c.Resolve(limit); err == nil && w.charge.Limit.OnlyName() {
-		names := &catalogNames{ctx: cmd.Context(), store: s, config: c}
-		w.charge.Limit, err = names.Find(cmd.Context(), limit, key)
+		w.charge.Limit, err = newCatalogNames(cmd.Context(), s, c).Find(cmd.Context(), limit, key)
 	}
 	if err != nil {
 		s.Close()

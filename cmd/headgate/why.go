@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -30,36 +27,13 @@ func newWhyCommand() *cobra.Command {
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: limitsAfterKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
-				u, err := s.Usage(cmd.Context(), &service.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return printJSON(cmd.OutOrStdout(), u)
-				}
-				return printUsage(cmd.OutOrStdout(), u, len(args) > 1)
-			})
+			return show(cmd, a.json, func(s answerer) (*api.Usage, error) {
+				return s.Usage(cmd.Context(), &service.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
+			}, func(w io.Writer, u *api.Usage) error { return printUsage(w, u, len(args) > 1) })
 		},
 	}
 	a.flags(cmd)
 	return cmd
-}
-
-// Usage asks a server.
-func (r *remote) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
-	out := new(api.Usage)
-	return out, r.call(ctx, http.MethodGet, "/v1/usage", q, out)
-}
-
-// Usage asks a store. This process has refused nothing.
-func (l *local) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
-	u, err := l.Service.Usage(ctx, q, func(int) error { return nil })
-	if err != nil {
-		return nil, err
-	}
-	u.Refusals = nil
-	return u, nil
 }
 
 // printUsage prints what a key has used; all: also limits that it has used nothing of.
@@ -74,8 +48,7 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 		}
 	}
 	if len(shown) > 0 {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "LIMIT\tIN FORCE\tUSED\tREMAINING\tRETRY AFTER\tRESET AFTER")
+		t := newTable(w, "LIMIT\tIN FORCE\tUSED\tREMAINING\tRETRY AFTER\tRESET AFTER")
 		for i := range shown {
 			l := &shown[i]
 			rule := l.Rule
@@ -146,8 +119,7 @@ func printRefusals(w io.Writer, u *api.Usage) error {
 		fmt.Fprintln(w, "refusals: the server remembers none of this key")
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "REFUSED AT\tLIMIT\tCOST\tRETRY AFTER")
+	t := newTable(w, "REFUSED AT\tLIMIT\tCOST\tRETRY AFTER")
 	for _, r := range u.Refusals {
 		cost := r.Cost.String()
 		if r.Keep != "" {

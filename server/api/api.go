@@ -2,7 +2,10 @@
 // of the project, so that clients can share it.
 package api
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Charge is one thing to be admitted.
 type Charge struct {
@@ -183,6 +186,9 @@ type Override struct {
 	Remove   bool   `json:"remove,omitempty"`
 	For      string `json:"for,omitempty"` // such as 1h; absent: until it is removed
 	Reason   string `json:"reason,omitempty"`
+
+	Prefix bool       `json:"-"` // of all keys that begin with Key; only a program that has the store can say it
+	Until  *time.Time `json:"-"` // in the place of For; only a program that has the store can say it
 }
 
 // Changed says what a change of the catalogue has changed, or would change.

@@ -3,6 +3,7 @@ package api
 import (
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // Catalogue is the limits and plans that the store keeps, as one version of it has them.
@@ -126,7 +127,9 @@ type SetPlan struct {
 	For    string `json:"for,omitempty"` // such as 1h; absent: until it is taken away
 	Reason string `json:"reason,omitempty"`
 
-	NoKey bool `json:"-"` // there is no key in it
+	NoKey  bool       `json:"-"` // there is no key in it
+	Prefix bool       `json:"-"` // of all keys that begin with Key; only a program that has the store can say it
+	Until  *time.Time `json:"-"` // in the place of For; only a program that has the store can say it
 }
 
 // Values are the parameters of the query.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -33,7 +34,7 @@ type Config struct {
 	Revision       int64                // says which file is newer; 0: it does not say
 	Limits         []catalog.Definition // nil: the file says nothing of limits
 	Plans          []catalog.Plan
-	Notations      Notations // bounds of notations; those of the file and the flags after BoundNotations
+	Notations      Notations // bounds of notations, see Reader.Notations
 
 	Rules *rules.Rules // which charges HTTP requests carry; nil: the files say nothing of them
 
@@ -137,19 +138,12 @@ func (c *Config) unknown(name string) error {
 
 // Parse reads the text of a file. Errors name the file, line and column.
 func Parse(path string, text []byte) (*Config, error) {
-	c, err := parse(path, text)
-	if err == nil {
-		err = c.compileRules()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return ReadWith(func(string) ([]byte, error) { return text, nil }, path)
 }
 
 // parse is Parse without the rules, which may name limits of another file.
 func parse(path string, text []byte) (*Config, error) {
-	c := &Config{File: path, Files: []string{path}}
+	c := &Config{File: path, Files: []string{path}, said: map[string]string{}}
 	var doc yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	if err := dec.Decode(&doc); err != nil {
@@ -170,13 +164,16 @@ func parse(path string, text []byte) (*Config, error) {
 		return c, nil
 	}
 	known := map[string]func(*yaml.Node) error{
-		"allow_notations": c.flag("allow_notations"),
-		"revision":        c.revision,
-		"limits":          c.limits,
-		"plans":           c.plans,
-		"rules":           c.ruleList,
-		"allow":           c.saidAll("allow", &c.rules.Allow),
-		"block":           c.saidAll("block", &c.rules.Block),
+		"allow_notations": func(n *yaml.Node) error {
+			c.AllowNotations = new(bool)
+			return c.trueOrFalse("allow_notations", c.AllowNotations)(n)
+		},
+		"revision": c.revision,
+		"limits":   c.limits,
+		"plans":    c.plans,
+		"rules":    c.ruleList,
+		"allow":    c.saidAll("allow", &c.rules.Allow),
+		"block":    c.saidAll("block", &c.rules.Block),
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
@@ -189,40 +186,38 @@ func parse(path string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// fields walks a mapping; a field that is not known, or said twice, is an
-// error at its place.
-func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node) error) error {
+// members hands over the names and the values of a mapping. A name that is said twice is an error at its place, which
+// names it with what stands before it.
+func (c *Config) members(n *yaml.Node, field, before, of string, read func(key, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
-		return fail(c.File, n, what, "must be a mapping of names to values")
+		return fail(c.File, n, field, "must be a mapping of names to "+of)
 	}
 	seen := map[string]bool{}
 	for i := 0; i < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+		key := n.Content[i]
 		if seen[key.Value] {
-			return fail(c.File, key, key.Value, "is said twice")
+			return fail(c.File, key, before+key.Value, "is said twice")
 		}
 		seen[key.Value] = true
-		read, ok := known[key.Value]
-		if !ok {
-			names := make([]string, 0, len(known))
-			for name := range known {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			if advice := removed[key.Value]; advice != "" {
-				return fail(c.File, key, key.Value, advice)
-			}
-			return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+
-				strings.Join(names, ", "))
-		}
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
-		if err := read(value); err != nil {
+		if err := read(key, resolved(n.Content[i+1])); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fields reads a mapping of fields. One that is not known is an error at its place.
+func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node) error) error {
+	return c.members(n, what, "", "values", func(key, value *yaml.Node) error {
+		if read := known[key.Value]; read != nil {
+			return read(value)
+		}
+		if advice := removed[key.Value]; advice != "" {
+			return fail(c.File, key, key.Value, advice)
+		}
+		return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+
+			strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	})
 }
 
 // fieldName shows a field that is not known. It may be a URL with a password that
@@ -251,33 +246,20 @@ func (c *Config) text(name string, to *string) func(*yaml.Node) error {
 // setting reads what the file says of a setting.
 func (c *Config) setting(s Setting) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
-		items := []*yaml.Node{n}
-		if s.List && n.Kind == yaml.SequenceNode {
-			items = n.Content
+		texts := make([]rules.Text, 1)
+		read := c.said1(s.Name, &texts[0])
+		if s.List {
+			texts = nil
+			read = c.saidAll(s.Name, &texts)
 		}
-		values := make([]string, len(items))
-		for i, item := range items {
-			if err := c.text(s.Name, &values[i])(item); err != nil {
-				return err
-			}
-			if values[i] == "" {
-				return fail(c.File, item, s.Name, "is empty; leave it out for the default")
-			}
+		if err := read(n); err != nil {
+			return err
 		}
-		if c.said == nil {
-			c.said = map[string]string{}
+		values := make([]string, len(texts))
+		for i := range texts {
+			values[i] = texts[i].Value
 		}
 		c.said[s.Name] = strings.Join(values, ",")
-		return nil
-	}
-}
-
-func (c *Config) flag(name string) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		c.AllowNotations = new(bool)
-		if err := n.Decode(c.AllowNotations); err != nil || n.Tag != "!!bool" {
-			return fail(c.File, n, name, "must be true or false")
-		}
 		return nil
 	}
 }
@@ -292,52 +274,29 @@ func (c *Config) revision(n *yaml.Node) error {
 // limits reads the mapping of names to limits.
 func (c *Config) limits(n *yaml.Node) error {
 	c.Limits = []catalog.Definition{} // there are none, but that is said
-	if n.Tag == "!!null" {
-		return nil
-	}
-	if n.Kind != yaml.MappingNode {
-		return fail(c.File, n, "limits", "must be a mapping of names to limits")
-	}
-	for i := 0; i < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		name := key.Value
-		if _, twice := c.find(name); twice {
-			return fail(c.File, key, "limits."+name, "is said twice")
-		}
-		if err := headgate.ValidName(name); err != nil {
-			return fail(c.File, key, "limits", err.Error())
-		}
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
-		l := catalog.Definition{}
-		at, notation := value, value.Value
-		if value.Kind == yaml.MappingNode {
-			notation = ""
-			err := c.fields(value, "limits."+name, map[string]func(*yaml.Node) error{
+	return c.pairs(n, "limits", "limits", func(key, value *yaml.Node) (err error) {
+		field, at, notation := "limits."+key.Value, value, ""
+		var l catalog.Definition
+		switch value.Kind {
+		case yaml.ScalarNode:
+			err = c.text(field, &notation)(value)
+		case yaml.MappingNode:
+			err = c.fields(value, field, map[string]func(*yaml.Node) error{
 				"limit": func(n *yaml.Node) error {
 					at = n
-					return c.text("limits."+name+".limit",
-						&notation)(n)
+					return c.text(field+".limit", &notation)(n)
 				},
-				"description": c.text("limits."+name+".description", &l.Description),
+				"description": c.text(field+".description", &l.Description),
 			})
-			if err != nil {
-				return err
-			}
-		} else if value.Kind != yaml.ScalarNode {
-			return fail(c.File, value, "limits."+name,
-				"must be one line, or a mapping with limit and description")
-		} else if err := c.text("limits."+name, &notation)(value); err != nil {
-			return err
+		default:
+			err = fail(c.File, value, field, "must be one line, or a mapping with limit and description")
 		}
-		var err error
-		if l.Limit, err = c.limit(at, "limits."+name, name, notation); err != nil {
-			return err
+		if err == nil {
+			l.Limit, err = c.limit(at, field, key.Value, notation)
 		}
 		c.Limits = append(c.Limits, l)
-	}
-	return nil
+		return err
+	})
 }
 
 // limit reads the notation of a limit that stands at a place of the file.

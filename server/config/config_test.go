@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/server/config"
 )
@@ -98,27 +99,27 @@ func TestTheNearestWordWins(t *testing.T) {
 		t.Fatal(err)
 	}
 	empty := &config.Config{}
+	const preset = time.Minute
 	for _, tt := range []struct {
 		c        *config.Config
 		flags    config.Flags
 		variable string
 		want     time.Duration
-		said     bool
 	}{
-		{c, given("wait-store", "1s"), "2s", time.Second, true},
-		{c, none, "2s", 2 * time.Second, true},
-		{c, none, "", 3 * time.Second, true},
-		{empty, none, "", 0, false},
-		{empty, given("wait-store", "0"), "", 0, true},
+		{c, given("wait-store", "1s"), "2s", time.Second},
+		{c, none, "2s", 2 * time.Second},
+		{c, none, "", 3 * time.Second},
+		{empty, none, "", preset},
+		{empty, given("wait-store", "0"), "", 0},
 	} {
 		if tt.variable != "" {
 			t.Setenv("HEADGATE_WAIT_STORE", tt.variable)
 		} else {
 			os.Unsetenv("HEADGATE_WAIT_STORE")
 		}
-		if got, said, err := tt.c.Duration(config.WaitStore, tt.flags); err != nil || got != tt.want ||
-			said != tt.said {
-			t.Errorf("got %s, %v, %v; want %s", got, said, err, tt.want)
+		r := tt.c.Reader(tt.flags)
+		if got := r.Duration(config.WaitStore, preset); r.Err != nil || got != tt.want {
+			t.Errorf("got %s, %v; want %s", got, r.Err, tt.want)
 		}
 	}
 }
@@ -137,41 +138,45 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 			t.Errorf("%s='': %v", s.Variable(), err)
 		}
 	}
+	count := func(r *config.Reader, s config.Setting) int64 { return int64(r.Count(s)) }
 	for _, tt := range []struct {
 		setting      config.Setting
-		read         func(config.Setting, config.Flags) (int64, error)
+		read         func(*config.Reader, config.Setting) int64
 		value, wrong string
 		want         int64
 	}{
-		{config.MaxConnections, c.Count, "17", "", 17},
-		{config.MaxConnections, c.Count, "0", "not a number above 0", 0},
-		{config.MaxConnections, c.Count, "many", "not a number above 0", 0},
-		{config.MaxBuffered, c.Size, "17", "", 17},
-		{config.MaxBuffered, c.Size, "64MiB", "", 64 << 20},
-		{config.MaxBuffered, c.Size, "2 GiB", "", 2 << 30},
-		{config.MaxBuffered, c.Size, "64MB", "not a size", 0},
-		{config.MaxBuffered, c.Size, "99999999999999999GiB", "not a size", 0},
-		{config.MaxBuffered, c.Size, "-1KiB", "not a size", 0},
+		{config.MaxConnections, count, "17", "", 17},
+		{config.MaxConnections, count, "0", "not a number above 0", 0},
+		{config.MaxConnections, count, "many", "not a number above 0", 0},
+		{config.MaxBuffered, (*config.Reader).Size, "17", "", 17},
+		{config.MaxBuffered, (*config.Reader).Size, "64MiB", "", 64 << 20},
+		{config.MaxBuffered, (*config.Reader).Size, "2 GiB", "", 2 << 30},
+		{config.MaxBuffered, (*config.Reader).Size, "64MB", "not a size", 0},
+		{config.MaxBuffered, (*config.Reader).Size, "99999999999999999GiB", "not a size", 0},
+		{config.MaxBuffered, (*config.Reader).Size, "-1KiB", "not a size", 0},
 	} {
 		os.Unsetenv(tt.setting.Variable())
-		n, err := tt.read(tt.setting, given(tt.setting.Flag(), tt.value))
-		if n != tt.want || (err == nil) != (tt.wrong == "") || err != nil &&
+		r := c.Reader(given(tt.setting.Flag(), tt.value))
+		n := tt.read(r, tt.setting)
+		if err := r.Err; n != tt.want || (err == nil) != (tt.wrong == "") || err != nil &&
 			!strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") ||
 			!strings.Contains(fmt.Sprint(err), tt.wrong) {
 			t.Errorf("%s %s: %d, %v; want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wrong)
 		}
 	}
-	if names, err := c.Names(config.Host, given("host", "a, b.example")); err != nil ||
-		!slices.Equal(names, []string{"a", "b.example"}) {
-		t.Errorf("%q, %v", names, err)
+	r := c.Reader(given("host", "a, b.example"))
+	if names := r.Names(config.Host); r.Err != nil || !slices.Equal(names, []string{"a", "b.example"}) {
+		t.Errorf("%q, %v", names, r.Err)
 	}
-	if _, err := c.Names(config.Host, given("host", "a,,b")); !errors.Is(err, headgate.ErrInvalid) {
-		t.Error(err)
+	r = c.Reader(given("host", "a,,b"))
+	if r.Names(config.Host); !errors.Is(r.Err, headgate.ErrInvalid) {
+		t.Error(r.Err)
 	}
 	for _, wrong := range []string{"soon", "-1s", "5"} {
-		if _, _, err := c.Duration(config.WaitStore, given("wait-store", wrong)); !errors.Is(
-			err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "--wait-store: ") {
-			t.Errorf("%s: %v", wrong, err)
+		r := c.Reader(given("wait-store", wrong))
+		if r.Duration(config.WaitStore, 0); !errors.Is(r.Err, headgate.ErrInvalid) ||
+			!strings.Contains(r.Err.Error(), "--wait-store: ") {
+			t.Errorf("%s: %v", wrong, r.Err)
 		}
 	}
 }
@@ -192,8 +197,9 @@ func TestTheSettingsAreDocumented(t *testing.T) {
 
 func TestNotationsAreBounded(t *testing.T) {
 	c := &config.Config{}
-	if err := c.BoundNotations(none); err != nil || c.Notations != config.DefaultNotations {
-		t.Fatalf("%+v, %v", c.Notations, err)
+	r := c.Reader(none)
+	if c.Notations = r.Notations(); r.Err != nil || c.Notations != config.DefaultNotations {
+		t.Fatalf("%+v, %v", c.Notations, r.Err)
 	}
 	for notation, ok := range map[string]bool{
 		"token-bucket 5/1m": true, "token-bucket 1/1d burst 32": true, "token-bucket 1/1d burst 33": false,
@@ -222,8 +228,9 @@ func TestNotationsAreBounded(t *testing.T) {
 	if _, err := c.Resolve("fixed-window 5/365d"); err != nil {
 		t.Error(err)
 	}
-	if err := c.BoundNotations(none); err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, Max: 3}) {
-		t.Errorf("%+v, %v", c.Notations, err)
+	r = c.Reader(none)
+	if c.Notations = r.Notations(); r.Err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, Max: 3}) {
+		t.Errorf("%+v, %v", c.Notations, r.Err)
 	}
 	for name, ok := range map[string]bool{"long": true, "token-bucket 5/1m": true, "token-bucket 5/1d": false} {
 		if _, err := c.Limit(name); (err == nil) != ok {
@@ -233,9 +240,9 @@ func TestNotationsAreBounded(t *testing.T) {
 	for setting, value := range map[string]string{
 		"notation-max-period": "soon", "max-notations": "many",
 	} {
-		if err := c.BoundNotations(given(setting, value)); !errors.Is(err, headgate.ErrInvalid) ||
-			!strings.Contains(err.Error(), "--"+setting) {
-			t.Errorf("%s: %v", setting, err)
+		r := c.Reader(given(setting, value))
+		if r.Notations(); !errors.Is(r.Err, headgate.ErrInvalid) || !strings.Contains(r.Err.Error(), "--"+setting) {
+			t.Errorf("%s: %v", setting, r.Err)
 		}
 	}
 }
@@ -268,17 +275,22 @@ func TestWhatWasRemoved(t *testing.T) {
 func TestProxies(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{}
-	if p, err := c.Proxies(none); p != nil || err != nil {
+	proxies := func(flags config.Flags) (httpkey.Proxies, error) {
+		r := c.Reader(flags)
+		p := r.Proxies()
+		return p, r.Err
+	}
+	if p, err := proxies(none); p != nil || err != nil {
 		t.Errorf("%v, %v", p, err)
 	}
-	if p, err := c.Proxies(given("proxy", "none")); p == nil || len(p) != 0 || err != nil {
+	if p, err := proxies(given("proxy", "none")); p == nil || len(p) != 0 || err != nil {
 		t.Errorf("%v, %v", p, err)
 	}
-	if p, err := c.Proxies(given("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
+	if p, err := proxies(given("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
 		t.Errorf("%v, %v", p, err)
 	}
 	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.1,", "none,::1", ""} {
-		if p, err := c.Proxies(given("proxy", wrong)); !errors.Is(err, headgate.ErrInvalid) ||
+		if p, err := proxies(given("proxy", wrong)); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "--proxy") {
 			t.Errorf("%q: %v, %v", wrong, p, err)
 		}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -21,11 +22,7 @@ func Load(flags Flags) (*Config, error) {
 	if file.By == "" {
 		return &Config{}, nil
 	}
-	paths := strings.Split(file.Value, ",")
-	for i := range paths {
-		paths[i] = strings.TrimSpace(paths[i])
-	}
-	return Read(paths...)
+	return Read(list(file.Value)...)
 }
 
 // Read reads files as one. A setting or a limit may be in one of them only.
@@ -60,7 +57,7 @@ func notEmpty(path string, text []byte, err error) ([]byte, error) {
 
 // ReadWith is [Read] of what a function returns for each path.
 func ReadWith(read func(path string) ([]byte, error), paths ...string) (*Config, error) {
-	var all Config
+	all := Config{said: map[string]string{}}
 	for _, path := range paths {
 		text, err := read(path)
 		if err != nil {
@@ -86,24 +83,17 @@ func (c *Config) add(next *Config) error {
 	twice := func(what string) error {
 		return headgate.Invalid(next.File, "%s: is in %s too", what, strings.Join(c.Files, " or "))
 	}
-	if next.Revision != 0 {
-		if c.Revision != 0 {
-			return twice("revision")
-		}
-		c.Revision = next.Revision
+	switch {
+	case next.Revision != 0 && c.Revision != 0:
+		return twice("revision")
+	case next.AllowNotations != nil && c.AllowNotations != nil:
+		return twice("allow_notations")
 	}
-	if next.AllowNotations != nil {
-		if c.AllowNotations != nil {
-			return twice("allow_notations")
-		}
-		c.AllowNotations = next.AllowNotations
-	}
+	c.Revision = cmp.Or(c.Revision, next.Revision)
+	c.AllowNotations = cmp.Or(c.AllowNotations, next.AllowNotations)
 	for name, value := range next.said {
 		if _, said := c.said[name]; said {
 			return twice(name)
-		}
-		if c.said == nil {
-			c.said = map[string]string{}
 		}
 		c.said[name] = value
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,51 +21,32 @@ type Logging struct {
 }
 
 // Logging returns what is said of the log.
-func (c *Config) Logging(flags Flags) (l Logging, err error) {
-	format, err := c.Get(LogFormat, flags)
-	if err != nil {
-		return l, err
+func (r *Reader) Logging() (l Logging) {
+	l.Format = read(r, LogFormat, "text", "text or json", func(text string) (string, error) {
+		return oneOf(text, "text", JSON)
+	})
+	l.Level = read(r, LogLevel, slog.LevelInfo, "debug, info, warn or error", func(text string) (slog.Level, error) {
+		var level slog.Level
+		text, err := oneOf(text, "debug", "info", "warn", "error")
+		if err == nil {
+			err = level.UnmarshalText([]byte(text))
+		}
+		return level, err
+	})
+	l.Refused, l.Admitted = r.share(LogRefused), r.share(LogAdmitted)
+	if level := r.Said(LogLevel); l.Level > slog.LevelInfo && l.Refused+l.Admitted > 0 {
+		r.fail(headgate.Invalid(level.of(LogLevel), "%q leaves out decisions, which have the level info, and a "+
+			"share of them is to be logged", level.Value))
 	}
-	if l.Format = strings.ToLower(format.Value); l.Format != "text" && l.Format != JSON {
-		return l, headgate.Invalid(format.of(LogFormat), "%.40q is not text or json", format.Value)
-	}
-	level, err := c.Get(LogLevel, flags)
-	if err != nil {
-		return l, err
-	}
-	switch strings.ToLower(level.Value) {
-	case "debug":
-		l.Level = slog.LevelDebug
-	case "info":
-		l.Level = slog.LevelInfo
-	case "warn":
-		l.Level = slog.LevelWarn
-	case "error":
-		l.Level = slog.LevelError
-	default:
-		return l, headgate.Invalid(level.of(LogLevel), "%.40q is not debug, info, warn or error", level.Value)
-	}
-	if l.Refused, err = c.share(LogRefused, flags); err == nil {
-		l.Admitted, err = c.share(LogAdmitted, flags)
-	}
-	if err == nil && l.Level > slog.LevelInfo && l.Refused+l.Admitted > 0 {
-		return l, headgate.Invalid(level.of(LogLevel), "%q leaves out decisions, which have the level info, and a "+
-			"share of them is to be logged", level.Value)
-	}
-	return l, err
+	return l
 }
 
-// share returns a number from 0 to 1; 0 where nothing was said.
-func (c *Config) share(s Setting, flags Flags) (float64, error) {
-	said, err := c.Get(s, flags)
-	if err != nil {
-		return 0, err
+// oneOf returns a word in small letters, which has to be one of a few.
+func oneOf(text string, words ...string) (string, error) {
+	if text = strings.ToLower(text); !slices.Contains(words, text) {
+		return "", strconv.ErrSyntax
 	}
-	n, err := strconv.ParseFloat(said.Value, 64)
-	if err != nil || !(n >= 0 && n <= 1) {
-		return 0, headgate.Invalid(said.of(s), "%.40q is not a number from 0 to 1, such as 0.01", said.Value)
-	}
-	return n, nil
+	return text, nil
 }
 
 // Handler returns one that writes lines.

@@ -21,29 +21,12 @@ type Notations struct {
 // changed.
 var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, Max: 1000}
 
-// BoundNotations sets c.Notations to what flags, variables or the file say, or else to
-// the defaults.
-func (c *Config) BoundNotations(flags Flags) error {
-	c.Notations = DefaultNotations
-	period, err1 := c.Period(NotationMaxPeriod, flags)
-	most, err2 := c.Count(MaxNotations, flags)
-	c.Notations.MaxPeriod = cmp.Or(period, c.Notations.MaxPeriod)
-	c.Notations.Max = cmp.Or(int(most), c.Notations.Max)
-	return cmp.Or(err1, err2)
-}
-
-// Period returns a length of time as limits write it, such as 30d; 0 where nothing was
-// said.
-func (c *Config) Period(s Setting, flags Flags) (time.Duration, error) {
-	said, err := c.Get(s, flags)
-	if err != nil || said.By == "" {
-		return 0, err
-	}
-	d, err := headgate.ParsePeriod(said.Value)
-	if err != nil {
-		return 0, headgate.Invalid(said.of(s), "%q is not a length of time such as 30s, 15m or 30d", said.Value)
-	}
-	return d, nil
+// Notations are the bounds that flags, variables or the file say, or else the defaults.
+func (r *Reader) Notations() (n Notations) {
+	n.MaxPeriod = read(r, NotationMaxPeriod, DefaultNotations.MaxPeriod, "a length of time such as 30s, 15m or 30d",
+		headgate.ParsePeriod)
+	n.Max = cmp.Or(r.Count(MaxNotations), DefaultNotations.Max)
+	return n
 }
 
 // valid says what of the limit of a notation is too long.

@@ -12,9 +12,6 @@ import (
 
 // plans reads the mapping of names to plans: each is a mapping of names of limits to notations.
 func (c *Config) plans(n *yaml.Node) error {
-	if n.Tag == "!!null" {
-		return nil
-	}
 	return c.pairs(n, "plans", "plans", func(key, value *yaml.Node) error {
 		plan := catalog.Plan{Name: key.Value}
 		field := "plans." + plan.Name
@@ -39,27 +36,15 @@ func (c *Config) plans(n *yaml.Node) error {
 	})
 }
 
-// pairs reads a mapping of names to something.
+// pairs reads a mapping of names to something, or nothing.
 func (c *Config) pairs(n *yaml.Node, field, of string, read func(key, value *yaml.Node) error) error {
-	if n.Kind != yaml.MappingNode {
-		return fail(c.File, n, field, "must be a mapping of names to "+of)
+	if n.Tag == "!!null" {
+		return nil
 	}
-	seen := map[string]bool{}
-	for i := 0; i < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		if seen[key.Value] {
-			return fail(c.File, key, field+"."+key.Value, "is said twice")
-		}
-		seen[key.Value] = true
+	return c.members(n, field, field+".", of, func(key, value *yaml.Node) error {
 		if err := headgate.ValidName(key.Value); err != nil {
 			return fail(c.File, key, field, err.Error())
 		}
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
-		if err := read(key, value); err != nil {
-			return err
-		}
-	}
-	return nil
+		return read(key, value)
+	})
 }

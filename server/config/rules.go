@@ -2,11 +2,9 @@ package config
 
 import (
 	"fmt"
-	"slices"
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/server/rules"
 )
 
@@ -19,7 +17,8 @@ func (c *Config) compileRules() (err error) {
 	d := c.rules
 	if c.Limits != nil {
 		d.Known = func(name string) bool {
-			return slices.ContainsFunc(c.Limits, func(l catalog.Definition) bool { return l.Name() == name })
+			_, ok := c.find(name)
+			return ok
 		}
 	}
 	c.Rules, err = rules.New(&d)
@@ -114,23 +113,13 @@ func (c *Config) saidAll(field string, to *[]rules.Text) func(*yaml.Node) error 
 // conditions reads a mapping of names to what their values have to be.
 func (c *Config) conditions(field string, to *[]rules.Condition) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
-		if n.Kind != yaml.MappingNode {
-			return fail(c.File, n, field, "must be a mapping of names to values")
-		}
-		for i := 0; i < len(n.Content); i += 2 {
-			key := n.Content[i]
+		return c.members(n, field, field+".", "values", func(key, value *yaml.Node) error {
 			one := rules.Condition{Name: rules.Text{Value: key.Value, At: c.at(key)}}
-			if slices.ContainsFunc(*to, func(have rules.Condition) bool { return have.Name.Value == key.Value }) {
-				return fail(c.File, key, field+"."+key.Value, "is said twice")
-			}
-			value := resolved(n.Content[i+1])
-			if err := c.text(field+"."+key.Value, &one.Value.Value)(value); err != nil {
-				return err
-			}
 			one.Value.At = c.at(value)
+			err := c.text(field+"."+key.Value, &one.Value.Value)(value)
 			*to = append(*to, one)
-		}
-		return nil
+			return err
+		})
 	}
 }
 
@@ -179,70 +168,6 @@ func member(n *yaml.Node, name string) *yaml.Node {
 
 // at is the place of a node, which begins messages.
 func (c *Config) at(n *yaml.Node) string { return place(c.File, n) }
-
-// ruleSchema is the JSON Schema of the list of rules.
-func ruleSchema(name map[string]any) map[string]any {
-	type object = map[string]any
-	text := func(about string) object { return object{"type": []string{"string", "integer"}, "description": about} }
-	number := func(about string) object {
-		return object{"type": []string{"string", "number"}, "description": about}
-	}
-	list := func(about string) object {
-		return object{"description": about, "oneOf": []object{
-			{"type": "string"}, {"type": "array", "minItems": 1, "items": object{"type": "string"}},
-		}}
-	}
-	conditions := func(about string) object {
-		return object{
-			"type": "object", "description": about,
-			"additionalProperties": object{"type": []string{"string", "number", "boolean"}},
-		}
-	}
-	limit := object{
-		"type": "object", "required": []string{"limit", "key"}, "additionalProperties": false,
-		"properties": object{
-			"limit": name,
-			"key": list("what the key is made of: ip, method, host, path:NAME, header:NAME, cookie:NAME, query:NAME, " +
-				"text:CONSTANT; lower and trim may stand before them"),
-			"cost":         number("a number, size, or a source such as header:NAME; default 1"),
-			"cost_missing": number("the cost where the source of the cost says none"),
-			"keep":         text("headroom: how much has to be free after it, a share such as 10% or an amount"),
-			"settle":       text("where the response has the true cost: header:NAME or json:PATH"),
-		},
-	}
-	return object{
-		"type":        []string{"array", "null"},
-		"description": "which charges an HTTP request carries; the first rule that matches decides",
-		"maxItems":    rules.MaxRules,
-		"items": object{
-			"type": "object", "required": []string{"name"}, "additionalProperties": false,
-			"properties": object{
-				"name": name, "method": list("methods; GET is for HEAD too; default all"),
-				"host": list("hosts, such as example.org or *.example.org; default all"),
-				"path": text("a path, such as /users/{id}/; default all"),
-				"encoded_slash": object{
-					"type": "boolean", "default": false,
-					"description": "let %2f stand in a path, as a part of its segment",
-				},
-				"header": conditions("what headers have to be; a star at the end stands for any text"),
-				"allow":  list("addresses that pass and are not charged"),
-				"block":  list("addresses that are refused and not charged"),
-				"mode":   object{"enum": []string{"enforce", "shadow", "advise"}, "default": "enforce"},
-				"missing": object{
-					"enum": []string{"refuse", "skip", "empty"}, "default": "refuse",
-					"description": "what becomes of a request that has not what a key or a cost is made of",
-				},
-				"id":      text("header:NAME, which makes it a request that is charged once"),
-				"id_life": text("for how long, such as 10m; default 1h"),
-				"id_replays": object{
-					"type": "boolean", "default": false,
-					"description": "let requests with an id pass that was admitted before",
-				},
-				"limits": object{"type": []string{"array", "null"}, "maxItems": rules.MaxCharges, "items": limit},
-			},
-		},
-	}
-}
 
 // place is a place of a file.
 func place(path string, n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", path, n.Line, n.Column) }

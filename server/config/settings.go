@@ -2,14 +2,10 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"os"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/httpkey"
 )
 
 // Setting is a value that a flag, a variable or the file can say: --wait-store,
@@ -240,102 +236,4 @@ func (c *Config) Get(s Setting, flags Flags) (Said, error) {
 		return said, headgate.Invalid(said.By, "is empty; %s", what)
 	}
 	return said, nil
-}
-
-// Bool returns a switch; false where nothing was said.
-func (c *Config) Bool(s Setting, flags Flags) (bool, error) {
-	said, err := c.Get(s, flags)
-	if err != nil || said.By == "" {
-		return false, err
-	}
-	on, err := strconv.ParseBool(said.Value)
-	if err != nil {
-		return false, headgate.Invalid(said.of(s), "%q is not true or false", said.Value)
-	}
-	return on, nil
-}
-
-// Duration returns a length of time, and whether anything was said of it.
-func (c *Config) Duration(s Setting, flags Flags) (d time.Duration, given bool, err error) {
-	said, err := c.Get(s, flags)
-	if err != nil || said.By == "" {
-		return 0, false, err
-	}
-	if d, err = time.ParseDuration(said.Value); err != nil || d < 0 {
-		return 0, true, headgate.Invalid(said.of(s), "%q is not a length of time such as 30s", said.Value)
-	}
-	return d, true, nil
-}
-
-// Count returns a whole number above 0; 0 where nothing was said.
-func (c *Config) Count(s Setting, flags Flags) (int64, error) {
-	return c.number(s, flags, "a number above 0",
-		func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
-}
-
-// sizes are the units of a Size.
-var sizes = map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
-// Size returns a number of bytes above 0; 0 where nothing was said.
-func (c *Config) Size(s Setting, flags Flags) (int64, error) {
-	return c.number(s, flags, "a size above 0, such as 64MiB", func(text string) (int64, error) {
-		unit := int64(1)
-		for name, bytes := range sizes {
-			if number, ok := strings.CutSuffix(text, name); ok {
-				text, unit = strings.TrimSpace(number), bytes
-			}
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if n > math.MaxInt64/unit {
-			return 0, strconv.ErrRange
-		}
-		return n * unit, err
-	})
-}
-
-func (c *Config) number(s Setting, flags Flags, what string, parse func(string) (int64, error)) (int64, error) {
-	said, err := c.Get(s, flags)
-	if err != nil || said.By == "" {
-		return 0, err
-	}
-	n, err := parse(said.Value)
-	if err != nil || n < 1 {
-		return 0, headgate.Invalid(said.of(s), "%q is not %s", said.Value, what)
-	}
-	return n, nil
-}
-
-// Names returns the values of a list; nil where nothing was said.
-func (c *Config) Names(s Setting, flags Flags) ([]string, error) {
-	said, err := c.Get(s, flags)
-	if err != nil || said.By == "" {
-		return nil, err
-	}
-	names := strings.Split(said.Value, ",")
-	for i, name := range names {
-		if names[i] = strings.TrimSpace(name); names[i] == "" {
-			return nil, headgate.Invalid(said.of(s), "one of the names is empty")
-		}
-	}
-	return names, nil
-}
-
-// Proxies returns the networks of Proxy: nil where nothing was said, and not nil but empty for none.
-func (c *Config) Proxies(flags Flags) (httpkey.Proxies, error) {
-	said, err := c.Get(Proxy, flags)
-	if err != nil || said.By == "" {
-		return nil, err
-	}
-	if said.Value == "none" {
-		return httpkey.Proxies{}, nil
-	}
-	names, err := c.Names(Proxy, flags)
-	if err != nil {
-		return nil, err
-	}
-	proxies, err := httpkey.ParseProxies(names...)
-	if err != nil {
-		return nil, headgate.Invalid(said.of(Proxy), "%v", err)
-	}
-	return proxies, nil
 }

@@ -10,6 +10,7 @@
 package forwardauth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,11 +39,6 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Loopback is the default of Config.Proxies.
-func Loopback() httpkey.Proxies {
-	return httpkey.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-}
-
 // Handler answers proxies, whatever the method. It is safe for concurrent use.
 type Handler struct {
 	service *service.Service
@@ -53,14 +49,12 @@ type Handler struct {
 // New returns a Handler that charges through a service. Its rules decide about requests whose query names
 // no limit.
 func New(s *service.Service, c *Config) *Handler {
-	h := &Handler{service: s, proxies: Loopback(), log: slog.New(slog.DiscardHandler)}
-	if c != nil {
-		if c.Proxies != nil {
-			h.proxies = c.Proxies
-		}
-		if c.Log != nil {
-			h.log = c.Log
-		}
+	if c == nil {
+		c = &Config{}
+	}
+	h := &Handler{service: s, proxies: c.Proxies, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
+	if h.proxies == nil {
+		h.proxies = httpkey.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
 	return h
 }

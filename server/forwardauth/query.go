@@ -58,6 +58,11 @@ func parseQuery(raw string) (query, error) {
 	return q, nil
 }
 
+// denials are the statuses that a refusal may have.
+var denials = map[string]int{
+	"401": http.StatusUnauthorized, "403": http.StatusForbidden, "429": http.StatusTooManyRequests,
+}
+
 // set sets one parameter.
 func (q *query) set(name, value string) error {
 	switch name {
@@ -65,14 +70,7 @@ func (q *query) set(name, value string) error {
 		if q.refused != 0 {
 			return headgate.Invalid("deny", "is said twice")
 		}
-		switch value {
-		case "401":
-			q.refused = http.StatusUnauthorized
-		case "403":
-			q.refused = http.StatusForbidden
-		case "429":
-			q.refused = http.StatusTooManyRequests
-		default:
+		if q.refused = denials[value]; q.refused == 0 {
 			return headgate.Invalid("deny", "%.20q is not 401, 403 or 429", value)
 		}
 		return nil
@@ -100,18 +98,13 @@ func (q *query) describe(name, value string) error {
 	if last < 0 {
 		return headgate.Invalid(name, "stands before the limit that it belongs to")
 	}
-	c := &q.charges[last]
-	twice := func() error { return headgate.Invalid(name, "is said twice of limit %.100q", c.Limit) }
+	c, byIP := &q.charges[last], &q.byIP[last]
+	var twice, empty bool
 	switch name {
 	case "key":
-		if !c.NoKey || q.byIP[last] != 0 {
-			return twice()
-		}
+		twice = !c.NoKey || *byIP != 0
 		c.Key, c.NoKey = value, false
 	case "by":
-		if !c.NoKey || q.byIP[last] != 0 {
-			return twice()
-		}
 		bits, ok, err := httpkey.ParseIP(value)
 		if err != nil {
 			return headgate.Invalid("by", "%v", err)
@@ -119,23 +112,20 @@ func (q *query) describe(name, value string) error {
 		if !ok {
 			return headgate.Invalid("by", "%.20q is neither ip nor ip/BITS, such as ip/56", value)
 		}
-		q.byIP[last] = bits
+		twice = !c.NoKey || *byIP != 0
+		*byIP = bits
 	case "cost":
-		if c.Cost != "" {
-			return twice()
-		}
-		if value == "" {
-			return headgate.Invalid("cost", "is empty")
-		}
+		twice, empty = c.Cost != "", value == ""
 		c.Cost = json.Number(value)
 	case "keep":
-		if c.Keep != "" {
-			return twice()
-		}
-		if value == "" {
-			return headgate.Invalid("keep", "is empty")
-		}
+		twice, empty = c.Keep != "", value == ""
 		c.Keep = value
+	}
+	switch {
+	case twice:
+		return headgate.Invalid(name, "is said twice of limit %.100q", c.Limit)
+	case empty:
+		return headgate.Invalid(name, "is empty")
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // Text is what a file says at a place.
 type Text struct {
 	Value string
-	At    string // such as headgate.yaml:12:5; it begins messages. Empty: not known
+	At    string // such as headgate.yaml:12:5; it begins messages
 }
 
 // Definitions are what a file says of rules. The forms of all texts are those of docs/rules.md.
@@ -60,9 +60,6 @@ type Charge struct {
 
 // wrong is an error at a place.
 func wrong(at, field, format string, args ...any) error {
-	if at == "" {
-		at = "rules"
-	}
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }
 
@@ -96,11 +93,6 @@ func New(d *Definitions) (*Rules, error) {
 		if len(one.headers) > 0 {
 			r.compares = append(r.compares, i)
 		}
-		if one.anyPath {
-			r.anyPath = append(r.anyPath, i)
-		} else {
-			r.root.add(one.path, i)
-		}
 	}
 	r.warnings = short(r.warnings)
 	return r, nil
@@ -114,7 +106,10 @@ func (l *lists) read(field string, allow, block []Text) error {
 			if err != nil {
 				return wrong(text.At, field+Listed(as).String(), "%v", err)
 			}
-			l.add(p, Listed(as))
+			if *l == nil {
+				*l = lists{}
+			}
+			(*l)[p] = max((*l)[p], Listed(as)) // an address on both lists is blocked
 		}
 	}
 	return nil

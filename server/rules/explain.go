@@ -64,22 +64,20 @@ func (r *Rules) Explain(q *Request) *Explanation {
 
 // why says which condition of a rule does not hold; empty: all do.
 func (r *rule) why(a *asked) string {
-	if !r.anyPath && (!a.isPath || !r.path.matches(a.folded)) {
+	c := r.missed(a)
+	switch {
+	case !r.onPath(a):
 		return fmt.Sprintf("the path %.100q is not %s", strings.ReplaceAll(a.Path, EncodedSlash, "%2F"), r.path)
-	}
-	switch kind, i := r.fails(a); kind {
-	case byMethod:
+	case !r.method(a.Method):
 		return fmt.Sprintf("the method %.40q is not %s", a.Method, strings.Join(r.methods, " or "))
-	case byHost:
+	case !r.host(a.host):
 		return fmt.Sprintf("the host %.100q is not %s", a.host, strings.Join(r.hosts, " or "))
-	case byHeader:
-		if _, there := a.Header[r.headers[i].name]; !there {
-			return "there is no header " + r.headers[i].name
-		}
-		return fmt.Sprintf("the header %s is not as the rule wants it", r.headers[i].name) // the value may be a secret
-	default:
+	case c == nil:
 		return ""
+	case len(a.Header[c.name]) == 0:
+		return "there is no header " + c.name
 	}
+	return fmt.Sprintf("the header %s is not as the rule wants it", c.name) // the value may be a secret
 }
 
 // String writes a pattern as the file may have it.

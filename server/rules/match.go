@@ -3,6 +3,7 @@ package rules
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/internal/httpkey"
@@ -13,16 +14,21 @@ type asked struct {
 	*Request
 	host   string // lower case, without a port and a dot at the end
 	path   string // see cleanPath; without blanks and dots at its end, which Caddy leaves out
-	folded string // path in small letters, as patterns are compared with: Express, ASP.NET and Caddy ignore case
 	isPath bool
 	client netip.Addr
+
+	// segments are those of path in small letters, as patterns are compared with them: Express, ASP.NET and Caddy
+	// ignore case.
+	segments []string
 }
 
 func ask(q *Request) asked {
 	a := asked{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
 	a.path, a.isPath = cleanPath(q.Path)
 	a.path = strings.TrimRight(a.path, "./ ")
-	a.folded = strings.ToLower(a.path)
+	if a.path != "" {
+		a.segments = strings.Split(strings.ToLower(a.path), "/")
+	}
 	return a
 }
 
@@ -40,123 +46,47 @@ func (c *comparison) holds(text string) bool {
 	return text == c.value
 }
 
-// String writes what the text has to be.
-func (c *comparison) String() string {
-	switch {
-	case c.prefix && c.value == "":
-		return "anything"
-	case c.prefix:
-		return c.value + "..."
-	}
-	return c.value
-}
+// matches reports whether a rule matches a request.
+func (r *rule) matches(a *asked) bool { return r.aims(a) && r.missed(a) == nil }
 
-// failure is the condition of a rule that a request does not fulfil.
-type failure uint8
+// aims reports whether a rule is for the path, the method and the host of a request.
+func (r *rule) aims(a *asked) bool { return r.onPath(a) && r.method(a.Method) && r.host(a.host) }
 
-const (
-	nothing failure = iota
-	byMethod
-	byHost
-	byHeader
-)
+// onPath reports whether a rule is for the path of a request.
+func (r *rule) onPath(a *asked) bool { return r.anyPath || a.isPath && r.path.matches(a.segments) }
 
-// fails returns the first condition that does not hold, and which of its kind it is. The path is
-// looked at elsewhere.
-func (r *rule) fails(a *asked) (failure, int) {
-	if !r.method(a.Method) {
-		return byMethod, 0
-	}
-	if !r.host(a.host) {
-		return byHost, 0
-	}
+// missed returns the first condition of a header that does not hold; nil: all do.
+func (r *rule) missed(a *asked) *comparison {
 	for i := range r.headers {
-		if !oneHolds(&r.headers[i], a.Header) {
-			return byHeader, i
+		if c := &r.headers[i]; !slices.ContainsFunc(a.Header[c.name], c.holds) {
+			return c
 		}
 	}
-	return nothing, 0
-}
-
-func oneHolds(c *comparison, h http.Header) bool {
-	for _, value := range h[c.name] {
-		if c.holds(value) {
-			return true
-		}
-	}
-	return false
-}
-
-func allHold(c *comparison, lines []string) bool {
-	for _, line := range lines {
-		if !c.holds(line) {
-			return false
-		}
-	}
-	return true
+	return nil
 }
 
 // method reports whether a rule is for a method. GET is for HEAD too.
 func (r *rule) method(method string) bool {
-	if len(r.methods) == 0 {
-		return true
-	}
-	for _, m := range r.methods {
-		if strings.EqualFold(m, method) || m == http.MethodGet && strings.EqualFold(method, http.MethodHead) {
-			return true
-		}
-	}
-	return false
+	return len(r.methods) == 0 || slices.ContainsFunc(r.methods, func(m string) bool {
+		return strings.EqualFold(m, method) || m == http.MethodGet && strings.EqualFold(method, http.MethodHead)
+	})
 }
 
 // host reports whether a rule is for a host, or for all that a pattern stands for.
 func (r *rule) host(host string) bool {
-	if len(r.hosts) == 0 {
-		return true
-	}
-	for _, h := range r.hosts {
-		if suffix, any := strings.CutPrefix(h, "*"); h == host || any && host != "" &&
-			strings.HasSuffix(host, suffix) && len(host) > len(suffix) {
-			return true
-		}
-	}
-	return false
+	return len(r.hosts) == 0 || slices.ContainsFunc(r.hosts, func(h string) bool {
+		suffix, any := strings.CutPrefix(h, "*")
+		return h == host || any && host != "" && strings.HasSuffix(host, suffix) && len(host) > len(suffix)
+	})
 }
 
 // lists are addresses that pass or are refused. The longest prefix that contains an address counts.
-type lists struct {
-	by   map[netip.Prefix]Listed
-	bits []int // lengths of prefixes, descending; those of IPv6 after 129 is added
-}
-
-// ofIPv6 is added to the length of prefixes of IPv6.
-const ofIPv6 = 129
-
-func (l *lists) add(p netip.Prefix, as Listed) {
-	if l.by == nil {
-		l.by = map[netip.Prefix]Listed{}
-	}
-	l.by[p] = max(l.by[p], as) // an address on both lists is blocked
-	bits := p.Bits()
-	if p.Addr().Is6() {
-		bits += ofIPv6
-	}
-	for i, have := range l.bits {
-		if have == bits {
-			return
-		}
-		if have < bits {
-			l.bits = append(l.bits[:i], append([]int{bits}, l.bits[i:]...)...)
-			return
-		}
-	}
-	l.bits = append(l.bits, bits)
-}
+type lists map[netip.Prefix]Listed
 
 // find returns what the lists say of an address. One is blocked also by the IPv4 address that is embedded in it, and
 // allowed by itself alone.
-func (l *lists) find(a netip.Addr) Listed {
-	if len(l.by) == 0 || !a.IsValid() {
+func (l lists) find(a netip.Addr) Listed {
+	if len(l) == 0 || !a.IsValid() {
 		return NotListed
 	}
 	if v4 := httpkey.Embedded(a); v4 != a && l.longest(v4) == Blocked {
@@ -165,17 +95,12 @@ func (l *lists) find(a netip.Addr) Listed {
 	return l.longest(a)
 }
 
-// longest returns what the longest prefix that contains an address is listed as.
-func (l *lists) longest(a netip.Addr) Listed {
-	for _, bits := range l.bits {
-		if (bits >= ofIPv6) != a.Is6() {
-			continue
-		}
-		p, err := a.Prefix(bits % ofIPv6)
-		if err != nil {
-			continue
-		}
-		if found := l.by[p]; found != NotListed {
+// longest returns what the longest prefix that contains an address is listed as. It looks for each: the 129 of IPv6
+// take 2.5 µs, where there are lists at all.
+func (l lists) longest(a netip.Addr) Listed {
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, err := a.Prefix(bits)
+		if found := l[p]; err == nil && found != NotListed {
 			return found
 		}
 	}

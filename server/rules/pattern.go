@@ -133,22 +133,17 @@ func (p pattern) value(name, clean string) string {
 	return ""
 }
 
-// matches reports whether a clean path matches that is folded.
-func (p pattern) matches(clean string) bool {
-	for _, s := range p {
+// matches reports whether a path matches, by its segments in small letters.
+func (p pattern) matches(path []string) bool {
+	for i, s := range p {
 		if s.kind == rest {
 			return true
 		}
-		if clean == "" {
+		if i == len(path) || s.kind == literal && s.text != path[i] {
 			return false
 		}
-		before, after, _ := strings.Cut(clean, "/")
-		if s.kind == literal && s.text != before {
-			return false
-		}
-		clean = after
 	}
-	return clean == ""
+	return len(p) == len(path)
 }
 
 // covers reports whether each path that matches q matches p.
@@ -190,80 +185,4 @@ func cleanPath(p string) (clean string, ok bool) {
 		p = path.Clean(p)
 	}
 	return strings.TrimSuffix(p[1:], "/"), true
-}
-
-// node is a place in the tree of all paths. Lists have the indexes of rules, ascending.
-type node struct {
-	literals map[string]*node
-	one      *node
-	here     []int // whose path ends here
-	rest     []int // that take any rest
-}
-
-func (n *node) add(p pattern, index int) {
-	for _, s := range p {
-		switch s.kind {
-		case rest:
-			n.rest = append(n.rest, index)
-			return
-		case one:
-			if n.one == nil {
-				n.one = &node{}
-			}
-			n = n.one
-		default:
-			next := n.literals[s.text]
-			if next == nil {
-				if n.literals == nil {
-					n.literals = map[string]*node{}
-				}
-				next = &node{}
-				n.literals[s.text] = next
-			}
-			n = next
-		}
-	}
-	n.here = append(n.here, index)
-}
-
-// find returns the first rule below best that matches a request whose folded path goes on with clean,
-// or best.
-func (r *Rules) find(n *node, clean string, a *asked, best int) int {
-	best = r.earliest(n.rest, a, best)
-	if clean == "" {
-		return r.earliest(n.here, a, best)
-	}
-	before, after, _ := strings.Cut(clean, "/")
-	if next := n.literals[before]; next != nil {
-		best = r.find(next, after, a, best)
-	}
-	if n.one != nil {
-		best = r.find(n.one, after, a, best)
-	}
-	return best
-}
-
-// earliest returns the first rule of an ascending list, below best, whose conditions hold, or best.
-func (r *Rules) earliest(list []int, a *asked, best int) int {
-	for _, i := range list {
-		if i >= best {
-			break
-		}
-		if why, _ := r.list[i].fails(a); why == nothing {
-			return i
-		}
-	}
-	return best
-}
-
-// first returns the index of the rule that decides, or -1.
-func (r *Rules) first(a *asked) int {
-	best := r.earliest(r.anyPath, a, len(r.list))
-	if a.isPath {
-		best = r.find(&r.root, a.folded, a, best)
-	}
-	if best == len(r.list) {
-		return -1
-	}
-	return best
 }

@@ -77,14 +77,7 @@ func (r *Rules) reachable(next *rule) error {
 		}
 	}
 	return wrong(next.at, "rules."+next.name, "can never match: rule %s at %s, which stands before it, matches the "+
-		"same requests; put the more special rule first", by.name, place(by.at))
-}
-
-func place(at string) string {
-	if at == "" {
-		return "a place before"
-	}
-	return at
+		"same requests; put the more special rule first", by.name, by.at)
 }
 
 // crossing warns of earlier rules whose paths overlap with those of the next one while neither contains
@@ -100,7 +93,7 @@ func (r *Rules) crossing(next *rule) {
 			continue
 		}
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: rules.%s: some paths match rule %s at %s too, which stands "+
-			"before it and decides about them", place(next.at), next.name, earlier.name, place(earlier.at)))
+			"before it and decides about them", next.at, next.name, earlier.name, earlier.at))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -179,7 +180,7 @@ func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err err
 		}
 		return cost, false, headgate.Invalid(c.costFrom.String(), "is missing; rule %s makes a cost of it", r.name)
 	}
-	if c.size && isZero(text) {
+	if c.size && strings.Trim(text, "0") == "" {
 		return cost, false, nil
 	}
 	cost, err = headgate.ParseCostUp(text)
@@ -194,15 +195,6 @@ func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err err
 
 // bodiless lists the methods whose requests usually have no body. If the length is missing, they count as empty.
 var bodiless = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
-
-func isZero(text string) bool {
-	for i := range len(text) {
-		if text[i] != '0' {
-			return false
-		}
-	}
-	return true
-}
 
 // identity returns the id of a request. An end user chooses what was said, so the id contains
 // the name of the rule and all keys: nobody can replay the request of another client.

@@ -165,38 +165,51 @@ func (s source) all(a *asked, p pattern) (values []string, err error) {
 	return values, nil
 }
 
-// plain is all without lower and trim.
-func (s source) plain(a *asked, p pattern) (values []string, err error) {
+// plain returns the values of a source as they are, without lower and trim.
+func (s source) plain(a *asked, p pattern) ([]string, error) {
+	value := ""
 	switch s.from {
+	case fromIP:
+		value = httpkey.NetworkOf(a.client, s.bits)
+	case fromMethod:
+		value = strings.ToUpper(a.Method)
+	case fromHost:
+		value = a.host
+	case fromPath:
+		value = strings.ReplaceAll(cutParameters(p.value(s.name, a.path)), EncodedSlash, "/")
+	case fromText:
+		value = s.name
 	case fromHeader:
 		if n := len(a.Header[s.name]); n > 1 {
 			return nil, headgate.Invalid(s.String(), "is there %d times; send it once", n)
 		}
+		value = a.Header.Get(s.name)
 	case fromQuery:
 		n := 0
 		for pair := range strings.SplitSeq(a.Query, "&") {
-			if name, _, _ := strings.Cut(pair, "="); pair != "" && alike(unescaped(name)) == alike(s.name) {
+			name, text, _ := strings.Cut(pair, "=")
+			if name = unescaped(name); pair != "" && alike(name) == alike(s.name) {
 				n++
+			}
+			if name == s.name {
+				value, _ = url.QueryUnescape(text) // what cannot be decoded is missing
 			}
 		}
 		if n > 1 {
 			return nil, headgate.Invalid(s.String(), "is there %d times, perhaps in other spellings; send it once", n)
 		}
 	case fromCookie:
-		if values, err = httpkey.Cookies(a.Header, s.name); err != nil {
-			return nil, err
-		}
-		if len(values) > mostCookies {
-			return nil, headgate.Invalid(s.String(), "is there with %d different values; %d are the most", len(values),
+		values, err := httpkey.Cookies(a.Header, s.name)
+		if err == nil && len(values) > mostCookies {
+			err = headgate.Invalid(s.String(), "is there with %d different values; %d are the most", len(values),
 				mostCookies)
 		}
-		return values, nil
-	default:
+		return values, err
 	}
-	if value := s.of(a, p); value != "" {
-		values = append(values, value)
+	if value == "" {
+		return nil, nil
 	}
-	return values, nil
+	return []string{value}, nil
 }
 
 // single is all where several values make no sense: of a cost or an id. Empty: there is none.
@@ -239,34 +252,4 @@ func unescaped(name string) string {
 		return n
 	}
 	return name
-}
-
-// of returns what a request has, of what it has once; empty: it has none.
-func (s source) of(a *asked, p pattern) string {
-	switch s.from {
-	case fromIP:
-		return httpkey.NetworkOf(a.client, s.bits)
-	case fromMethod:
-		return strings.ToUpper(a.Method)
-	case fromHost:
-		return a.host
-	case fromPath:
-		return strings.ReplaceAll(cutParameters(p.value(s.name, a.path)), EncodedSlash, "/")
-	case fromHeader:
-		return a.Header.Get(s.name)
-	case fromQuery:
-		for pair := range strings.SplitSeq(a.Query, "&") {
-			name, value, _ := strings.Cut(pair, "=")
-			if unescaped(name) != s.name {
-				continue
-			}
-			if v, err := url.QueryUnescape(value); err == nil {
-				return v
-			}
-		}
-	case fromText:
-		return s.name
-	case fromCookie: // see all
-	}
-	return ""
 }

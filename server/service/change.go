@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
@@ -28,7 +29,7 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 	if err != nil {
 		return nil, err
 	}
-	by := author(ctx, r.Reason)
+	by := s.author(ctx, r.Reason)
 	if err := c.Refresh(ctx); err != nil { // so that a later version is one of this change
 		return nil, err
 	}
@@ -37,19 +38,15 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 		if r.Override != "" || r.For != "" {
 			return nil, headgate.Invalid("remove", "stands beside a limit or an end; say one or the other")
 		}
-		version, err := c.RemoveOverride(ctx, by, limit.Name(), r.Key, false)
+		version, err := c.RemoveOverride(ctx, by, limit.Name(), r.Key, r.Prefix)
 		return changed(ctx, c, before, version, err)
 	}
-	o := catalog.Override{Key: r.Key, Reason: r.Reason}
+	o := catalog.Override{Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
 	if o.Limit, err = headgate.ParseNamed(limit.Name(), r.Override); err != nil {
 		return nil, inField("override", err)
 	}
-	if r.For != "" {
-		d, err := headgate.ParsePeriod(r.For)
-		if err != nil {
-			return nil, inField("for", err)
-		}
-		o.Until = c.Now().Add(d)
+	if o.Until, err = end(c, r.For, r.Until); err != nil {
+		return nil, err
 	}
 	version, err := c.Override(ctx, by, o)
 	return changed(ctx, c, before, version, err)
@@ -95,7 +92,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 		if r.DryRun {
 			return out, nil
 		}
-		by := author(ctx, r.Reason)
+		by := s.author(ctx, r.Reason)
 		by.Seen = cmp.Or(r.Seen, &out.Version)
 		out.Version, err = c.Set(ctx, by, d)
 		switch {
@@ -134,19 +131,27 @@ func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, er
 	}
 	before, _ := c.Version()
 	if r.Remove {
-		version, err := c.Unassign(ctx, author(ctx, r.Reason), r.Key, false)
+		version, err := c.Unassign(ctx, s.author(ctx, r.Reason), r.Key, r.Prefix)
 		return changed(ctx, c, before, version, err)
 	}
-	a := catalog.Assignment{Plan: r.Plan, Key: r.Key, Reason: r.Reason}
-	if r.For != "" {
-		d, err := headgate.ParsePeriod(r.For)
-		if err != nil {
-			return nil, inField("for", err)
-		}
-		a.Until = c.Now().Add(d)
+	a := catalog.Assignment{Plan: r.Plan, Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
+	if a.Until, err = end(c, r.For, r.Until); err != nil {
+		return nil, err
 	}
-	version, err := c.Assign(ctx, author(ctx, r.Reason), a)
+	version, err := c.Assign(ctx, s.author(ctx, r.Reason), a)
 	return changed(ctx, c, before, version, err)
+}
+
+// end returns when something is over by the store's clock: after a length of time, or at until; zero: never.
+func end(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) {
+	switch {
+	case until != nil:
+		return *until, nil
+	case after == "":
+		return time.Time{}, nil
+	}
+	d, err := headgate.ParsePeriod(after)
+	return c.Now().Add(d), inField("for", err)
 }
 
 // changed tells what a version of the catalogue has changed; nothing if it was there before. The change is made also
@@ -193,7 +198,7 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 	if r.DryRun {
 		return out, nil
 	}
-	by := author(ctx, r.Reason)
+	by := s.author(ctx, r.Reason)
 	by.Seen = r.Seen
 	version, err := c.Rollback(ctx, by, r.Version, r.Limits...)
 	if err != nil {
@@ -204,8 +209,8 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 }
 
 // author is the author of a change that a caller makes.
-func author(ctx context.Context, reason string) catalog.By {
-	name := "a caller without a name"
+func (s *Service) author(ctx context.Context, reason string) catalog.By {
+	name := cmp.Or(s.nameless, "a caller without a name")
 	if c := auth.From(ctx); c != nil {
 		name = cmp.Or(c.Name, name)
 	}

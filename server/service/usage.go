@@ -127,17 +127,18 @@ func (s *Service) listed(ctx context.Context, key string) (limits []headgate.Lim
 func (s *Service) replacements(ctx context.Context, q *UsageQuery, used []headgate.Usage) (
 	[]catalog.Replacement, error,
 ) {
-	names, ok := s.names.(interface {
-		Replacements(ctx context.Context, key string, authors bool, limits ...string) ([]catalog.Replacement, error)
-	})
 	var replaced []string
 	for i := range used {
 		if used[i].Applied != "" {
 			replaced = append(replaced, used[i].Limit)
 		}
 	}
-	if !ok || replaced == nil {
+	if replaced == nil {
 		return nil, nil
 	}
-	return names.Replacements(ctx, q.Key, q.Authors, replaced...)
+	c, err := s.catalogue()
+	if err != nil { // what replaces a limit is in a catalogue
+		return nil, err
+	}
+	return c.Replacements(ctx, q.Key, q.Authors, replaced...)
 }
