@@ -28,8 +28,8 @@ func (c *call) charges() []Charge {
 }
 
 // do calls decide with the charges resolved, and again if the store decided at a time at which their limits did not
-// hold. All of it may take so long; 0: as long as the context lasts. The charges are no parameter of decide, and are not
-// written to c: those of each caller would be on the heap.
+// hold. All of it may take so long; 0: as long as the context lasts. The charges are no parameter
+// of decide, and are not written to c: those of each caller would be on the heap.
 func (c *call) do(ctx context.Context, most time.Duration, decide func(context.Context) error) (err error) {
 	if !slices.ContainsFunc(c.asked, Charge.unresolved) {
 		return decide(ctx) // asks one question, which has a deadline of its own

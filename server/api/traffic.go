@@ -8,7 +8,7 @@ import (
 
 // Traffic is what the server that answers has decided in the last five minutes. Checks are not counted.
 type Traffic struct {
-	At     int64          `json:"at"` // of this machine's clock: the end of the last second that is counted, microseconds
+	At     int64          `json:"at"` // of this machine's clock: the end of the last second counted, microseconds
 	Limits []LimitTraffic `json:"limits"`
 	By     string         `json:"by"` // ByRefused or ByUsed, the order of the keys
 	Keys   []KeyTraffic   `json:"keys"`

@@ -183,14 +183,15 @@ func (m *model) forgotten(a *ask) bool {
 func (a *ask) charges() string {
 	var list []string
 	for _, e := range a.parts {
-		list = append(list, fmt.Sprintf("%s of %s %q", e.cell.family.text(e.cost), e.cell.family.limits[0].Name, e.cell.key))
+		list = append(list, fmt.Sprintf("%s of %s %q", e.cell.family.text(e.cost), e.cell.family.limits[0].Name,
+			e.cell.key))
 	}
 	slices.Sort(list)
 	return strings.Join(list, ", ")
 }
 
 // group checks the requests of an id.
-func (m *model) group(idem string, list []*ask) {
+func (m *model) group(idem string, list []*ask) { //nolint:gocyclo // a list of what may be wrong
 	cancels := slices.DeleteFunc(slices.Clone(m.settles[idem]), func(a *ask) bool { // but for those that certainly have
 		return a.Verb != history.Cancel || a.outcome() != history.Done || m.lossy(a.from, a.to)
 	})
@@ -230,7 +231,8 @@ func (m *model) group(idem string, list []*ask) {
 		both := slices.Concat(first.events, a.events)
 		switch {
 		case a.charges() != first.charges():
-			m.violation("once", nil, both, "the id %q was admitted for %s and for %s", idem, first.charges(), a.charges())
+			m.violation("once", nil, both, "the id %q was admitted for %s and for %s", idem, first.charges(),
+				a.charges())
 		case !a.ret.Replayed:
 		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !alike(a.ret.Each, first.ret.Each):
 			m.violation("once", nil, both, "the id %q was answered in two ways", idem)

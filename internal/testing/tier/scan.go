@@ -124,7 +124,8 @@ func scanFile(path string, src []byte) (marked []Marked, err error) {
 		call, ok := n.(*ast.CallExpr)
 		if ok && !rightful[call] {
 			if _, isMarker := markers[text(call.Fun)]; isMarker && err == nil {
-				err = fmt.Errorf("%s: %s is not the first statement of a test", fset.Position(call.Pos()), text(call.Fun))
+				err = fmt.Errorf("%s: %s is not the first statement of a test", fset.Position(call.Pos()),
+					text(call.Fun))
 			}
 		}
 		return true
