@@ -37,7 +37,7 @@ func fill(v reflect.Value, n *int) {
 		v.Set(reflect.ValueOf(map[string]string{"A": "b", "C": "d"}))
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; name != "NoKey" && name != "NoVersion" { // they are there
+			if name := v.Type().Field(i).Name; name != "NoKey" && name != "NoVersion" && name != "Prefix" && name != "Until" { // they are there
 				fill(v.Field(i), n)
 			}
 		}
