@@ -17,7 +17,7 @@ var maySkip = map[string]string{
 	"store/mysql.TestATransactionThatAConflictWouldUndoIsRefused": "make engines, on servers that have the setting",
 	"store/mysql.TestModesThatChangeTheTextAreRefused":            "make engines, on servers that have the modes",
 	"store/mysql.modeIsRefused":                                   "make engines, on servers that have the mode",
-	"store/postgres.TestConformanceOfYugabyteDB":                 "HEADGATE_TEST_YUGABYTE_DSN, which names a server",
+	"store/postgres.TestConformanceOfYugabyteDB":                  "HEADGATE_TEST_YUGABYTE_DSN, which names a server",
 }
 
 // TestNothingIsSkippedInSilence finds tests that are skipped for a reason that no command of the list removes.

@@ -37,7 +37,10 @@ func fill(v reflect.Value, n *int) {
 		v.Set(reflect.ValueOf(map[string]string{"A": "b", "C": "d"}))
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; name != "NoKey" && name != "NoVersion" && name != "Prefix" && name != "Until" { // they are there
+			switch v.Type().Field(i).Name {
+			case "NoKey", "NoVersion": // they are there
+			case "Prefix", "Until": // not sent
+			default:
 				fill(v.Field(i), n)
 			}
 		}
