@@ -150,7 +150,8 @@ func (w *world) chooseLimits(o *Options) {
 	}
 	if s.chance(400) && !w.without["leases"] {
 		w.held = newLimit("jobs", history.Limit{
-			Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + s.rng.IntN(4)), TTL: (10 * time.Second).Microseconds(),
+			Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + s.rng.IntN(4)),
+			TTL: (10 * time.Second).Microseconds(),
 		})
 		w.rec.Limit(w.held.versions[0].told)
 	}

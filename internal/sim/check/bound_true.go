@@ -88,8 +88,15 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 			startLater(x, entries, f.begun(), f.t)
 		}
 	}
+	m.extrasOfResets(x, c, entries, burst.plus(back))
+	x.sort()
+	return x
+}
+
+// extrasOfResets adds what may pass after a key was reset.
+func (m *model) extrasOfResets(x *spans, c *cell, entries []*entry, most num) {
 	for _, a := range c.resets {
-		x.add(a.from, a.until(), burst.plus(back))
+		x.add(a.from, a.until(), most)
 		startLater(x, entries, a.from, a.until())
 	}
 	for _, e := range entries {
@@ -100,8 +107,6 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 	for _, f := range m.strays(c) {
 		x.add(f.from, f.until(), f.of.cost)
 	}
-	x.sort()
-	return x
 }
 
 // startLater allows for charges that wait for their start while the store forgets them, or

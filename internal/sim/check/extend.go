@@ -228,8 +228,8 @@ func (m *model) chargedInAll(e *entry, text string) {
 		low = num{}
 	}
 	if n.plus(f.least()).less(low) || n.more(high.plus(f.least())) {
-		m.violation("extended", e.cell, e.events, "the id %q is said to be charged %s in all, not %s to %s", e.Idem, text,
-			low, high)
+		m.violation("extended", e.cell, e.events, "the id %q is said to be charged %s in all, not %s to %s",
+			e.Idem, text, low, high)
 	}
 }
 

@@ -43,7 +43,8 @@ func (m *model) prefetched(c *cell, r *rule) {
 		}
 		if c.family.count(number(mo.state.Used)).plus(c.family.least()).less(before) {
 			m.violation("recorded", c, []int{mo.state.event},
-				"the store says that %s is in use, at least %s was handed out and has not drained", mo.state.Used, before)
+				"the store says that %s is in use, at least %s was handed out and has not drained",
+				mo.state.Used, before)
 		}
 	}
 }
