@@ -255,6 +255,6 @@ type State struct {
 	Limit   string `json:"limit"`
 	Version int    `json:"version"` // of the limit by which it was asked
 	Key     string `json:"key"`
-	Used    string `json:"used"` // in use at At, exact or rounded up to a millionth; empty: not told
+	Used    string `json:"used"` // in use at At, exact or rounded up to a millionth
 	At      int64  `json:"at"`
 }

@@ -154,9 +154,6 @@ func (s *State) valid() error {
 	if !micros(s.At) {
 		return fmt.Errorf("state: at %d", s.At)
 	}
-	if s.Used == "" {
-		return nil
-	}
 	return numbers("used", s.Used)
 }
 

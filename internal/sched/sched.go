@@ -18,6 +18,7 @@ import (
 	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"time"
 )
 
@@ -197,12 +198,7 @@ func N(d time.Duration) time.Duration {
 // Text returns a random text that nobody can guess.
 func Text() string {
 	if simulator != nil {
-		const digits = "0123456789abcdef"
-		text := make([]byte, 16)
-		for i, n := 0, simulator.Uint64(); i < len(text); i, n = i+1, n>>4 {
-			text[i] = digits[n&15]
-		}
-		return string(text)
+		return strconv.FormatUint(simulator.Uint64(), 16)
 	}
 	return crand.Text()
 }

@@ -121,26 +121,26 @@ func (w *world) doubled(path string, body []byte) {
 		if r.Charges == nil {
 			r.Charges = []api.Charge{r.Charge}
 		}
-		var charges []charge
+		call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
+		if verb == history.Take || verb == history.Cancel || verb == history.Extend {
+			call.Idem = r.ID
+		}
 		for _, c := range r.Charges {
 			for _, l := range w.all() {
 				if l.name == c.Limit {
-					charges = append(charges, charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)})
+					g := charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)}
+					call.Charges = append(call.Charges, g.told())
 				}
 			}
 		}
-		if len(charges) > 0 {
-			call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
-			if verb == history.Take || verb == history.Cancel || verb == history.Extend {
-				call.Idem = r.ID
-			}
-			for i := range charges {
-				call.Charges = append(call.Charges, charges[i].told())
-			}
-			w.rec.Unheard("network", call)
+		if len(call.Charges) > 0 {
+			w.rec.Call(between, call)
 		}
 	}
 }
+
+// between is the node of calls that the network makes, which nobody waits for.
+const between = "network"
 
 func costOf(n json.Number) headgate.Cost {
 	if n == "" {

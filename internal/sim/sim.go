@@ -20,6 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -102,22 +104,19 @@ func (w *world) record() {
 
 // unanswered returns the calls of processes that live which were never answered.
 func (w *world) unanswered() (list []string) {
-	dead := map[int]bool{} // calls of processes that were killed
-	at := map[string][]int{}
+	open := map[int]string{} // calls without an answer, and their nodes
 	for _, e := range w.rec.History().Events {
 		switch {
-		case e.Call != nil:
-			at[e.Node] = append(at[e.Node], e.Call.ID)
+		case e.Call != nil && e.Node != between:
+			open[e.Call.ID] = e.Node
+		case e.Return != nil:
+			delete(open, e.Return.ID)
 		case e.Fault != nil && e.Fault.Kind == history.Kill:
-			for _, id := range at[e.Node] {
-				dead[id] = true
-			}
+			maps.DeleteFunc(open, func(_ int, node string) bool { return node == e.Node })
 		}
 	}
-	for _, id := range w.rec.Pending() {
-		if !dead[id] {
-			list = append(list, fmt.Sprintf("call %d was never answered", id))
-		}
+	for _, id := range slices.Sorted(maps.Keys(open)) {
+		list = append(list, fmt.Sprintf("call %d was never answered", id))
 	}
 	return list
 }

@@ -5,8 +5,6 @@ package record
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,22 +100,6 @@ func (r *Recorder) Call(node string, c history.Call) int {
 	r.underWay[c.ID] = &c
 	r.add(history.Event{Node: node, Call: &c})
 	return c.ID
-}
-
-// Unheard records a call whose answer nobody waits for, such as the second copy of a
-// request that the network has delivered twice.
-func (r *Recorder) Unheard(node string, c history.Call) {
-	id := r.Call(node, c)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.underWay, id)
-}
-
-// Pending returns the calls that were not answered yet, by their numbers.
-func (r *Recorder) Pending() []int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.underWay))
 }
 
 // Answer is what a call was answered.

@@ -48,8 +48,8 @@ func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
 		switch used := l.used().plus(e.passed); {
 		case !used.more(most):
 		case e.Verb == history.Check:
-			m.violation("refusal", c, e.events, "a check of %s was admitted, while %s of %s is used", e.cost, l.used(),
-				most)
+			m.violation("refusal", c, e.events, "a check of %s was admitted, while %s of %s is used",
+				e.cost, l.used(), most)
 			continue
 		default:
 			rule := "bound"

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"github.com/headgate/headgate/internal/history"
@@ -27,11 +28,7 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 	}
 	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(a.to, b.to) })
 	x := m.extras(c, rules, entries)
-	linear := true
-	for _, r := range rules {
-		linear = linear && (r.shape == rated || r.shape == refill)
-	}
-	if linear {
+	if !slices.ContainsFunc(rules, func(r *rule) bool { return r.shape != rated && r.shape != refill }) {
 		m.boundOfRates(c, rules, entries, x)
 		return
 	}
@@ -91,8 +88,15 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans { //noli
 			startLater(x, entries, f.begun(), f.t)
 		}
 	}
+	m.extrasOfResets(x, c, entries, burst.plus(back))
+	x.sort()
+	return x
+}
+
+// extrasOfResets adds what may pass after a key was reset.
+func (m *model) extrasOfResets(x *spans, c *cell, entries []*entry, most num) {
 	for _, a := range c.resets {
-		x.add(a.from, a.until(), burst.plus(back))
+		x.add(a.from, a.until(), most)
 		startLater(x, entries, a.from, a.until())
 	}
 	for _, e := range entries {
@@ -103,8 +107,6 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans { //noli
 	for _, f := range m.strays(c) {
 		x.add(f.from, f.until(), f.of.cost)
 	}
-	x.sort()
-	return x
 }
 
 // startLater allows for charges that wait for their start while the store forgets them, or
@@ -162,13 +164,13 @@ func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, x *spans)
 	for i, e := range byCall {
 		place[e] = i
 	}
-	t := newTree(len(byCall))
+	t := make(tree, 2<<bits.Len(uint(len(byCall))))
 	for _, e := range entries {
 		_, over := x.over(e.from)
 		_, begun := x.begun(e.to)
 		t.put(place[e], e.passed, rate.times(m.stretched(e.from, false)).plus(over))
 		allowed := most.plus(rate.times(m.stretched(e.to, true))).plus(begun)
-		if best := t.nodes[1].best; best.more(allowed) {
+		if best := t[1].best; best.more(allowed) {
 			m.violation("bound", c, e.events, "by true time %s more than the bound of %s passes until %d ns",
 				best.minus(allowed), most, e.to)
 			return // the others would follow from it
@@ -176,31 +178,21 @@ func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, x *spans)
 	}
 }
 
-// tree finds the start of the interval in which most has passed, beyond what may.
-type tree struct {
-	size  int
-	nodes []node
-}
+// tree finds the start of the interval in which most has passed, beyond what may. The first half are the nodes
+// above the leaves.
+type tree []node
 
 type node struct {
 	sum  num // of what passed here
 	best num // largest start, with what passed from there on
 }
 
-func newTree(n int) *tree {
-	size := 1
-	for size < n {
-		size *= 2
-	}
-	return &tree{size, make([]node, 2*size)}
-}
-
-func (t *tree) put(i int, n, start num) {
-	i += t.size
-	t.nodes[i] = node{n, n.plus(start)}
+func (t tree) put(i int, n, start num) {
+	i += len(t) / 2
+	t[i] = node{n, n.plus(start)}
 	for i /= 2; i > 0; i /= 2 {
-		l, r := &t.nodes[2*i], &t.nodes[2*i+1]
-		t.nodes[i] = node{l.sum.plus(r.sum), atLeast(r.best, l.best.plus(r.sum))}
+		l, r := t[2*i], t[2*i+1]
+		t[i] = node{l.sum.plus(r.sum), atLeast(r.best, l.best.plus(r.sum))}
 	}
 }
 

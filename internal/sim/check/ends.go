@@ -41,15 +41,13 @@ func (m *model) ends() {
 		by, at := e.rule.limit, a.ret.At
 		if at < by.From {
 			m.violation("ends", e.cell, a.events, "version %d, which is in force from %d, has decided at %d",
-				by.Version,
-				by.From, at)
+				by.Version, by.From, at)
 		}
 		next := e.rule.of.versions[by.Version+1]
 		// Else the call knows no later one.
 		if next != nil && a.Charges[0].Version > by.Version && next.limit.From > 0 && at >= next.limit.From {
 			m.violation("ends", e.cell, a.events, "version %d has decided at %d, though %d is in force from %d",
-				by.Version,
-				at, by.Version+1, next.limit.From)
+				by.Version, at, by.Version+1, next.limit.From)
 		}
 	}
 }

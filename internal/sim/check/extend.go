@@ -24,39 +24,39 @@ type extended struct {
 	c     *cell
 	first []*entry // that admit it, in order of their calls
 	more  []*entry // that extend it
-	ends  []*ask   // that settle or cancel it
 }
 
 // extensions finds out what calls of verb extend have charged.
 // docs/algorithms.md, "Requests with an id".
 func (m *model) extensions() {
-	for _, c := range m.cells {
-		ids := map[string]*extended{}
-		for _, e := range c.entries {
-			if e.Verb == history.Extend && ids[e.Idem] == nil {
-				ids[e.Idem] = &extended{m: m, c: c, ends: m.settles[e.Idem]}
+	type request struct {
+		id string
+		c  *cell
+	}
+	all := map[request]*extended{}
+	for _, a := range m.order {
+		for _, e := range a.parts {
+			if e.Idem == "" || e.Verb != history.Extend && !admits(e.Verb) {
+				continue
 			}
-		}
-		if len(ids) == 0 {
-			continue
-		}
-		for _, e := range c.entries {
-			switch x := ids[e.Idem]; {
-			case x == nil || e.Idem == "":
-			case e.Verb == history.Extend:
-				e.total, e.of = e.cost, x
-				x.more = append(x.more, e)
-			case admits(e.Verb):
+			x := all[request{e.Idem, e.cell}]
+			if x == nil {
+				x = &extended{m: m, c: e.cell}
+				all[request{e.Idem, e.cell}] = x
+			}
+			if e.of = x; e.Verb == history.Extend {
+				e.total, x.more = e.cost, append(x.more, e)
+			} else {
 				x.first = append(x.first, e)
 			}
 		}
-		for _, x := range ids {
-			for _, e := range x.first {
-				e.of, e.more = x, x.more
-			}
-			for _, e := range x.more {
-				x.price(e)
-			}
+	}
+	for _, x := range all {
+		for _, e := range x.first {
+			e.more = x.more
+		}
+		for _, e := range x.more {
+			x.price(e)
 		}
 	}
 	for _, a := range m.order {
@@ -108,7 +108,7 @@ func (m *model) steady(first *entry, a *ask) bool {
 		first.Life > 0 && a.to-first.from > first.Life*900 { // less than its life, since clocks drift
 		return false
 	}
-	return !slices.ContainsFunc(first.of.ends, func(o *ask) bool {
+	return !slices.ContainsFunc(m.settles[first.Idem], func(o *ask) bool {
 		return o.Verb == history.Cancel && o.outcome() != history.Nothing && o.from <= a.to
 	})
 }
@@ -202,7 +202,7 @@ func (m *model) extendedOnce(e *entry, some bool) {
 		bad("extended to %s again, and charged again", e.total)
 	case e.ret.Replayed && len(e.cell.family.limits) == 1 && high.less(e.total):
 		bad("answered as extended to %s before: at most %s can have been charged", e.total, high)
-	case e.known && slices.ContainsFunc(x.ends, e.settledBy):
+	case e.known && slices.ContainsFunc(m.settles[e.Idem], e.settledBy):
 		bad("extended after it was settled")
 	}
 }
@@ -228,9 +228,8 @@ func (m *model) chargedInAll(e *entry, text string) {
 		low = num{}
 	}
 	if n.plus(f.least()).less(low) || n.more(high.plus(f.least())) {
-		m.violation("extended", e.cell, e.events, "the id %q is said to be charged %s in all, not %s to %s", e.Idem,
-			text,
-			low, high)
+		m.violation("extended", e.cell, e.events, "the id %q is said to be charged %s in all, not %s to %s",
+			e.Idem, text, low, high)
 	}
 }
 

@@ -127,7 +127,7 @@ func (t *tracker) moments() (moments []moment) {
 	moments = append(t.orders(moments), t.settlements()...)
 	for i := range t.c.states {
 		// Another version counts what is in use by its own rule.
-		if s := &t.c.states[i]; s.Version == t.r.limit.Version && s.Used != "" {
+		if s := &t.c.states[i]; s.Version == t.r.limit.Version {
 			moments = append(moments, moment{at: s.At, state: s})
 		}
 	}

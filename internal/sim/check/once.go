@@ -37,8 +37,11 @@ func (m *model) corrections() {
 		if a.Verb != history.Settle && a.Verb != history.Cancel || a.outcome() == history.Nothing {
 			continue
 		}
-		targets := m.admit[a.id()] // of which any may be the one that was charged
-		if a.admitted != nil && a.admitted.Idem == "" {
+		targets := m.admit[a.Idem] // of which any may be the one that was charged
+		switch {
+		case a.admitted != nil && a.admitted.Idem != "":
+			targets = m.admit[a.admitted.Idem]
+		case a.admitted != nil:
 			targets = []*ask{a.admitted}
 		}
 		m.correctAll(a, targets)
@@ -183,18 +186,23 @@ func (m *model) forgotten(a *ask) bool {
 func (a *ask) charges() string {
 	var list []string
 	for _, e := range a.parts {
-		list = append(list, fmt.Sprintf("%s of %s %q", e.cell.family.text(e.cost), e.cell.family.limits[0].Name,
-			e.cell.key))
+		f := e.cell.family
+		list = append(list, fmt.Sprintf("%s of %s %q", f.text(e.cost), f.limits[0].Name, e.cell.key))
 	}
 	slices.Sort(list)
 	return strings.Join(list, ", ")
 }
 
-// group checks the requests of an id.
-func (m *model) group(idem string, list []*ask) { //nolint:gocyclo // a list of what may be wrong
-	cancels := slices.DeleteFunc(slices.Clone(m.settles[idem]), func(a *ask) bool { // but for those that certainly have
+// cancels are the calls that have certainly cancelled an id.
+func (m *model) cancels(idem string) []*ask {
+	return slices.DeleteFunc(slices.Clone(m.settles[idem]), func(a *ask) bool {
 		return a.Verb != history.Cancel || a.outcome() != history.Done || m.lossy(a.from, a.to)
 	})
+}
+
+// group checks the requests of an id.
+func (m *model) group(idem string, list []*ask) {
+	cancels := m.cancels(idem)
 	var charged, replayed []*ask
 	var events []int // of charged
 	free := false
@@ -231,8 +239,8 @@ func (m *model) group(idem string, list []*ask) { //nolint:gocyclo // a list of 
 		both := slices.Concat(first.events, a.events)
 		switch {
 		case a.charges() != first.charges():
-			m.violation("once", nil, both, "the id %q was admitted for %s and for %s", idem, first.charges(),
-				a.charges())
+			m.violation("once", nil, both, "the id %q was admitted for %s and for %s",
+				idem, first.charges(), a.charges())
 		case !a.ret.Replayed:
 		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !alike(a.ret.Each, first.ret.Each):
 			m.violation("once", nil, both, "the id %q was answered in two ways", idem)

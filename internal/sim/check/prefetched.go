@@ -68,7 +68,7 @@ func (c *cell) told(r *rule, until int64) (list []moment) {
 		if until < forever {
 			break
 		}
-		if s := &c.states[i]; s.Used != "" && s.Version == r.limit.Version {
+		if s := &c.states[i]; s.Version == r.limit.Version {
 			list = append(list, moment{at: s.At, state: s})
 		}
 	}

@@ -16,14 +16,13 @@ func (t *tracker) decision(e *entry, before, after num) {
 	switch {
 	case e.outcome() == history.Admitted:
 		if e.ret.At < t.blockSure && !t.tied && !t.anyBlock {
-			t.m.violation("blocks", t.c, e.events, "admitted at %d, while the key is blocked until %d", e.ret.At,
-				t.blockSure)
+			t.m.violation("blocks", t.c, e.events, "admitted at %d, while the key is blocked until %d",
+				e.ret.At, t.blockSure)
 		}
 		if e.keep.positive() && e.sure() && len(e.Charges) == 1 && !t.lowOff &&
 			before.plus(e.cost).plus(e.keep).more(t.r.most) {
-			t.m.violation("headroom", t.c, e.events, "admitted at %d with %s in use: it was to leave %s", e.ret.At,
-				before,
-				e.Charges[0].Keep)
+			t.m.violation("headroom", t.c, e.events, "admitted at %d with %s in use: it was to leave %s",
+				e.ret.At, before, e.Charges[0].Keep)
 		}
 	case t.justified(e, after):
 		t.m.excused[e.ask] = true
@@ -128,8 +127,8 @@ func (m *model) refusals() {
 func (m *model) fits(a *ask) {
 	for i := range min(len(a.Charges), len(a.ret.Each)) {
 		if f := a.ret.Each[i]; f.Capacity > 0 && f.Remaining > f.Capacity {
-			m.violation("figures", nil, a.events, "%s %q: %d of %d remain", a.Charges[i].Limit, a.Charges[i].Key,
-				f.Remaining, f.Capacity)
+			m.violation("figures", nil, a.events, "%s %q: %d of %d remain",
+				a.Charges[i].Limit, a.Charges[i].Key, f.Remaining, f.Capacity)
 		}
 	}
 }
