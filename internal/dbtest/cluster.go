@@ -76,8 +76,8 @@ func (c *Cluster) start(ctx context.Context, i int) error {
 	args := append([]string{
 		"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())),
 		"--cluster-config-file", fmt.Sprintf("nodes%d.conf", i), "--dbfilename", fmt.Sprintf("dump%d.rdb", i),
-		"--appenddirname", fmt.Sprintf("log%d", i), "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period",
-		"1",
+		"--appenddirname", fmt.Sprintf("log%d", i),
+		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
 	}, c.options...)
 	return c.run(i, func(host string, port int) (*process, error) {
 		return launchRedis(ctx, c.folder, host, port, args...)

@@ -31,9 +31,8 @@ func (f *folder) prepareFaults() (err error) {
 	if err := os.WriteFile(source, faultsText, 0o644); err != nil {
 		return err
 	}
-	err = f.run(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, source, "-ldl",
-		"-lpthread")
-	if err != nil {
+	if err := f.run(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, source, "-ldl",
+		"-lpthread"); err != nil {
 		return err
 	}
 	if f.faults, err = os.OpenFile(control, os.O_CREATE|os.O_RDWR, 0o644); err != nil {

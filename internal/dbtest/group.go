@@ -22,8 +22,7 @@ type MySQLGroup struct {
 const patience = 10 * time.Minute
 
 // StartMySQLGroup starts a group on a network of three nodes or on the loopback device, which dies with this process.
-// single says that only one node takes writes. The test is skipped unless [GroupReplication] is the engine to
-// test with.
+// single says that one node takes writes. The test is skipped unless [GroupReplication] is the engine to test with.
 func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
 	tb.Helper()
 	NeedEngine(tb, GroupReplication)

@@ -189,8 +189,8 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	leased := op
 	leased.Cell.Limit, leased.Now = "fault crowd lease", 0
 	leased.Params = law.Params{
-		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: hour, Drain: 1, Prefetch: 1000,
-		PrefetchLife: minute,
+		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: hour, Drain: 1,
+		Prefetch: 1000, PrefetchLife: minute,
 	}
 	leased.Cost = leased.Params.Unit
 	for _, op := range []law.Op{op, leased} {

@@ -350,9 +350,8 @@ func onceByMany(t *testing.T, s store.Store) {
 	for from := 0; from < keys; from += 25 {
 		for i, out := range apply(t, s, ops[from:from+25]...) {
 			k := from + i
-			wanted{granted: 1, replayed: k != cancelled && k != forgotten, used: 5}.compare(t,
-				fmt.Sprint("again, key ", k),
-				ops[k:k+1], []law.Outcome{out})
+			want := wanted{granted: 1, replayed: k != cancelled && k != forgotten, used: 5}
+			want.compare(t, fmt.Sprint("again, key ", k), ops[k:k+1], []law.Outcome{out})
 		}
 	}
 	for k := range keys {

@@ -123,9 +123,9 @@ func scanFile(path string, src []byte) (marked []Marked, err error) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if ok && !rightful[call] {
-			if _, isMarker := markers[text(call.Fun)]; isMarker && err == nil {
-				err = fmt.Errorf("%s: %s is not the first statement of a test", fset.Position(call.Pos()),
-					text(call.Fun))
+			name := text(call.Fun)
+			if _, isMarker := markers[name]; isMarker && err == nil {
+				err = fmt.Errorf("%s: %s is not the first statement of a test", fset.Position(call.Pos()), name)
 			}
 		}
 		return true
