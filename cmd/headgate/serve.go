@@ -67,7 +67,7 @@ func newServeCommand() *cobra.Command {
 		},
 	}
 	for _, s := range config.Settings {
-		if s != config.Server && s != config.Token { // which are of those who ask a server
+		if s != config.Server && s != config.Token { // settings of commands that ask a server
 			addSettings(cmd, s)
 		}
 	}

@@ -2,11 +2,11 @@ package accesslog
 
 import "bytes"
 
-// scanner reads a line from its beginning on. When something is not as it should be, it reads nothing more.
+// scanner reads a line from left to right. After the first thing that is missing it reads nothing more.
 type scanner struct {
 	rest  []byte
-	wrong error // what is wrong with the line if the next thing is not there
-	err   error
+	wrong error // to set before a read: the error if it fails
+	err   error // of the first read that failed
 }
 
 // need fails unless ok.

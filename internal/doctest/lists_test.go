@@ -21,7 +21,7 @@ var unrunnable = map[string]map[string]string{
 	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
 	"docs/yugabytedb.md": {
 		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
-			"-run TestConformanceOfRelatives": yugabyte,
+			"-run TestConformanceOfYugabyteDB": yugabyte,
 		"select yb_get_effective_transaction_isolation_level();": yugabyte,
 		`yb-admin --master_addresses m1:7100,m2:7100,m3:7100 \`:  yugabyte,
 		`create tablespace headgate_eu with (replica_placement = ` +

