@@ -22,7 +22,7 @@ type batch struct {
 	notes []string // nil: none has any
 	index []int    // of each op, in the caller's slice
 	once  bool     // some have an ID
-	plain bool     // some are plain charges
+	plain bool     // some are plain charges of buckets
 }
 
 // Apply implements store.Store.
@@ -139,7 +139,7 @@ func encode(ops []law.Op, a *arranged) batch {
 		if b.notes != nil {
 			b.notes[k] = note
 		}
-		b.once, b.plain = b.once || named(op), b.plain || plain(op)
+		b.once, b.plain = b.once || named(op), b.plain || op.Plain() && op.Params.Plain()
 	}
 	return b
 }

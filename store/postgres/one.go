@@ -8,13 +8,21 @@ import (
 )
 
 // plain reports whether headgate_internal.take_one and headgate_internal.take_sums can decide about an op.
-func plain(op *law.Op) bool { return op.Plain() && op.Params.Plain() }
+func plain(op *law.Op) bool { return op.Plain() && (op.Params.Plain() || op.Params.Kind == law.Window) }
+
+// drain returns what a limit drains, or 0 of a sliding window, by which these functions know it.
+func drain(p *law.Params) int64 {
+	if p.Kind == law.Window {
+		return 0
+	}
+	return p.Drain
+}
 
 // applyOne applies one plain charge.
 func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) error {
 	p := &op.Params
 	args := []any{
-		op.Cell.Limit, op.Cell.Key, int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain, p.Block, op.Cost, op.Now,
+		op.Cell.Limit, op.Cell.Key, int64(p.Anchor), p.Unit, p.Capacity, p.Step, drain(p), p.Block, op.Cost, op.Now,
 	}
 	var res []int64
 	err := s.retry(ctx, func() error {

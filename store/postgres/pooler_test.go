@@ -189,7 +189,7 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Join(plan, "\n")
-	if strings.Contains(text, "drained") || !strings.Contains(text, "Index Scan using cells_pkey on headgate.cells") {
+	if strings.Contains(text, "headgate_internal.") || !strings.Contains(text, "Index Scan using cells_pkey on headgate.cells") {
 		t.Error(text)
 	}
 }

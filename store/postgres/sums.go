@@ -64,14 +64,14 @@ const lookedAt = 8
 func (b *sums) number(name string, p *law.Params) int32 {
 	for i := len(b.limits) - 1; i >= max(0, len(b.limits)-lookedAt); i-- {
 		if b.limits[i] == name && b.anchor[i] == int64(p.Anchor) && b.unit[i] == p.Unit &&
-			b.capacity[i] == p.Capacity && b.step[i] == p.Step && b.drain[i] == p.Drain && b.block[i] == p.Block {
+			b.capacity[i] == p.Capacity && b.step[i] == p.Step && b.drain[i] == drain(p) && b.block[i] == p.Block {
 			return int32(i + 1)
 		}
 	}
 	b.limits = append(b.limits, name)
 	b.anchor, b.unit = append(b.anchor, int64(p.Anchor)), append(b.unit, p.Unit)
 	b.capacity, b.step = append(b.capacity, p.Capacity), append(b.step, p.Step)
-	b.drain, b.block = append(b.drain, p.Drain), append(b.block, p.Block)
+	b.drain, b.block = append(b.drain, drain(p)), append(b.block, p.Block)
 	return int32(len(b.limits))
 }
 
@@ -142,18 +142,18 @@ func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law
 	return nil
 }
 
-// How the answer of headgate_internal.take_sums is laid out: in rows of four numbers, of which three are
+// How the answer of headgate_internal.take_sums is laid out: in rows of five numbers, of which two are
 // the state of a cell that was not granted.
 const (
-	sumsRow   = 4
-	stateSize = 3 * sumsRow
+	sumsRow   = 5
+	stateSize = 2 * sumsRow
 )
 
 // seen is what an answer says of a cell; its clock is 0 if it says nothing.
 type seen struct {
 	granted bool
 	clock   int64
-	state   law.State // if it is granted: level, time and block after its last charge
+	state   law.State // if it is granted: level, window before, time and block after its last charge
 }
 
 // decode writes the outcomes of what headgate_internal.take_sums has granted, and of what package law
@@ -180,8 +180,8 @@ func (b *sums) decode(res []int64, ops []law.Op, outs []law.Outcome) (left []int
 		if len(r) == made {
 			clock = again
 		}
-		state := law.State{Level: r[1], At: r[2], BlockedUntil: r[3]}
-		if !put(r[0], seen{true, max(clock, r[2]), state}) { // it may have waited for its row
+		state := law.State{Level: r[1], Prev: r[2], At: r[3], BlockedUntil: r[4]}
+		if !put(r[0], seen{true, max(clock, r[3]), state}) { // it may have waited for its row
 			return nil, false
 		}
 	}
@@ -222,11 +222,11 @@ func (b *sums) outcomes(cells []seen, ops []law.Op, outs []law.Outcome) (left []
 	return left
 }
 
-// chargedTo returns the outcome of the last plain charge of a cell, whose state has level, time and
-// block, and takes the charge out of the level.
+// chargedTo returns the outcome of the last plain charge of a cell, whose state has level, window before,
+// time and block, and takes the charge out of the level.
 func chargedTo(op *law.Op, s *law.State, clock int64) law.Outcome {
-	state := op.Params.PlainState(s.Level, s.At)
+	state, used := op.Params.Charged(s.Level, s.Prev, s.At)
 	state.BlockedUntil = s.BlockedUntil
 	s.Level -= op.Cost * op.Count
-	return law.Outcome{Granted: op.Count, Used: state.Level, Clock: cmp.Or(op.Now, clock), State: state}
+	return law.Outcome{Granted: op.Count, Used: used, Clock: cmp.Or(op.Now, clock), State: state}
 }

@@ -21,7 +21,8 @@ func TestSumsAreOfPlainChargesAlone(t *testing.T) {
 	}{
 		"a plain one":  {func(*law.Op) {}, true},
 		"verb":         {func(op *law.Op) { op.Verb = law.Check }, false},
-		"law":          {func(op *law.Op) { op.Params.Kind = law.Window }, false},
+		"law":          {func(op *law.Op) { op.Params.Kind = law.Log }, false},
+		"window":       {func(op *law.Op) { op.Params.Kind = law.Window }, true},
 		"anchor":       {func(op *law.Op) { op.Params.Anchor = law.Calendar }, false},
 		"all or none":  {func(op *law.Op) { op.Count = 2 }, false},
 		"a part":       {func(op *law.Op) { op.Count, op.Partial = 2, true }, true},
@@ -65,22 +66,22 @@ func TestAnswersAboutSumsThatAreNotAboutEachCell(t *testing.T) {
 		left []int
 		ok   bool
 	}{
-		"granted":             {[]int64{9, 3, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0, 2, 1, 9, 0}, nil, true},
-		"a cell that is left": {[]int64{9, 2, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0}, []int{1}, true},
+		"granted":             {[]int64{9, 3, 0, 0, 0, 3, 1, 0, 9, 0, 1, 1, 0, 9, 0, 2, 1, 0, 9, 0}, nil, true},
+		"a cell that is left": {[]int64{9, 2, 0, 0, 0, 3, 1, 0, 9, 0, 1, 1, 0, 9, 0}, []int{1}, true},
 		"a cell that was read and is full": {
-			[]int64{9, 2, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0, 2, 1, 1, 0, 9, 1, 1, 10, 0, 9, 0, 0}, nil, true,
+			[]int64{9, 2, 0, 0, 0, 3, 1, 0, 9, 0, 1, 1, 0, 9, 0, 2, 1, 1, 0, 9, 1, 1, 10, 0, 9}, nil, true,
 		},
 		"a cell that was read and has room": {
-			[]int64{9, 2, 0, 0, 3, 1, 9, 0, 1, 1, 9, 0, 2, 1, 0, 0, 9, 1, 1, 9, 0, 9, 0, 0}, []int{1}, true,
+			[]int64{9, 2, 0, 0, 0, 3, 1, 0, 9, 0, 1, 1, 0, 9, 0, 2, 1, 0, 0, 9, 1, 1, 9, 0, 9}, []int{1}, true,
 		},
 		"nothing":             {nil, nil, false},
-		"more new cells":      {[]int64{9, 1, 9, 2, 3, 1, 9, 0}, nil, false},
-		"a cell twice":        {[]int64{9, 2, 0, 0, 3, 1, 9, 0, 3, 1, 9, 0}, nil, false},
-		"a cell that is not":  {[]int64{9, 1, 0, 0, 4, 1, 9, 0}, nil, false},
-		"fewer than it says":  {[]int64{9, 2, 0, 0, 3, 1, 9, 0}, nil, false},
-		"more than there are": {[]int64{9, 4, 0, 0, 3, 1, 9, 0}, nil, false},
-		"a number less":       {[]int64{9, 1, 0, 0, 3, 1, 9}, nil, false},
-		"half a state":        {[]int64{9, 0, 0, 0, 2, 1, 1, 0, 9, 1, 1, 10}, nil, false},
+		"more new cells":      {[]int64{9, 1, 9, 2, 0, 3, 1, 0, 9, 0}, nil, false},
+		"a cell twice":        {[]int64{9, 2, 0, 0, 0, 3, 1, 0, 9, 0, 3, 1, 0, 9, 0}, nil, false},
+		"a cell that is not":  {[]int64{9, 1, 0, 0, 0, 4, 1, 0, 9, 0}, nil, false},
+		"fewer than it says":  {[]int64{9, 2, 0, 0, 0, 3, 1, 0, 9, 0}, nil, false},
+		"more than there are": {[]int64{9, 4, 0, 0, 0, 3, 1, 0, 9, 0}, nil, false},
+		"a number less":       {[]int64{9, 1, 0, 0, 0, 3, 1, 0, 9}, nil, false},
+		"half a state":        {[]int64{9, 0, 0, 0, 0, 2, 1, 1, 0, 9, 1, 1, 10}, nil, false},
 	} {
 		b, _ := summed(ops)
 		left, ok := b.decode(tt.res, ops, make([]law.Outcome, 3))

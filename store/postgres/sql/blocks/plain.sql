@@ -2,10 +2,10 @@
 Blocks of headgate.take_one and headgate.take_sums.
 */ -}}
 
-{{- /* granted one is the outcome of a charge that has made row c what it is. */ -}}
+{{- /* granted one is the outcome of a charge that has made row c what it is, by the credits that are in use then. */ -}}
 {{define "granted one" -}}
-array[{out: granted => 1, law => 1, level => c.level, at => c.at, unit => c.unit, empty_at => c.empty_at, blocked_until => c.blocked_until,
-    used => c.level, clock => case when p_now > 0 then clock else greatest(clock, c.at) end, step => c.step}]
+array[{out: granted => 1, law => kind, level => c.level, prev => c.prev, at => c.at, unit => c.unit, empty_at => c.empty_at, blocked_until => c.blocked_until,
+    used => {{.}}, clock => case when p_now > 0 then clock else greatest(clock, c.at) end, step => c.step}]
 {{- end}}
 
 {{- /*
@@ -25,7 +25,8 @@ cell does not have is the first one.
 */ -}}
 {{define "sum rows" -}}
 (select x.i, x.key, coalesce(x.sum, p_cost[1]) as cost, p_limit[x.r] as name, p_anchor[x.r] as anchor, p_unit[x.r] as unit,
-        p_capacity[x.r] as capacity, p_step[x.r] as step, p_drain[x.r] as drain
+        p_capacity[x.r] as capacity, p_step[x.r] as step, p_drain[x.r] as drain,
+        case when p_drain[x.r] > 0 then 1::smallint else 2 end as law
     from (select y.*, coalesce(y.rule, p_rule[1]) as r
         from unnest(p_keys, p_rule, p_cost) with ordinality y(key, rule, sum, i)) x offset 0) u
 {{- end}}

@@ -1,10 +1,13 @@
 -- Plain charges: single ones, and batches of them.
 
+-- A plain charge is of the bucket law without a calendar, or of the window law. Of the latter p_drain is 0: all of a
+-- window stays until it is over.
+
 -- headgate_internal.drained_N and headgate_internal.drained_at_N are bucket of package law, for the
 -- anchors that need no boundaries: the credits in use at now, and the time that
 -- they hold for. headgate_internal.drained_by_N is after, of a level that the capacity
 -- bounds: so that nothing can pass 2^53. They are short enough to be made part of
--- the statement that calls them, which a test looks at.
+-- the statement that calls them, which a test looks at, and so are those of windows.
 create or replace function headgate_internal.drained_N(level bigint, at bigint, empty_at bigint, now bigint, anchor bigint, drain bigint, step bigint)
 returns bigint language sql immutable as $$
     select case when now >= empty_at then 0 else {{template "drained" (as "level" "level" "at" "at" "now" "now")}} end
@@ -22,10 +25,26 @@ returns bigint language sql immutable as $$
         else {{template "drained at" (as "level" "level" "at" "at" "now" "now" "empty" "now >= empty_at")}} end
 $$;
 
+-- headgate_internal.present_N and headgate_internal.before_N are the counters of window of package law, of the present
+-- window and the one before; headgate_internal.carried_N is what the latter still counts for.
+create or replace function headgate_internal.present_N(level bigint, at bigint, empty_at bigint, now bigint, step bigint) returns bigint language sql immutable as $$
+    select case when now < empty_at and at >= now - now % step then level else 0 end
+$$;
+
+create or replace function headgate_internal.before_N(level bigint, prev bigint, at bigint, empty_at bigint, now bigint, step bigint)
+returns bigint language sql immutable as $$
+    select case when now >= empty_at or at < now - now % step - step then 0 when at >= now - now % step then prev else level end
+$$;
+
+create or replace function headgate_internal.carried_N(prev bigint, now bigint, step bigint) returns bigint language sql immutable as $$
+    select (prev * least(step / headgate_internal.grain_N(step), (step - now % step - 1) / headgate_internal.grain_N(step) + 1)
+        + step / headgate_internal.grain_N(step) - 1) / (step / headgate_internal.grain_N(step))
+$$;
+
 -- headgate_internal.take_one_N: one plain charge, in one round trip. One update grants it, if the
--- cell is there, is of the bucket law in the same unit and step, has had nothing returned,
--- is neither blocked nor ahead of the clock, and has room. Else one select says that the
--- cell of this kind has no room; else one insert makes the cell; all others are decided by
+-- cell is there, is of the same law in the same unit and step, has had nothing returned if it is a bucket,
+-- is neither blocked nor ahead of the clock, and has room. Else one select says that a
+-- bucket of this kind has no room; else one insert makes the cell; all others are decided by
 -- headgate_internal.apply_N, in the same call.
 --
 -- The clock is read before the row is locked. If a charge that is granted had to wait for
@@ -48,16 +67,30 @@ as $$
 #variable_conflict use_column
 declare
     clock bigint := case when p_now > 0 then p_now else (extract(epoch from clock_timestamp()) * 1000000)::bigint end;
+    kind smallint := case when p_drain > 0 then 1 else 2 end;
     res bigint[];
 begin
-    update headgate.cells c
-    set level = headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) + p_cost,
-        at = headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step),
-        empty_at = headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step, p_cost)
-    where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
-      and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
-      and headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) <= p_capacity - p_cost
-    returning {{template "granted one"}} into res;
+    if kind = 1 then
+        update headgate.cells c
+        set level = headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) + p_cost,
+            at = headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step),
+            empty_at = headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step, p_cost)
+        where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
+          and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
+          and headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) <= p_capacity - p_cost
+        returning {{template "granted one" "c.level"}} into res;
+    else
+        update headgate.cells c
+        set level = headgate_internal.present_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_step) + p_cost,
+            prev = headgate_internal.before_N(c.level, c.prev, c.at, c.empty_at, greatest(clock, c.at), p_step),
+            at = greatest(clock, c.at), empty_at = greatest(clock, c.at) - greatest(clock, c.at) % p_step + 2 * p_step
+        where c.limit_name = p_limit and c.key = p_key and c.law = 2 and c.unit = p_unit and c.step = p_step
+          and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
+          and headgate_internal.present_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_step)
+            + headgate_internal.carried_N(headgate_internal.before_N(c.level, c.prev, c.at, c.empty_at, greatest(clock, c.at), p_step), greatest(clock, c.at), p_step)
+            <= p_capacity - p_cost
+        returning {{template "granted one" "c.level + headgate_internal.carried_N(c.prev, c.at, c.step)"}} into res;
+    end if;
     if found then
         {{template "not set back" "p_now"}}
         return res;
@@ -67,40 +100,43 @@ begin
     end if;
 
     if p_block = 0 and p_cost <= p_capacity then
-        select array[{out: granted => 0, law => 1, level => c.level, prev => 0, at => c.at, unit => c.unit, empty_at => c.empty_at,
-            blocked_until => c.blocked_until, used => u.x, clock => clock,
-            retry_at => greatest(c.blocked_until, {{template "no longer" (as "whole" "p_drain = 9007199254740991" "empty" "c.empty_at"
-                "retry" "headgate_internal.after_N(u.t, u.x - (p_capacity - p_cost), p_anchor, p_drain, p_step, 0, 0, 0, 0)")}}),
-            entry => 0, status => 0, start_at => 0, step => c.step}]
-        into res
-        from headgate.cells c, lateral (select
-            headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as x,
-            headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as t offset 0) u
-        where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
-          and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
-          and u.x > p_capacity - p_cost;
-        if found then
-            return res;
+        if kind = 1 then
+            select array[{out: granted => 0, law => 1, level => c.level, prev => 0, at => c.at, unit => c.unit, empty_at => c.empty_at,
+                blocked_until => c.blocked_until, used => u.x, clock => clock,
+                retry_at => greatest(c.blocked_until, {{template "no longer" (as "whole" "p_drain = 9007199254740991" "empty" "c.empty_at"
+                    "retry" "headgate_internal.after_N(u.t, u.x - (p_capacity - p_cost), p_anchor, p_drain, p_step, 0, 0, 0, 0)")}}),
+                entry => 0, status => 0, start_at => 0, step => c.step}]
+            into res
+            from headgate.cells c, lateral (select
+                headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as x,
+                headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), p_anchor, p_drain, p_step) as t offset 0) u
+            where c.limit_name = p_limit and c.key = p_key and c.law = 1 and c.unit = p_unit and c.step = p_step and c.prev = 0
+              and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
+              and u.x > p_capacity - p_cost;
+            if found then
+                return res;
+            end if;
         end if;
 
         insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
-        select p_limit, p_key, 1, p_cost, headgate_internal.drained_at_N(0, 0, 0, clock, p_anchor, p_drain, p_step), p_unit, p_step,
-            headgate_internal.drained_by_N(0, 0, 0, clock, p_anchor, p_drain, p_step, p_cost)
+        select p_limit, p_key, kind, p_cost, case when kind = 1 then headgate_internal.drained_at_N(0, 0, 0, clock, p_anchor, p_drain, p_step) else clock end,
+            p_unit, p_step, case when kind = 1 then headgate_internal.drained_by_N(0, 0, 0, clock, p_anchor, p_drain, p_step, p_cost)
+            else clock - clock % p_step + 2 * p_step end
         on conflict do nothing
-        returning {{template "granted one"}} into res;
+        returning {{template "granted one" "c.level"}} into res;
         if found then
             return res;
         end if;
     end if;
 
     return headgate_internal.apply_N(array[p_limit], array[p_key], array[2::smallint],
-        array[{op: verb => 1, group => 1, cell => 1, kind => 1, anchor => p_anchor, unit => p_unit, capacity => p_capacity,
+        array[{op: verb => 1, group => 1, cell => 1, kind => kind, anchor => p_anchor, unit => p_unit, capacity => p_capacity,
             step => p_step, drain => p_drain, block => p_block, cost => p_cost, count => 1, now => p_now}], null);
 end $$;
 
 -- headgate_internal.take_sums_N: a batch of plain charges, each a request of its own. One update grants
--- each cell all that is asked of it, or nothing: if it is there, is of the bucket law in the same unit
--- and step, has had nothing returned, is neither blocked nor ahead of the clock, and has room for the
+-- each cell all that is asked of it, or nothing: if it is there, is of the same law in the same unit
+-- and step, has had nothing returned if it is a bucket, is neither blocked nor ahead of the clock, and has room for the
 -- sum. Where a sum fits, its charges are granted one after another too: see TakePlain of package law.
 -- Nothing is locked before the update. The rows are reached by the primary key in the order of the cells, which
 -- the caller sorts, so that batches wait for each other in one order. For that order nothing may
@@ -125,10 +161,10 @@ end $$;
 -- p_cost     the sum of each cell
 --            Of p_rule and p_cost the first stands for all cells that have none
 -- p_now      a test's time; 0: the server's clock
--- returns    rows of four numbers. The first: the clock, how many cells were granted, the second
---            clock, how many of the granted are new. Then of each granted cell its number, and level,
---            at and blocked_until; the new ones come last. Then three rows of each cell that was read:
---            its number, law, level, prev; at, unit, step, empty_at; blocked_until, the second clock, 0, 0
+-- returns    rows of five numbers. The first: the clock, how many cells were granted, the second
+--            clock, how many of the granted are new, 0. Then of each granted cell its number, and level, prev,
+--            at and blocked_until; the new ones come last. Then two rows of each cell that was read:
+--            its number, law, level, prev, at; unit, step, empty_at, blocked_until, the second clock
 create or replace function headgate_internal.take_sums_N(
     p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
     p_drain bigint[], p_cost bigint[], p_now bigint)
@@ -148,21 +184,28 @@ declare
 begin
     with done as (
         update headgate.cells c
-        set law = 1, unit = u.unit, step = u.step,
-            level = headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) + u.cost,
-            at = headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step),
-            empty_at = headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step, u.cost)
+        set law = u.law, unit = u.unit, step = u.step,
+            level = case when u.law = 1 then headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step)
+                else headgate_internal.present_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.step) end + u.cost,
+            prev = case when u.law = 1 then 0 else headgate_internal.before_N(c.level, c.prev, c.at, c.empty_at, greatest(clock, c.at), u.step) end,
+            at = case when u.law = 1 then headgate_internal.drained_at_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step)
+                else greatest(clock, c.at) end,
+            empty_at = case when u.law = 1 then headgate_internal.drained_by_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step, u.cost)
+                else greatest(clock, c.at) - greatest(clock, c.at) % u.step + 2 * u.step end
         from
             {{template "sum rows"}}
         where c.limit_name = any (array[u.name]) and c.key = u.key
-          and (c.law = 1 and c.unit = u.unit and c.step = u.step or c.law = 0) and c.prev = 0
+          and (c.law = u.law and c.unit = u.unit and c.step = u.step or c.law = 0) and (u.law = 2 or c.prev = 0)
           and c.blocked_until <= greatest(clock, c.at) and c.at - clock <= 2000000
-          and headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step) <= u.capacity - u.cost
-        returning array[u.i, c.level, c.at, c.blocked_until] as v)
+          and case when u.law = 1 then headgate_internal.drained_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.anchor, u.drain, u.step)
+            else headgate_internal.present_N(c.level, c.at, c.empty_at, greatest(clock, c.at), u.step)
+                + headgate_internal.carried_N(headgate_internal.before_N(c.level, c.prev, c.at, c.empty_at, greatest(clock, c.at), u.step), greatest(clock, c.at), u.step)
+            end <= u.capacity - u.cost
+        returning array[u.i, c.level, c.prev, c.at, c.blocked_until] as v)
     select array_agg(v) into res from done;
     {{template "not set back" "p_now"}}
-    if cardinality(res) = 4 * n then
-        return array[array[clock, n, clock, 0]] || res;
+    if cardinality(res) = 5 * n then
+        return array[array[clock, n, clock, 0, 0]] || res;
     end if;
 
     first_ := clock;
@@ -177,11 +220,10 @@ begin
     states := array(select w.v from
             {{template "sum rows"}},
         lateral (select e.* from headgate.cells e where e.limit_name = u.name and e.key = u.key offset 0) c,
-        lateral (values (1, array[u.i, c.law, c.level, c.prev]), (2, array[c.at, c.unit, c.step, c.empty_at]),
-            (3, array[c.blocked_until, clock, 0, 0])) w(o, v)
+        lateral (values (1, array[u.i, c.law, c.level, c.prev, c.at]), (2, array[c.unit, c.step, c.empty_at, c.blocked_until, clock])) w(o, v)
         where left_[u.i]
         order by u.i, w.o);
-    for k in 1 .. coalesce(array_length(states, 1), 0) by 3 loop
+    for k in 1 .. coalesce(array_length(states, 1), 0) by 2 loop
         left_[states[k][1]] := false;
     end loop;
 
@@ -192,8 +234,9 @@ begin
         begin
             with made as (
                 insert into headgate.cells as c (limit_name, key, law, level, at, unit, step, empty_at)
-                select u.name, u.key, 1, u.cost, headgate_internal.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step),
-                    u.unit, u.step, headgate_internal.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
+                select u.name, u.key, u.law, u.cost, case when u.law = 1 then headgate_internal.drained_at_N(0, 0, 0, clock, u.anchor, u.drain, u.step) else clock end,
+                    u.unit, u.step, case when u.law = 1 then headgate_internal.drained_by_N(0, 0, 0, clock, u.anchor, u.drain, u.step, u.cost)
+                    else clock - clock % u.step + 2 * u.step end
                 from
                     {{template "sum rows"}}
                 where left_[u.i]
@@ -212,9 +255,9 @@ begin
             end if;
         end loop;
         if names is not null then
-            res := coalesce(res, '{}') || array(select array[x.i, x.level, x.at, 0]
+            res := coalesce(res, '{}') || array(select array[x.i, x.level, 0, x.at, 0]
                 from unnest(made_, levels, times) with ordinality x(i, level, at, o) order by x.o);
         end if;
     end if;
-    return array[array[first_, coalesce(array_length(res, 1), 0), clock, coalesce(cardinality(made_), 0)]] || coalesce(res, '{}') || coalesce(states, '{}');
+    return array[array[first_, coalesce(array_length(res, 1), 0), clock, coalesce(cardinality(made_), 0), 0]] || coalesce(res, '{}') || coalesce(states, '{}');
 end $$;
