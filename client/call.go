@@ -45,7 +45,7 @@ func (c *Client) alone(ctx context.Context, check bool, charges []headgate.Charg
 }
 
 // fly sends a batch.
-func (c *Client) fly(parties []*flight.Party[struct{}, *part]) error {
+func (c *Client) fly(_ context.Context, parties []*flight.Party[struct{}, *part]) error {
 	ctx, cancel := sched.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
 	in := api.Batch{Requests: make([]api.Request, len(parties))}

@@ -74,8 +74,8 @@ func (v *slid) retry(p *Params, need, ceiling int64) int64 {
 	return at + p.Step - q*(room*f/prev)
 }
 
-// Charged returns the state of a plain cell, or one of the window law, that was charged at the time at, and the credits in
-// use then. level has the charge, and prev is the window before, 0 of a bucket.
+// Charged returns the state of a plain cell, or one of the window law, that was charged at the time at, and the
+// credits in use then. level has the charge, and prev is the window before, 0 of a bucket.
 func (p *Params) Charged(level, prev, at int64) (s State, used int64) {
 	if p.Kind != Window {
 		return p.PlainState(level, at), level

@@ -1,6 +1,7 @@
 package flight
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -74,9 +75,10 @@ func (q *Queue[K, L]) goes(p *Party[K, L]) {
 	}
 }
 
-// run flies one flight after another, until nothing is to go. Once says that it is in the
-// goroutine of a caller, who leaves what comes then to others.
-func (q *Queue[K, L]) run(once bool) {
+// run flies one flight after another, until nothing is to go. In the goroutine of a caller it flies one, and leaves
+// what comes then to others; own is the caller's party, else nil. It reports whether the caller's context had ended
+// when its answer came, which left was told then.
+func (q *Queue[K, L]) run(ctx context.Context, own *Party[K, L], left func(departed bool)) (gone bool) {
 	q.mu.Lock()
 	f := q.claim()
 	for {
@@ -85,7 +87,7 @@ func (q *Queue[K, L]) run(once bool) {
 		if parties == nil {
 			q.end(f)
 			q.mu.Unlock()
-			return
+			return false
 		}
 		more := q.another()
 		if more {
@@ -95,15 +97,21 @@ func (q *Queue[K, L]) run(once bool) {
 		if more {
 			sched.Go(q.fly)
 		}
-		err := q.cfg.Fly(parties)
+		err := q.cfg.Fly(ctx, parties)
 		free, held := q.split(parties, err)
+		if err == nil && own != nil && ctx.Err() != nil && slices.Contains(free, own) {
+			q.mu.Lock()
+			left(true)
+			q.mu.Unlock()
+			gone = true
+		}
 		if len(held) > 0 && !q.setAside(held) {
 			q.settle(free, err)
 			q.again(held)
 			free = nil
 		}
 		q.land(f, free, err)
-		if once {
+		if own != nil {
 			break
 		}
 		// Callers that have just been let go mostly come again at once. They can
@@ -123,6 +131,7 @@ func (q *Queue[K, L]) run(once bool) {
 	if next {
 		sched.Go(q.fly)
 	}
+	return gone
 }
 
 // claim returns a flight that was begun, and that nobody flies yet. The queue is locked.
@@ -189,7 +198,7 @@ func (q *Queue[K, L]) lateness() (next time.Duration) {
 	return max(next, time.Millisecond)
 }
 
-func (q *Queue[K, L]) fly() { q.run(false) }
+func (q *Queue[K, L]) fly() { q.run(context.Background(), nil, nil) }
 
 // setAside lets parties that are held fly again beside the flights. It reports false if as
 // many do so already as there may be flights: then they fly again in their own.
@@ -214,7 +223,7 @@ func (q *Queue[K, L]) setAside(held []*Party[K, L]) bool {
 // again flies parties that are held until they are answered.
 func (q *Queue[K, L]) again(held []*Party[K, L]) {
 	for len(held) > 0 {
-		err := q.cfg.Fly(held)
+		err := q.cfg.Fly(context.Background(), held)
 		free, still := q.split(held, err)
 		q.settle(free, err)
 		q.wake()

@@ -11,6 +11,7 @@
 package flight
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -46,8 +47,11 @@ type Config[K comparable, L Load[K]] struct {
 
 	New func() L // makes an empty load
 	// Fly makes the call, and leaves the answer in each load. What it returns is the
-	// error of all of them.
-	Fly func(parties []*Party[K, L]) error
+	// error of all of them. by is the context of the caller in whose goroutine it runs, or
+	// context.Background. The call is not to be cut off when by ends, since others may share it.
+	Fly func(by context.Context, parties []*Party[K, L]) error
+	// Stays lets callers fly themselves whose context can end.
+	Stays bool
 	// Land is called after each flight with what became of it, once no caller can
 	// leave it any more without having seen its end.
 	Land func(parties []*Party[K, L], err error)

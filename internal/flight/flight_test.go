@@ -42,7 +42,7 @@ func open(flights, least, most, waiting int) *airport {
 	a.Queue = flight.New(flight.Config[string, *load]{
 		Flights: flights, Least: least, Most: most, Waiting: waiting,
 		New: func() *load { return &load{} },
-		Fly: func(parties []*party) error {
+		Fly: func(_ context.Context, parties []*party) error {
 			names, landed := []string{}, make(chan error)
 			a.mu.Lock()
 			for _, p := range parties {

@@ -84,6 +84,9 @@ func (c *Config) orDefault(inner store.Store) Config {
 // store.ErrUnavailable. One that leaves later gets store.ErrUnknownOutcome: it is
 // charged, and what it was granted is given back by the return rule; but not if it has
 // an ID, under which the answer can be had again.
+//
+// A caller who finds no batch under way asks the store itself. It leaves when the answer comes, a second after its
+// deadline at the latest.
 type Store struct {
 	inner   store.Store
 	cfg     Config
@@ -119,7 +122,7 @@ func New(inner store.Store, cfg *Config) *Store {
 	s := &Store{inner: inner, cfg: cfg.orDefault(inner)}
 	s.queue = flight.New(flight.Config[law.Cell, *party]{
 		Flights: s.cfg.Flights, Least: least, Most: maxOps, Waiting: s.cfg.maxWaiting,
-		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land,
+		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land, Stays: true,
 		Held: func(p *flight.Party[law.Cell, *party]) bool { return p.Load.held() },
 	})
 	s.apply = inner.Apply
@@ -226,9 +229,17 @@ func (s *Store) context(parties []*flight.Party[law.Cell, *party]) context.Conte
 	return s.cfg.Context(all)
 }
 
+// stays is how long after its deadline a caller who asks the store itself waits for the answer. By then what it was
+// granted can be given back; a call that is cut off leaves a charge that nobody knows of, and a connection less.
+const stays = time.Second
+
 // fly asks the store.
-func (s *Store) fly(parties []*flight.Party[law.Cell, *party]) error {
-	ctx, cancel := sched.WithTimeout(s.context(parties), s.cfg.Timeout)
+func (s *Store) fly(by context.Context, parties []*flight.Party[law.Cell, *party]) error {
+	timeout := s.cfg.Timeout
+	if end, ok := by.Deadline(); ok {
+		timeout = min(timeout, sched.Until(end)+stays)
+	}
+	ctx, cancel := sched.WithTimeout(s.context(parties), timeout)
 	defer cancel()
 	callers := 0
 	for _, p := range parties {

@@ -324,3 +324,46 @@ func (s through) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	s.see(ops)
 	return s.Store.Apply(ctx, ops, outs)
 }
+
+// TestWhoAsksTheStoreItselfLeavesWithTheAnswer lets a caller's deadline pass while no goroutine but its own waits for
+// the store.
+func TestWhoAsksTheStoreItselfLeavesWithTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		s := coalesce.New(g, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		defer cancel()
+		first := ask(ctx, s, take("a", 7))
+		time.Sleep(400 * time.Millisecond)
+		if first.err != nil {
+			t.Fatalf("it left before the answer: %v", first.err)
+		}
+		g.open()
+		g.open() // what is given back
+		if !errors.Is(first.err, store.ErrUnknownOutcome) || !errors.Is(first.err, context.DeadlineExceeded) {
+			t.Errorf("the caller who has left: %v", first.err)
+		}
+		if n := len(g.batches); n != 2 || g.batches[1][0].Verb != law.Return {
+			t.Fatalf("batches: %+v", g.batches)
+		}
+		next := ask(t.Context(), s, take("a", 10))
+		g.open()
+		if next.err != nil || next.outs[0].Granted != 1 {
+			t.Errorf("the next one has all of it: %+v", next)
+		}
+	})
+}
+
+// TestWhoAsksTheStoreItselfIsLetGo has a store that is silent.
+func TestWhoAsksTheStoreItselfIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := coalesce.New(silent{}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		err := s.Apply(ctx, []law.Op{take("a", 1)}, make([]law.Outcome, 1))
+		if took := time.Since(began); took != 1250*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
+}

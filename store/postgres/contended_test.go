@@ -20,9 +20,9 @@ func takeSums(conn *pgx.Conn, names []string, capacity int64) (fast []int, err e
 	var res []int64
 	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate_internal.take_sums_1($1, '{1}', '{l}', '{0}', '{1000}', $2,
 		'{3600000000}', '{1}', '{1000}', 0)))`, names, []int64{capacity}).Scan(&res)
-	for k := range len(res) / 4 {
+	for k := range len(res) / 5 {
 		if k > 0 && int64(k) <= res[1] {
-			fast = append(fast, int(res[4*k])-1)
+			fast = append(fast, int(res[5*k])-1)
 		}
 	}
 	return fast, err

@@ -29,7 +29,8 @@ const definers = `take check take_once extend settle cancel reserve acquire rene
 // each call of an entry, and what is to be made part of a statement could not be.
 const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_rate compile
 	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
-	micros checked_id checked_lease checked_count held drained drained_at drained_by present before carried start_together
+	micros checked_id checked_lease checked_count held drained drained_at drained_by present before carried
+	start_together
 	ask_again keep log_one charge resolve varies bucket_name caller may_notate functions give_rights
 	checked_key checked_array unblocking queues ceiling headroom keeping charge_all each started replayed start
 	corrected fitting extended give_back_twice lock_ids put remember remember_more
