@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var claimRow = regexp.MustCompile("(?m)^\\| (.+?) \\| (`.+?) \\|$")
+var claimRow = regexp.MustCompile("(?m)^- (.+?): (`.+)$")
 
 // TestClaims: the words of each claim of docs/project/claims.md stand in the README or in a page of docs, and
 // its proof can be run.
