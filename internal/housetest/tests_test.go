@@ -40,7 +40,7 @@ func TestTheTestsThatPagesNameAreThere(t *testing.T) {
 	}
 }
 
-var proofs = regexp.MustCompile("((?:`Test\\w+`(?:, )?)+) in ((?:`[\\w./-]+`(?:, )?)+)")
+var proofs = regexp.MustCompile("((?:`Test\\w+`(?:,\\s+)?)+)\\s+in\\s+((?:`[\\w./-]+`(?:,\\s+)?)+)")
 
 // TestTheTestsAreInThePackagesThatPagesName: where a page says in which packages tests are, they are there.
 func TestTheTestsAreInThePackagesThatPagesName(t *testing.T) {
