@@ -7,7 +7,7 @@ import (
 // Algorithm is one of the ways to limit that this package knows: TokenBucket,
 // LeakyBucket, GCRA, FixedWindow, Interval, SlidingWindow, SlidingLog and
 // Concurrency, and Closed and Unlimited. The set is closed. Each has its file and one entry in the
-// catalogue; to add one is described in docs/adding-an-algorithm.md.
+// catalogue; to add one is described in docs/project/adding-an-algorithm.md.
 type Algorithm interface {
 	// String returns the canonical one-line notation.
 	String() string

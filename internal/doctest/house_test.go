@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// TestTheHouse compares the list of folders in docs/design.md with the folders: each
+// TestTheHouse compares the list of folders in docs/project/design.md with the folders: each
 // that it names is there, and each package is in one that it names.
 func TestTheHouse(t *testing.T) {
 	t.Parallel()
 	var named []string
 	for _, p := range pages(t) {
-		if p.name != "docs/design.md" {
+		if p.name != "docs/project/design.md" {
 			continue
 		}
 		parent := ""
@@ -36,7 +36,7 @@ func TestTheHouse(t *testing.T) {
 	}
 	for _, name := range named {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-			t.Errorf("docs/design.md names %s: %v", name, err)
+			t.Errorf("docs/project/design.md names %s: %v", name, err)
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "./...")
@@ -54,7 +54,7 @@ func TestTheHouse(t *testing.T) {
 			return name == rel ||
 				strings.HasPrefix(rel, name+"/")
 		}) {
-			t.Errorf("docs/design.md does not name %s", rel)
+			t.Errorf("docs/project/design.md does not name %s", rel)
 		}
 	}
 }

@@ -18,7 +18,7 @@ var unrunnable = map[string]map[string]string{
 	"docs/forward-auth.md": {
 		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
 	},
-	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
+	"docs/project/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
 	"docs/yugabytedb.md": {
 		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
 			"-run TestConformanceOfYugabyteDB": yugabyte,
@@ -48,7 +48,7 @@ var unrunnable = map[string]map[string]string{
 	"docs/metrics.md": {
 		`{"time":"2026-11-26T14:41:07.3Z","level":"INFO","msg":"decision","outcome":"refused","limit":"login","key":"mallory","cost":"1","why":"a cost of 1 does not fit, 0 of 5 remain","capacity":5,"remaining":0,"retry_after":12000000000,"way":"store","verb":"take","protocol":"http","took":310000}`: "a line of the log, of which server/decisionlog tests the form",
 	},
-	"docs/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
+	"docs/project/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
 		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestDependencies compares the table of docs/dependencies.md with go.mod, and its licences with those of the modules
-// that are linked.
+// TestDependencies compares the list of docs/project/dependencies.md with go.mod, and its licences with those of the
+// modules that are linked.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
@@ -38,8 +38,8 @@ func TestDependencies(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^(\S+) +(\S+) v\S+$`).FindAllSubmatch(linked, -1) {
 		licences[string(m[2])] = string(m[1])
 	}
-	page := texts(t)[filepath.Join(root, "docs", "dependencies.md")]
-	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (\\S+) \\| v\\S+, \\d{4}-\\d\\d-\\d\\d \\| (\\S+) \\| [^|]+ \\|$")
+	page := texts(t)[filepath.Join(root, "docs", "project", "dependencies.md")]
+	row := regexp.MustCompile("(?m)^- `([^`]+)` (v\\S+), (\\S+): .")
 	rows := map[string][]string{}
 	for _, m := range row.FindAllStringSubmatch(page, -1) {
 		rows[m[1]] = m[2:]
@@ -52,15 +52,15 @@ func TestDependencies(t *testing.T) {
 		delete(rows, r.Path)
 		switch {
 		case said == nil:
-			t.Errorf("docs/dependencies.md has no row of %s: say its version, last release, licence and reason", r.Path)
+			t.Errorf("docs/project/dependencies.md has no line about %s: say its version, licence and reason", r.Path)
 		case said[0] != r.Version:
-			t.Errorf("docs/dependencies.md says %s %s, go.mod %s", r.Path, said[0], r.Version)
+			t.Errorf("docs/project/dependencies.md says %s %s, go.mod %s", r.Path, said[0], r.Version)
 		case licences[r.Path] != "" && licences[r.Path] != said[1]:
-			t.Errorf("docs/dependencies.md says that %s is under %s, it is %s", r.Path, said[1], licences[r.Path])
+			t.Errorf("docs/project/dependencies.md says that %s is under %s, it is %s", r.Path, said[1], licences[r.Path])
 		}
 	}
 	if left := slices.Sorted(maps.Keys(rows)); len(left) > 0 {
-		t.Errorf("docs/dependencies.md has modules that go.mod does not require: %v", left)
+		t.Errorf("docs/project/dependencies.md has modules that go.mod does not require: %v", left)
 	}
 	if len(licences) < 20 {
 		t.Errorf("the licences of %d modules only are known: is the pattern right?", len(licences))

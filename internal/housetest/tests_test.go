@@ -40,21 +40,48 @@ func TestTheTestsThatPagesNameAreThere(t *testing.T) {
 	}
 }
 
-// TestTheTestsAreInTheFilesThatPagesName: where a page says in which file a test is, it is there.
-func TestTheTestsAreInTheFilesThatPagesName(t *testing.T) {
+var proofs = regexp.MustCompile("((?:`Test\\w+`(?:,\\s+)?)+)\\s+in\\s+((?:`[\\w./-]+`(?:,\\s+)?)+)")
+
+// TestTheTestsAreInThePackagesThatPagesName: where a page says in which packages tests are, they are there.
+func TestTheTestsAreInThePackagesThatPagesName(t *testing.T) {
 	t.Parallel()
-	linked := regexp.MustCompile("`((?:Test|Fuzz)\\w+)` in \\[[^\\]]*\\]\\(([^)]*)\\)")
+	sources := map[string]string{}
 	found := 0
 	for path, text := range texts(t) {
-		for _, m := range linked.FindAllStringSubmatch(text, -1) {
-			found++
-			file, err := os.ReadFile(filepath.Join(filepath.Dir(path), filepath.FromSlash(m[2])))
-			if err != nil || !strings.Contains(string(file), "\nfunc "+m[1]+"(") {
-				t.Errorf("%s: %s is not in %s (%v)", path, m[1], m[2], err)
+		for _, group := range proofs.FindAllStringSubmatch(text, -1) {
+			for _, dir := range code.FindAllString(group[2], -1) {
+				dir = strings.Trim(dir, "`")
+				if _, ok := sources[dir]; !ok {
+					sources[dir] = testsOf(t, dir)
+				}
+				for _, name := range code.FindAllString(group[1], -1) {
+					found++
+					if name = strings.Trim(name, "`"); !strings.Contains(sources[dir], "\nfunc "+name+"(") {
+						t.Errorf("%s: %s has no %s", path, dir, name)
+					}
+				}
 			}
 		}
 	}
-	if found < 50 {
-		t.Errorf("the pages name files of %d tests only: is the pattern right?", found)
+	if found < 100 {
+		t.Errorf("the pages name packages of %d tests only: is the pattern right?", found)
 	}
+}
+
+// testsOf returns the text of a package's tests.
+func testsOf(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
 }

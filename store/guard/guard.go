@@ -38,7 +38,7 @@ var (
 
 // DefaultDeadline is the deadline of a decision unless the Config or the limit says otherwise. MariaDB and MySQL wait a
 // second for a row that somebody has locked, the shortest lock timeout that they have; and a disk that a checkpoint
-// writes to can stall for some hundred milliseconds. See docs/decisions/2026-11-26-away.md for what was measured.
+// writes to can stall for some hundred milliseconds. See docs/project/decisions/wrappers.md for what was measured.
 const DefaultDeadline = 1500 * time.Millisecond
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.

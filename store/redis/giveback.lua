@@ -1,6 +1,6 @@
 -- Gives back what a request took on trial in this slot, since another slot has
 -- refused it. A cell that nobody has touched meanwhile becomes what it was; from
--- one that was, as much is taken as the return rule allows (docs/design.md).
+-- one that was, as much is taken as the return rule allows (docs/project/decisions/laws.md).
 --
 -- The charges are ops of verb Return. ARGV go on with what the cell of each was (''
 -- for none), what the trial made of it, what it made it remember of an ID, or the number

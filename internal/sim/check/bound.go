@@ -93,8 +93,8 @@ func (c *cell) slack(r *rule, blurred bool) num {
 // boundOfVersions checks a cell whose limit was changed. What is in use stays until one of
 // the definitions forgets it, and none admits beyond its own capacity: so no more is ever
 // in use than the largest, and between charges it falls by what all of them forget.
-// docs/algorithms.md, "Changing a limit"; docs/decisions/2026-11-21-laws.md, "A changed limit
-// is converted when the cell is next charged or refused", "From empty_at on a cell is fresh".
+// docs/algorithms.md, "Changing a limit"; docs/project/decisions/laws.md, "A changed
+// limit is converted when the cell is next charged or refused", "A conversion never puts empty_at off".
 func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray num) {
 	l := &bucket{}
 	var most num

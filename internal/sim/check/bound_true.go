@@ -73,7 +73,7 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 			startLater(x, entries, f.t, f.t)
 		case f.Kind == history.Clock && f.By < 0:
 			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but windows
-			// that follow the clock (docs/decisions/2026-11-21-laws.md, "A cell follows its own
+			// that follow the clock (docs/project/decisions/laws.md, "A cell follows its own
 			// time") end at another time: so three of them touch an interval of one.
 			x.add(f.t, f.t, back)
 		case f.Kind == history.Forget:
@@ -224,7 +224,7 @@ func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *spans
 			state[byCall[next]] = 2
 		}
 		allowed := most.plus(x.during(e.to-length, e.to))
-		// docs/decisions/2026-11-21-laws.md: the bound of a sliding window is one step of a cost
+		// docs/project/decisions/laws.md: the bound of a sliding window is one step of a cost
 		// below two windows.
 		if sum.more(allowed) || strict && micros > 0 && !sum.less(allowed) {
 			m.violation("bound", c, e.events, "by true time %s passes within %d us until %d ns, where %s may",

@@ -157,7 +157,7 @@ type counters struct {
 }
 
 // grainOf returns in what part of a microsecond's multiple the share fades out.
-// docs/decisions/2026-11-21-laws.md, "A sliding window's grain divides windows of whole seconds".
+// docs/project/decisions/laws.md, "The sliding window stores the time of its last charge".
 func grainOf(period int64) int64 {
 	grain := (period + 1<<20 - 1) >> 20
 	if period%grain != 0 && period%1_000_000 == 0 {

@@ -285,7 +285,7 @@ func (t *tracker) apply(list []moment) {
 func (t *tracker) charge(e *entry) {
 	cost := e.cost
 	if e.ret.StartAt > e.ret.At {
-		// docs/decisions/2026-11-21-limiter.md: a start is put off to the end of a step, and
+		// docs/project/decisions/limiter.md: a start is put off to the end of a step, and
 		// the level says so.
 		cost = cost.plus(t.r.rate.times(t.r.step))
 	}

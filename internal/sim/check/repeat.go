@@ -136,7 +136,7 @@ func (e *entry) source() *source {
 			wait = min(wait, f.RetryAfter)
 		}
 	case out == history.Admitted:
-		// docs/decisions/2026-11-21-wrappers.md: a grant that takes the last token says that the
+		// docs/project/decisions/wrappers.md: a grant that takes the last token says that the
 		// next is refused, without asking.
 		c := e.cell.family
 		if told && f.Remaining >= 0 {
