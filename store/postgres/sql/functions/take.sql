@@ -150,7 +150,7 @@ begin
     perform headgate_internal.checked_key_N('key', key);
     if verb = 1 and note = '' and how = 0 and ceiling = 0 and since = 0 and lapse = 0 then -- in a few statements, mostly
         case
-            when c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 then
+            when c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 or c.params[{limit.kind}] = 2 then
                 res := headgate_internal.take_one_N(name, key, c.params[{limit.anchor}], c.params[{limit.unit}], c.params[{limit.capacity}],
                     c.params[{limit.step}], c.params[{limit.drain}], coalesce(c.params[{limit.block}], 0), credits, 0);
             when c.params[{limit.kind}] = 3 then res := headgate_internal.log_one_N(name, key, c.params, credits);
@@ -355,7 +355,7 @@ begin
         c := f.c;
     end if;
     credits := cost * c.params[{limit.unit}];
-    if not timed and c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 and credits between 1 and c.params[{limit.capacity}]
+    if not timed and (c.params[{limit.kind}] = 1 and c.params[{limit.anchor}] < 2 or c.params[{limit.kind}] = 2) and credits between 1 and c.params[{limit.capacity}]
         and credits = trunc(credits) and octet_length(key) <= 512 and c.canonical <> '0'
     then
         res := headgate_internal.take_one_N(name_, key, c.params[{limit.anchor}], c.params[{limit.unit}], c.params[{limit.capacity}],
