@@ -74,7 +74,11 @@ var given = map[string]map[string]string{
 		"backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz",
 		"auth.log": "../accesslog/testdata/sshd.log",
 	},
-	"docs/choosing.md": {"access.log": "../replay/testdata/apache.log.gz"},
+	"docs/sql.md": {
+		"retry_postgres.py": "../../examples/sql/retry_postgres.py",
+		"retry_mysql.py":    "../../examples/sql/retry_mysql.py", "Retry.java": "../../examples/sql/Retry.java",
+	},
+	"docs/algorithms.md": {"access.log": "../replay/testdata/apache.log.gz"},
 	"docs/tour-log.md": {"access.log": "../replay/testdata/apache.log.gz"},
 }
 
@@ -87,6 +91,6 @@ var goOfFolder = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
 var left = map[string][]string{
 	"README.md":               {"deployed", "backed-up", "headgate.db"},
 	"docs/getting-started.md": {"backed-up", "guessing.html"},
-	"docs/choosing.md":        {"fills.html"},
+	"docs/algorithms.md":      {"fills.html"},
 	"docs/tour-log.md":        {"limit.html"},
 }
