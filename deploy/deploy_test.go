@@ -377,24 +377,3 @@ func TestATokenThatIsNotKnownLetsNothingThrough(t *testing.T) {
 		}
 	})
 }
-
-// TestThePageShowsTheConfigurations as they are.
-func TestThePageShowsTheConfigurations(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../docs/forward-auth.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range proxies {
-		files, err := filepath.Glob(filepath.Join(proxies[i].folder, "*"))
-		if err != nil || len(files) == 0 {
-			t.Fatal(files, err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil || !strings.Contains(string(page), "\n"+string(text)+"```\n") {
-				t.Errorf("docs/forward-auth.md does not show %s as it is (%v)", file, err)
-			}
-		}
-	}
-}

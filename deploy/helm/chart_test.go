@@ -288,18 +288,3 @@ func TestAChangeOfTheConfigReplacesThePods(t *testing.T) {
 		t.Errorf("got %q and %q", one, other)
 	}
 }
-
-// TestThePageShowsTheValues as they are in the files.
-func TestThePageShowsTheValues(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../docs/kubernetes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range valuesFiles(t) {
-		text, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(page), "```yaml\n"+string(text)+"```\n") {
-			t.Errorf("docs/kubernetes.md does not show %s as it is (%v)", file, err)
-		}
-	}
-}

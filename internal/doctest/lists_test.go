@@ -15,9 +15,6 @@ var unrunnable = map[string]map[string]string{
 		"kubectl create namespace limits": cluster,
 		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
 	},
-	"docs/forward-auth.md": {
-		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
-	},
 	"docs/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
 	"docs/stores.md": {
 		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
@@ -48,7 +45,6 @@ var unrunnable = map[string]map[string]string{
 
 const (
 	system   = "changes the system that it runs on"
-	traefik  = "Traefik is built on request, and the tests of deploy start it then"
 )
 
 // shapes are outputs in which every number differs from run to run.
