@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -376,25 +374,4 @@ func TestATokenThatIsNotKnownLetsNothingThrough(t *testing.T) {
 			t.Errorf("%d requests reached the application", n)
 		}
 	})
-}
-
-// TestThePageShowsTheConfigurations as they are.
-func TestThePageShowsTheConfigurations(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../docs/forward-auth.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range proxies {
-		files, err := filepath.Glob(filepath.Join(proxies[i].folder, "*"))
-		if err != nil || len(files) == 0 {
-			t.Fatal(files, err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil || !strings.Contains(string(page), "\n"+string(text)+"```\n") {
-				t.Errorf("docs/forward-auth.md does not show %s as it is (%v)", file, err)
-			}
-		}
-	}
 }

@@ -139,10 +139,6 @@ func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
 		name := strings.TrimPrefix(u.Path, "/")
 		r.replace = append(r.replace, [2]string{"mysql://root@localhost/app", dsn},
 			[2]string{"jdbc:mariadb://localhost/app?user=root", jdbc(t, "mariadb", dsn)},
-			[2]string{
-				`host="localhost", user="root", database="app"`,
-				fmt.Sprintf(`host=%q, port=%s, user="root", database=%q`, u.Hostname(), u.Port(), name),
-			},
 			[2]string{"app.*", name + ".*"})
 	}
 	if says("redis://localhost/0") {

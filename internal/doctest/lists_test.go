@@ -15,30 +15,15 @@ var unrunnable = map[string]map[string]string{
 		"kubectl create namespace limits": cluster,
 		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
 	},
-	"docs/forward-auth.md": {
-		"# traefik.yml": traefik, "# headgate.yml": traefik, "traefik --configFile=traefik.yml": traefik,
-	},
 	"docs/project/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
-	"docs/yugabytedb.md": {
+	"docs/stores.md": {
 		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
-			"-run TestConformanceOfYugabyteDB": yugabyte,
-		"select yb_get_effective_transaction_isolation_level();": yugabyte,
-		`yb-admin --master_addresses m1:7100,m2:7100,m3:7100 \`:  yugabyte,
-		`create tablespace headgate_eu with (replica_placement = ` +
-			`'{"num_replicas": 3, "placement_blocks": [`: yugabyte,
-		"select relname, leader, count(*) from yb_tablet_metadata where db_name = current_database() and " +
-			"relname in ('cells', 'entries', 'admissions')": yugabyte,
+			"-run TestConformanceOfYugabyteDB": "there is no YugabyteDB here, and the page says so",
 	},
 	"docs/installing.md": {
-		"go install github.com/headgate/headgate/cmd/headgate@latest":                                "asks the network for a release",
-		"sha256sum --check --ignore-missing checksums.txt":                                           "is for the files of a release, which make snapshot builds",
-		"sudo dpkg -i headgate_0.4.0_amd64.deb        # or: sudo rpm -i headgate-0.4.0-1.x86_64.rpm": system,
 		"systemd-analyze verify /etc/systemd/system/headgate.service /etc/systemd/system/headgate.socket": "is for " +
 			"installed units; TestUnits of deploy verifies these",
-		"sudo systemctl enable --now headgate.socket":                 system,
-		"make reproducible":                                           "compiles everything again, which takes minutes",
-		"sudo headgate migrate --store \"$HEADGATE_STORE\"":           system,
-		"sudo apt-get remove headgate     # or: sudo rpm -e headgate": system,
+		"sudo systemctl enable --now headgate.socket": system,
 	},
 	"docs/access.md": {
 		"callers:": "hashes of tokens that do not exist; server/auth tests the form",
@@ -52,30 +37,25 @@ var unrunnable = map[string]map[string]string{
 		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }
 
-const (
-	system   = "changes the system that it runs on"
-	traefik  = "Traefik is built on request, and the tests of deploy start it then"
-	yugabyte = "there is no YugabyteDB here; the page says so, and which of its statements run on PostgreSQL"
-)
+const system = "changes the system that it runs on"
 
 // shapes are outputs in which every number differs from run to run.
 var shapes = map[string][]string{
-	"docs/operating.md": {"store      redis://localhost/0"}, // how fast this machine is
-	"docs/stores.md":    {"granted"},                        // what time it is
+	"docs/stores.md": {"granted"}, // what time it is
 }
 
 // given are the files that a reader has already, by page.
 var given = map[string]map[string]string{
-	"README.md": {
-		"deploy.sh": script("deployed"), "backup.sh": script("backed-up"),
-		"access.log": "../replay/testdata/apache.log.gz",
-	},
 	"docs/getting-started.md": {
 		"backup.sh": script("backed-up"), "access.log": "../replay/testdata/apache.log.gz",
 		"auth.log": "../accesslog/testdata/sshd.log",
 	},
-	"docs/choosing.md": {"access.log": "../replay/testdata/apache.log.gz"},
-	"docs/tour-log.md": {"access.log": "../replay/testdata/apache.log.gz"},
+	"docs/sql.md": {
+		"retry_postgres.py": "../../examples/sql/retry_postgres.py",
+		"retry_mysql.py":    "../../examples/sql/retry_mysql.py", "Retry.java": "../../examples/sql/Retry.java",
+	},
+	"docs/algorithms.md": {"access.log": "../replay/testdata/apache.log.gz"},
+	"docs/tour-log.md":   {"access.log": "../replay/testdata/apache.log.gz"},
 }
 
 func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
@@ -85,8 +65,8 @@ var goOfFolder = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
 
 // left are the files that a page leaves behind: what it says that it starts has run.
 var left = map[string][]string{
-	"README.md":               {"deployed", "backed-up", "headgate.db"},
+	"README.md":               {"headgate.db"},
 	"docs/getting-started.md": {"backed-up", "guessing.html"},
-	"docs/choosing.md":        {"fills.html"},
+	"docs/algorithms.md":      {"fills.html"},
 	"docs/tour-log.md":        {"limit.html"},
 }

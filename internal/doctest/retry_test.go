@@ -28,10 +28,12 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// callers ask at the same time, in tests of the programs of docs/sql.md.
+// callers ask at the same time, in tests of the programs of examples/sql.
 const callers = 8
 
-// language is one in which docs/sql.md has a program that repeats what conflicts.
+const sqlPrograms = root + "/examples/sql"
+
+// language is one in which examples/sql has a program that repeats what conflicts.
 type language struct {
 	name  string
 	mysql bool
@@ -47,20 +49,17 @@ var languages = []language{
 	{"Node on MariaDB", true, []string{"node", "drive_mysql.mjs"}},
 }
 
-// programsOf writes the programs of docs/sql.md to a folder, as they stand there, with
+// programsOf writes the programs of examples/sql to a folder, as they stand there, with
 // what drives them.
 func programsOf(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	for _, p := range pages(t) {
-		if p.name != "docs/sql.md" {
-			continue
-		}
-		for _, b := range p.blocks {
-			if b.file() != "" {
-				write(t, filepath.Join(dir, b.file()), b.text)
-			}
-		}
+	programs, err := filepath.Glob(sqlPrograms + "/*")
+	if err != nil || len(programs) == 0 {
+		t.Fatalf("found %q, %v", programs, err)
+	}
+	for _, path := range programs {
+		write(t, filepath.Join(dir, filepath.Base(path)), read(t, path))
 	}
 	drivers, err := filepath.Glob("testdata/retry/*")
 	if err != nil || len(drivers) == 0 {
@@ -154,7 +153,7 @@ func migrate(t *testing.T, s store.Store) {
 	}
 }
 
-// TestRetryPrograms runs the programs of docs/sql.md where transactions conflict:
+// TestRetryPrograms runs the programs of examples/sql where transactions conflict:
 // eight callers at SERIALIZABLE who charge two keys, in either order; where answers
 // get lost; and on MariaDB, where another holds the key for longer than one waits.
 // Every call gets its decision in the end, and each is charged once.
@@ -302,29 +301,22 @@ func TestRetriesOnGroupReplication(t *testing.T) {
 	}
 }
 
-// TestRetriesInPsql is the same for the procedure and the shell function of docs/sql.md,
+// TestRetriesInPsql is the same for the procedure and the shell function of examples/sql,
 // in sessions at SERIALIZABLE.
 func TestRetriesInPsql(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	dsn := languages[0].database(t)
 	dir := t.TempDir()
-	var procedure string
-	for _, p := range pages(t) {
-		for _, b := range p.blocks {
-			switch {
-			case strings.HasPrefix(b.text, "create procedure take_patiently"):
-				procedure = b.text
-			case b.file() == "take.sh":
-				write(t, filepath.Join(dir, "take.sh"), strings.ReplaceAll(b.text, "postgres://localhost/app", dsn))
-			}
-		}
+	for _, name := range []string{"take.sh", "take_patiently.sql"} {
+		write(t, filepath.Join(dir, name), read(t, filepath.Join(sqlPrograms, name)))
 	}
 	psql := dbtest.Program(t, "psql", "postgresql-client")
 	run := func(script string) string {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PGOPTIONS=-c default_transaction_isolation=serializable", "DSN="+dsn,
+			"HEADGATE_STORE="+dsn,
 			"PSQL="+psql)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -332,8 +324,7 @@ func TestRetriesInPsql(t *testing.T) {
 		}
 		return string(out)
 	}
-	write(t, filepath.Join(dir, "procedure.sql"), procedure)
-	run(`$PSQL -Xq -v ON_ERROR_STOP=1 $DSN -f procedure.sql`)
+	run(`$PSQL -Xq -v ON_ERROR_STOP=1 $DSN -f take_patiently.sql`)
 	for name, caller := range map[string]string{
 		"procedure": `for i in $(seq 10); do echo "call take_patiently('$n-$i', 'fixed-window 50/30d', 'procedure');"; done | $PSQL -XqAt $DSN`,
 		"shell":     `. ./take.sh; for i in $(seq 10); do take 'fixed-window 50/30d' shell 1 120; done`,

@@ -37,7 +37,7 @@ const patience = 5 * time.Minute
 
 // prelude is what a session does differently from the shell of a reader: a server
 // goes on in the background, in place of one that was started before; go run is
-// the command that was built already; a module that gets this one uses the project's folder; and git clone copies that.
+// the command that was built already; and git clone copies the project's folder.
 const prelude = `set -eo pipefail
 server=
 headgate() {
@@ -55,7 +55,6 @@ headgate() {
 go() {
   case "$1 $2" in
   'run ./cmd/headgate') shift 2; headgate "$@" ;;
-  'get github.com/headgate/headgate@latest') command go work init . "$HEADGATE_DOC_ROOT" ;;
   *) command go "$@" ;;
   esac
 }
