@@ -50,8 +50,8 @@ type Config[K comparable, L Load[K]] struct {
 	// error of all of them. by is the context of the caller in whose goroutine it runs, or
 	// context.Background. The call is not to be cut off when by ends, since others may share it.
 	Fly func(by context.Context, parties []*Party[K, L]) error
-	// Stays lets callers fly themselves whose context can end.
-	Stays bool
+	// Flies reports whether a caller whose context can end flies itself. Nil: none does.
+	Flies func(ctx context.Context) bool
 	// Land is called after each flight with what became of it, once no caller can
 	// leave it any more without having seen its end.
 	Land func(parties []*Party[K, L], err error)

@@ -32,12 +32,12 @@ type Party[K comparable, L Load[K]] struct {
 // caller reads Err and Load, and calls Leave.
 //
 // A caller who finds no flight under way flies itself, which saves two changes of goroutine: on a busy machine
-// each is a wait for a processor. If its context can end, that is only where Config.Stays says so. It notices
+// each is a wait for a processor. If its context can end, Config.Flies is asked. It notices
 // that its context has ended when the call has returned.
 func (p *Party[K, L]) Wait(ctx context.Context, start Start, left func(departed bool)) (landed bool) {
 	q, done := p.queue, ctx.Done()
 	switch {
-	case start == first && (done == nil || q.cfg.Stays):
+	case start == first && (done == nil || q.cfg.Flies != nil && q.cfg.Flies(ctx)):
 		if q.run(ctx, p, left) {
 			p.Leave()
 			return false

@@ -85,8 +85,8 @@ func (c *Config) orDefault(inner store.Store) Config {
 // charged, and what it was granted is given back by the return rule; but not if it has
 // an ID, under which the answer can be had again.
 //
-// A caller who finds no batch under way asks the store itself. It leaves when the answer comes, a second after its
-// deadline at the latest.
+// A caller who finds no batch under way, and has a second or more until its deadline, asks the store itself. It leaves
+// when the answer comes, a second after its deadline at the latest.
 type Store struct {
 	inner   store.Store
 	cfg     Config
@@ -122,7 +122,7 @@ func New(inner store.Store, cfg *Config) *Store {
 	s := &Store{inner: inner, cfg: cfg.orDefault(inner)}
 	s.queue = flight.New(flight.Config[law.Cell, *party]{
 		Flights: s.cfg.Flights, Least: least, Most: maxOps, Waiting: s.cfg.maxWaiting,
-		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land, Stays: true,
+		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land, Flies: flies,
 		Held: func(p *flight.Party[law.Cell, *party]) bool { return p.Load.held() },
 	})
 	s.apply = inner.Apply
@@ -229,9 +229,18 @@ func (s *Store) context(parties []*flight.Party[law.Cell, *party]) context.Conte
 	return s.cfg.Context(all)
 }
 
-// stays is how long after its deadline a caller who asks the store itself waits for the answer. By then what it was
-// granted can be given back; a call that is cut off leaves a charge that nobody knows of, and a connection less.
-const stays = time.Second
+// A caller who asks the store itself cannot leave at its deadline. So it has to have a second until then, and waits
+// a second longer at the most: by then what it was granted can be given back, but a call that is cut off leaves a charge
+// that nobody knows of, and a connection less.
+const (
+	fliesWith = time.Second
+	stays     = time.Second
+)
+
+func flies(ctx context.Context) bool {
+	end, ok := ctx.Deadline()
+	return ok && sched.Until(end) >= fliesWith
+}
 
 // fly asks the store.
 func (s *Store) fly(by context.Context, parties []*flight.Party[law.Cell, *party]) error {

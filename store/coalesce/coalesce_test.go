@@ -331,10 +331,10 @@ func TestWhoAsksTheStoreItselfLeavesWithTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		s := coalesce.New(g, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		first := ask(ctx, s, take("a", 7))
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(1600 * time.Millisecond)
 		if first.err != nil {
 			t.Fatalf("it left before the answer: %v", first.err)
 		}
@@ -358,12 +358,18 @@ func TestWhoAsksTheStoreItselfLeavesWithTheAnswer(t *testing.T) {
 func TestWhoAsksTheStoreItselfIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := coalesce.New(silent{}, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		err := s.Apply(ctx, []law.Op{take("a", 1)}, make([]law.Outcome, 1))
-		if took := time.Since(began); took != 1250*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("after %s: %v", took, err)
+		for deadline, want := range map[time.Duration]time.Duration{
+			1500 * time.Millisecond: 2500 * time.Millisecond,
+			999 * time.Millisecond:  999 * time.Millisecond, // it leaves the call to others
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			began := time.Now()
+			err := s.Apply(ctx, []law.Op{take("a", 1)}, make([]law.Outcome, 1))
+			if took := time.Since(began); took != want || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("deadline %s: %v after %s, want %s", deadline, err, took, want)
+			}
+			cancel()
+			time.Sleep(time.Minute) // what was left to others has ended
 		}
 	})
 }

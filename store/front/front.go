@@ -19,8 +19,8 @@
 // No other order works as well: coalesce has to be next to the store, because
 // deny and prefetch ask the store as callers do; deny comes before prefetch, because a
 // refused call needs nothing of the others; and guard comes first, so that a call waits for
-// none of them beyond its deadline. A caller who finds nobody else waiting asks the store itself,
-// and notices its deadline when the store has answered, a second later at the most.
+// none of them beyond its deadline. A caller who finds nobody else waiting, and has a second or more,
+// asks the store itself, and notices its deadline when the store has answered, a second later at the most.
 //
 // The sweeper is one goroutine. It removes the rows that can no longer affect a
 // decision. Without a sweeper, a database keeps one row for each key that was ever
