@@ -36,7 +36,9 @@ func TestARetryPolicyWaitsAsLongAsItHasTo(t *testing.T) {
 		"in an hour":             {"sliding-log 1/1h", 1, 0, nil, 1, 0, codes.ResourceExhausted},
 		"in an hour, which will": {"sliding-log 1/1h", 1, 2 * time.Hour, nil, 2, time.Hour, codes.OK},
 		"never":                  {"sliding-log 1/3s", 2, 0, nil, 1, 0, codes.ResourceExhausted},
-		"the store is away":      {"sliding-log 1/3s", 1, 0, store.ErrUnavailable, 5, 4 * time.Second, codes.Unavailable},
+		"the store is away": {
+			"sliding-log 1/3s", 1, 0, store.ErrUnavailable, 5, 4 * time.Second, codes.Unavailable,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var s store.Store = memory.New(nil)
@@ -49,7 +51,10 @@ func TestARetryPolicyWaitsAsLongAsItHasTo(t *testing.T) {
 				NoRetryBeyond: tt.beyond,
 				Charges: charges(grpclimit.Charge{
 					Limit: limit, Key: grpclimit.ByPeer,
-					Cost: func(*grpclimit.Call) (headgate.Cost, error) { attempts++; return headgate.Units(tt.cost), nil },
+					Cost: func(*grpclimit.Call) (headgate.Cost, error) {
+						attempts++
+						return headgate.Units(tt.cost), nil
+					},
 				}),
 				OnError: func(*grpclimit.Call, error) {},
 			})

@@ -57,18 +57,19 @@ func TestCallsAreRefusedInTheirProtocol(t *testing.T) {
 		var ok bool
 		switch tt.want {
 		case grpcStatus:
-			ok = w.Code == 200 && got == "" && head.Get("Grpc-Status") == "8" && head.Get("Grpc-Retry-Pushback-Ms") == "-1" &&
+			ok = w.Code == 200 && got == "" && head.Get("Grpc-Status") == "8" &&
+				head.Get("Grpc-Retry-Pushback-Ms") == "-1" &&
 				strings.Contains(head.Get("Grpc-Message"), "in 3600 s")
 		case error429:
 			ok = w.Code == 429 && got == "{"+exhausted+"}"
 		case stream:
 			const end = `{"error":{` + exhausted + `}}`
-			ok = w.Code == 200 && got == "\x02\x00\x00\x00"+string([]byte{byte(len(end))})+end && json.Valid([]byte(got[5:]))
+			ok = w.Code == 200 && got == string([]byte{2, 0, 0, 0, byte(len(end))})+end && json.Valid([]byte(end))
 		default:
 			ok = w.Code == 429 && strings.Contains(got, httplimit.QuotaExceeded) && head.Get("Grpc-Status") == ""
 		}
-		if !ok || head.Get("Content-Type") != tt.kind || head.Get("Retry-After") != "3600" || head.Get("RateLimit") == "" ||
-			head.Get("Cache-Control") != "no-store" {
+		if !ok || head.Get("Content-Type") != tt.kind || head.Get("Retry-After") != "3600" ||
+			head.Get("RateLimit") == "" || head.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s %s %q: %d %v %q", tt.method, tt.target, tt.fields, w.Code, head, got)
 		}
 	}

@@ -98,9 +98,8 @@ type HandlerConfig struct {
 
 	// Status of a refusal. Zero: 429.
 	Status int
-	// Refuse answers a request that was refused, in the place of [WriteRefusal] with Status, and of what clients of gRPC
-	// and Connect are answered. The fields
-	// of [SetHeader] and [SetRetryAfter] stand in the header already.
+	// Refuse answers a request that was refused, in the place of [WriteRefusal] with Status, and of what clients of
+	// gRPC and Connect are answered. The fields of [SetHeader] and [SetRetryAfter] stand in the header already.
 	Refuse func(http.ResponseWriter, *http.Request, *headgate.Decision)
 	// NoRetryBeyond is for clients of language models: a refusal that has to wait for longer, or can never pass, has
 	// X-Should-Retry: false, and the request is not sent again. [DefaultNoRetryBeyond] is a good choice. Zero: the

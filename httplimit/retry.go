@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// DefaultNoRetryBeyond is the longest wait after which a client should send a refused request again by itself. Clients of
-// language models put a longer one aside, or sleep for days.
+// DefaultNoRetryBeyond is the longest wait after which a client should send a refused request again by itself. Clients
+// of language models put a longer one aside, or sleep for days.
 const DefaultNoRetryBeyond = time.Minute
 
 // longestTimer is the most milliseconds that a timer of JavaScript takes: one that is set for longer ends at once.
@@ -28,8 +28,8 @@ const (
 //   - Retry-After, with the seconds of [RetryAfter];
 //   - Retry-After-Ms beside it, rounded up, for a wait below a minute that is not of whole seconds. The clients of
 //     OpenAI and Anthropic read it;
-//   - X-Should-Retry: false, which these clients obey, for a wait above noRetryBeyond and for what can never pass. Zero:
-//     it is never written.
+//   - X-Should-Retry: false, which these clients obey, for a wait above noRetryBeyond and for what can never pass.
+//     Zero: it is never written.
 //
 // An admission has none of them.
 func SetRetryAfter(h http.Header, d *headgate.Decision, noRetryBeyond time.Duration) {

@@ -37,7 +37,7 @@ func TestWhenToComeBack(t *testing.T) {
 		for beyond, should := range map[time.Duration]string{
 			0: "", httplimit.DefaultNoRetryBeyond: tt.shouldMinute, time.Hour: tt.shouldHour,
 		} {
-			h := http.Header{"Retry-After": {"of before"}, "Retry-After-Ms": {"of before"}, "X-Should-Retry": {"of before"}}
+			h := http.Header{"Retry-After": {"old"}, "Retry-After-Ms": {"old"}, "X-Should-Retry": {"old"}}
 			httplimit.SetRetryAfter(h, &headgate.Decision{RetryAfter: tt.wait}, beyond)
 			after, millis := h.Get("Retry-After"), h.Get("Retry-After-Ms")
 			if after != tt.after || millis != tt.millis || h.Get("X-Should-Retry") != should {
@@ -57,17 +57,22 @@ func TestWhenToComeBack(t *testing.T) {
 	}
 }
 
-// TestTheMiddlewareSaysWhenToComeBack, also to a handler of refusals of the program's own, and a request that comes then
-// passes.
+// TestTheMiddlewareSaysWhenToComeBack, also to a handler of refusals of the program's own, and a request that comes
+// then passes.
 func TestTheMiddlewareSaysWhenToComeBack(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{false, true} {
 		headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 			cfg := httplimit.HandlerConfig{NoRetryBeyond: time.Minute, Charges: []httplimit.Charge{
-				{Limit: headgate.MustParse("token-bucket 4/5s burst 2"), Key: httplimit.ByIP, Cost: httplimit.CostByHeader("Cost")},
+				{
+					Limit: headgate.MustParse("token-bucket 4/5s burst 2"), Key: httplimit.ByIP,
+					Cost: httplimit.CostByHeader("Cost"),
+				},
 			}}
 			if own {
-				cfg.Refuse = func(w http.ResponseWriter, _ *http.Request, _ *headgate.Decision) { w.WriteHeader(429) }
+				cfg.Refuse = func(w http.ResponseWriter, _ *http.Request, _ *headgate.Decision) {
+					w.WriteHeader(http.StatusTooManyRequests)
+				}
 			}
 			h := must(t, l, cfg)(answers(204))
 			get(h, "Cost: 2")
@@ -76,7 +81,8 @@ func TestTheMiddlewareSaysWhenToComeBack(t *testing.T) {
 				w.Header().Get("X-Should-Retry") != "" {
 				t.Errorf("%d %v", w.Code, w.Header())
 			}
-			if w = get(h, "Cost: 3"); w.Header().Get("Retry-After") != "" || w.Header().Get("X-Should-Retry") != "false" {
+			w = get(h, "Cost: 3")
+			if w.Header().Get("Retry-After") != "" || w.Header().Get("X-Should-Retry") != "false" {
 				t.Errorf("what never passes: %v", w.Header())
 			}
 			headgatetest.Advance(1250 * time.Millisecond)
@@ -87,8 +93,8 @@ func TestTheMiddlewareSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-// TestAClientAloneIsNeverRefused: it paces itself by RateLimit, by any algorithm, and waits no longer than it has to. A log
-// tells the longest that the wait can be.
+// TestAClientAloneIsNeverRefused: it paces itself by RateLimit, by any algorithm, and waits no longer than it has to. A
+// log tells the longest that the wait can be.
 func TestAClientAloneIsNeverRefused(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]time.Duration{ // of six requests
@@ -129,7 +135,7 @@ func TestAClientAloneIsNeverRefused(t *testing.T) {
 					t.Fatalf("%s: request %d: %v", notation, i, err)
 				}
 				resp.Body.Close()
-				if resp.StatusCode != 204 {
+				if resp.StatusCode != http.StatusNoContent {
 					t.Errorf("%s: request %d, after %v: %s", notation, i, time.Since(begin), resp.Status)
 				}
 			}

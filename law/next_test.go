@@ -14,7 +14,7 @@ func TestNextAtIsWhenOneFits(t *testing.T) {
 	for name, p := range map[string]law.Params{
 		"bucket":        {Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 3, Drain: 7},
 		"fractions":     {Kind: law.Bucket, Unit: 1000, Capacity: 1500, Step: second, Drain: 300},
-		"interval":      {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 300_000, Step: 10 * second, Drain: 100_000},
+		"interval":      {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 9000, Step: 10 * second, Drain: 3000},
 		"fixed window":  {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 3000, Step: second, Drain: law.Max},
 		"from first":    {Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: second, Drain: law.Max},
 		"less than one": {Kind: law.Bucket, Unit: 1000, Capacity: 50, Step: 1000, Drain: 1},
@@ -37,7 +37,7 @@ func TestNextAtIsWhenOneFits(t *testing.T) {
 			one := law.Op{Verb: law.Check, Params: p, Cost: need, Count: 1}
 			early, then := law.Decide(s, &one, next-1, 0, nil).Outcome, law.Decide(s, &one, next, 0, nil).Outcome
 			if early.Granted != 0 || then.Granted != 1 {
-				t.Fatalf("%s: at %d, %d in use, then %d: one passes just before: %d, then: %d", name, clock, out.Used, next,
+				t.Fatalf("%s: at %d, %d in use: one passes just before %d: %d, then: %d", name, clock, out.Used, next,
 					early.Granted, then.Granted)
 			}
 			if random.IntN(2) == 0 {

@@ -273,7 +273,9 @@ func TestPayLater(t *testing.T) {
 // are told is when the next one can pass, as those that come after them are.
 func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
 	t.Parallel()
-	for _, algorithm := range []string{"token-bucket", "sliding-window", "fixed-window", "sliding-log", "sliding-log, always"} {
+	for _, algorithm := range []string{
+		"token-bucket", "sliding-window", "fixed-window", "sliding-log", "sliding-log, always",
+	} {
 		algorithm, always, _ := strings.Cut(algorithm, ",")
 		if always != "" {
 			always = ", charge: always"

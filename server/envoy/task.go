@@ -337,7 +337,8 @@ func tell(d *headgate.Decision, of []*task) {
 		t.told, t.over = true, !f.Allowed
 		t.d = headgate.Decision{
 			Allowed: f.Allowed, LimitName: f.LimitName, Key: f.Key, Capacity: f.Capacity, Remaining: f.Remaining,
-			RetryAfter: f.RetryAfter, NextAfter: f.NextAfter, ResetAfter: f.ResetAfter, At: d.At, Via: d.Via, Applied: f.Applied,
+			RetryAfter: f.RetryAfter, NextAfter: f.NextAfter, ResetAfter: f.ResetAfter,
+			At: d.At, Via: d.Via, Applied: f.Applied,
 		}
 	}
 	if len(d.Each) == 0 { // a refusal that was repeated tells of one charge
