@@ -177,12 +177,13 @@ func TestWhenOneFitsInADatabase(t *testing.T) {
 	overStores(t, func(t *testing.T, s store.Store) {
 		l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
 		for _, notation := range []string{
-			"token-bucket 5/15d", "gcra 3/1d burst 4", "interval 2/15d burst 5", "fixed-window 5/15d", "fixed-window 5/month",
-			"fixed-window 5/15d from-first", "sliding-window 5/15d", "sliding-log 5/15d",
+			"token-bucket 5/15d", "gcra 3/1d burst 4", "interval 2/15d burst 5", "fixed-window 5/15d",
+			"fixed-window 5/month", "fixed-window 5/15d from-first", "sliding-window 5/15d", "sliding-log 5/15d",
 		} {
-			limit, d := headgate.MustParse(notation), headgate.Decision{Allowed: true, Remaining: 1}
+			limit, d := headgate.MustParse(notation), headgate.Decision{Remaining: 1}
 			charge := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost("0.75")}
-			for err := error(nil); d.Allowed && d.Remaining > 0; {
+			for d.Remaining > 0 {
+				var err error
 				if d, err = l.Take(t.Context(), charge); err != nil || !d.Allowed {
 					t.Fatalf("%s: %+v, %v", notation, d, err)
 				}
