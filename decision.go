@@ -249,7 +249,7 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 
 // derive sets what people see from what a store has said of a charge.
 // Remaining, retry-after, next-after and reset-after are computed here and nowhere else in
-// Go. s is the state that the charge has left; of a bucket without a calendar EmptyAt is enough.
+// Go. s is the state that the charge has left; nil, of a plain cell, which EmptyAt tells all of.
 //
 // It writes the fields in place: for decisions in this process, copies of a
 // Decision are a good part of what they take. So is a division: the capacity is set by the caller, who may know it.
@@ -267,6 +267,9 @@ func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 			d.RetryAfter = micros(b.RetryAt - b.Clock)
 		}
 	} else if d.Remaining == 0 {
+		if s == nil {
+			s = &law.State{EmptyAt: b.EmptyAt}
+		}
 		d.NextAfter = micros(p.NextAt(s, b.Used, b.At) - b.Clock)
 	}
 }
