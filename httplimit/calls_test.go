@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/store/memory"
 )
 
 const exhausted = `"code":"resource_exhausted","message":"Quota exceeded: the call was refused and has charged nothing. It can pass in 3600 s."`
@@ -24,7 +25,7 @@ const exhausted = `"code":"resource_exhausted","message":"Quota exceeded: the ca
 // TestCallsAreRefusedInTheirProtocol: their clients take a plain 429 for an outage.
 func TestCallsAreRefusedInTheirProtocol(t *testing.T) {
 	t.Parallel()
-	l := memoryLimiter()
+	l := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }}), nil)
 	limit := headgate.MustParse("fixed-window 1/1h from-first")
 	if _, err := l.Allow(t.Context(), limit, "all"); err != nil {
 		t.Fatal(err)

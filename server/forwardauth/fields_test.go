@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/server/forwardauth"
+	"github.com/headgate/headgate/store/memory"
 )
 
 // TestTheFieldsOfAnswers are those of the kinds that are named, of admissions and of refusals.
@@ -34,7 +35,9 @@ func TestTheFieldsOfAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := newGate(t, &forwardauth.Config{Fields: fields})
+		s := memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }})
+		t.Cleanup(func() { s.Close() })
+		g := newGateOn(t, s, &forwardauth.Config{Fields: fields})
 		for i := range 4 {
 			w := httptest.NewRecorder()
 			g.ServeHTTP(w, request(http.MethodGet, "limit=api&key=a"))
