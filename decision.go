@@ -48,6 +48,7 @@ type Decision struct {
 	Capacity   int64         // whole units of cost that can pass at once, rounded down
 	Remaining  int64         // whole units of cost that could pass now, rounded down: after an admission, what is left
 	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
+	NextAfter  time.Duration // if Remaining is 0, until a cost of 1 fits; see Figures
 	ResetAfter time.Duration // until the key is unused again
 	// the time of the decision by the store's clock, to the microsecond; after a small step
 	// of that clock backwards a little ahead of it
@@ -76,6 +77,10 @@ type Figures struct {
 	Capacity   int64
 	Remaining  int64 // a check and a request that was refused have taken nothing of it
 	RetryAfter time.Duration
+	// NextAfter is, where an admission leaves no whole unit, the time until a cost of 1 fits if nobody else comes, or
+	// of a limit that lets less than 1 pass at once, until all of that fits. Of a sliding log it is the longest that
+	// it can be. Zero: Remaining is above 0, the charge was refused, or a server decided, which does not say.
+	NextAfter  time.Duration
 	ResetAfter time.Duration
 	Applied    string // as that of the Decision
 
@@ -180,11 +185,11 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 			b.Used -= untaken(ops, outs, i)
 		}
 		var d Decision
-		d.derive(&op.Params, &b)
+		d.derive(&op.Params, &b, &out.State)
 		d.Capacity, d.CapacityNanos = op.Params.Figure(op.Params.Capacity)
 		list = append(list, Figures{
 			Charge: i, Allowed: f.fits, LimitName: op.Cell.Limit, Key: op.Cell.Key, Capacity: d.Capacity,
-			Remaining: d.Remaining, RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
+			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 			CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
 		})
 	}
@@ -228,7 +233,7 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 		Replayed: replayed, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
 		EntryNumber: about.out.EntryNumber,
 	}
-	d.derive(&about.op.Params, &b)
+	d.derive(&about.op.Params, &b, &about.out.State)
 	d.Capacity, d.CapacityNanos = about.op.Params.Figure(about.capacity())
 	if len(ops) > 1 {
 		d.Each = each(ops, outs, allowed)
@@ -243,12 +248,12 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 }
 
 // derive sets what people see from what a store has said of a charge.
-// Remaining, retry-after and reset-after are computed here and nowhere else in
-// Go.
+// Remaining, retry-after, next-after and reset-after are computed here and nowhere else in
+// Go. s is the state that the charge has left; nil, of a plain cell, which EmptyAt tells all of.
 //
 // It writes the fields in place: for decisions in this process, copies of a
 // Decision are a good part of what they take. So is a division: the capacity is set by the caller, who may know it.
-func (d *Decision) derive(p *law.Params, b *store.Brief) {
+func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	d.Allowed = b.Granted
 	d.ResetAfter = micros(b.EmptyAt - b.Clock)
 	d.At = time.UnixMicro(b.At).UTC()
@@ -261,6 +266,11 @@ func (d *Decision) derive(p *law.Params, b *store.Brief) {
 		if b.RetryAt != law.Never {
 			d.RetryAfter = micros(b.RetryAt - b.Clock)
 		}
+	} else if d.Remaining == 0 {
+		if s == nil {
+			s = &law.State{EmptyAt: b.EmptyAt}
+		}
+		d.NextAfter = micros(p.NextAt(s, b.Used, b.At) - b.Clock)
 	}
 }
 

@@ -60,9 +60,9 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 			want := headgate.Figures{
 				Charge: i, Allowed: alone[i], LimitName: charges[i].Limit.Name(), Key: charges[i].Key,
 				Capacity: int64(s.Capacity.Float64()), Remaining: s.Remaining, RetryAfter: f.RetryAfter,
-				ResetAfter: max(0, s.EmptyAt.Sub(s.At)),
+				NextAfter: f.NextAfter, ResetAfter: max(0, s.EmptyAt.Sub(s.At)),
 			}
-			if f != want || (f.RetryAfter == 0) != f.Allowed {
+			if f != want || (f.RetryAfter == 0) != f.Allowed || (f.NextAfter > 0) != (f.Allowed && f.Remaining == 0) {
 				t.Fatalf("charge %d of %+v: got %+v, want %+v", i, charges, f, want)
 			}
 		}

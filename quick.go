@@ -26,7 +26,7 @@ func (l *Limiter) quick(ctx context.Context, d *Decision, limit Limit, key strin
 	if decided {
 		d.LimitName, d.Key, d.Applied = r.name, key, r.applied
 		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
-		d.derive(&r.params, &b)
+		d.derive(&r.params, &b, nil)
 	}
 	return decided
 }

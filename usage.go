@@ -103,7 +103,7 @@ func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Ou
 	f := figures{op, out, out.Granted == op.Count}
 	b := f.brief(f.fits)
 	var d Decision
-	d.derive(&op.Params, &b)
+	d.derive(&op.Params, &b, &out.State)
 	u = Usage{Status: checked(cell, limit, op, out), RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
 	return u, nil
 }

@@ -15,8 +15,10 @@
 // that refuse, and a google.rpc.RetryInfo that says when the call can pass. RetryInfo is missing if the call can
 // never pass. Names of limits are in the answers, keys are not.
 //
-// The metadata has the fields ratelimit, ratelimit-policy and retry-after, with the values of [httplimit.SetHeader].
-// They are in the header of a call that is served, and in the trailer of one that is refused.
+// The metadata has the fields ratelimit and ratelimit-policy, with the values of [httplimit.SetHeader], in the header of
+// a call that is served, and in the trailer of one that is refused. Beside them a refusal has retry-after, of
+// [httplimit.SetRetryAfter], and grpc-retry-pushback-ms, of [httplimit.PushbackMillis]. A client with a retry policy
+// for RESOURCE_EXHAUSTED sends the call again when it can pass, but not if that is in more than a minute, or never.
 //
 // # Outgoing calls
 //

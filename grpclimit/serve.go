@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/grpcstatus"
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/internal/lograte"
 )
@@ -110,7 +111,10 @@ func (s *Server) admit(call *Call, from []Charge, what string) (fields metadata.
 	}
 	d, err := ask(call.Context, charges...)
 	if err != nil {
-		return nil, s.notDecided(call, err)
+		if failed = s.notDecided(call, err); failed != nil {
+			fields = grpcstatus.PushbackOf(failed.status)
+		}
+		return fields, failed
 	}
 	s.report(call, &d)
 	if s.cfg.Mode == httplimit.Shadow {
@@ -168,14 +172,15 @@ func (s *Server) fields(d *headgate.Decision, charges []headgate.Charge) metadat
 	for i := range charges {
 		limits[i] = charges[i].Limit
 	}
-	h := http.Header{}
-	httplimit.SetHeader(h, d, limits...)
-	md := metadata.MD{}
+	h, md := http.Header{}, metadata.MD{}
+	if !s.cfg.NoFields {
+		httplimit.SetHeader(h, d, limits...)
+	}
+	if !d.Allowed && s.cfg.Mode == httplimit.Enforce { // advised calls are served now
+		httplimit.SetRetryAfter(h, d, 0)
+		md = grpcstatus.Pushback(httplimit.PushbackMillis(d, s.cfg.NoRetryBeyond))
+	}
 	for name, values := range h {
-		after := name == "Retry-After"
-		if after && s.cfg.Mode == httplimit.Advise || !after && s.cfg.NoFields { // advised calls are served now
-			continue
-		}
 		md[strings.ToLower(name)] = values
 	}
 	return md

@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -45,6 +46,10 @@ type ServerConfig struct {
 	// FailOpen serves calls, without metadata, while the store is away. False: they end with UNAVAILABLE. A call
 	// whose client has gone is never served.
 	FailOpen bool
+	// NoRetryBeyond is the longest wait of a refusal after which a client sends the call again by itself, if it has a
+	// retry policy; it sleeps until then. A longer one, and a call that can never pass, is not sent again. Zero:
+	// httplimit.DefaultNoRetryBeyond, a minute.
+	NoRetryBeyond time.Duration
 	// NoFields leaves ratelimit and ratelimit-policy out of the metadata. The field retry-after stays.
 	NoFields bool
 
@@ -84,6 +89,8 @@ func NewServer(l headgate.Taker, cfg ServerConfig) (*Server, error) {
 		return nil, invalid("Charges", "there is none")
 	case cfg.Mode > httplimit.Advise:
 		return nil, invalid("Mode", "%d is not a mode", cfg.Mode)
+	case cfg.NoRetryBeyond < 0:
+		return nil, invalid("NoRetryBeyond", "%s is negative", cfg.NoRetryBeyond)
 	}
 	s := &Server{limiter: l, cfg: cfg}
 	for _, c := range cfg.Charges {

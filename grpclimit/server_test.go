@@ -33,7 +33,7 @@ func TestARefusalSaysWhatRefusesAndUntilWhen(t *testing.T) {
 	)})
 	f := (&far{}).start(t, limited(server))
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "api-key", "hidden")
-	for i, want := range []string{`"calls";r=1;t=4, "all";r=99;t=3600`, `"calls";r=0;t=1, "all";r=98;t=3600`} {
+	for i, want := range []string{`"calls";r=1;t=4, "all";r=99;t=3600`, `"calls";r=0;t=4, "all";r=98;t=3600`} {
 		header, trailer, err := f.call(ctx)
 		if err != nil || !slices.Equal(header["ratelimit"], []string{want}) || header["retry-after"] != nil ||
 			!slices.Equal(header["ratelimit-policy"], []string{`"calls";q=2;w=8, "all";q=100;w=3600`}) ||
@@ -60,6 +60,7 @@ func TestARefusalSaysWhatRefusesAndUntilWhen(t *testing.T) {
 			t.Errorf("RetryInfo: %v", retry)
 		}
 		if !slices.Equal(trailer["retry-after"], []string{"4"}) ||
+			!slices.Equal(trailer["grpc-retry-pushback-ms"], []string{"4000"}) ||
 			!slices.Equal(trailer["ratelimit"], []string{`"calls";r=0;t=4, "all";r=98;t=3600`}) {
 			t.Errorf("trailer: %v", trailer)
 		}
@@ -81,7 +82,8 @@ func TestACostAboveTheCapacityHasNoRetryInfo(t *testing.T) {
 	_, trailer, err := f.call(t.Context())
 	quota, retry, _ := details(err)
 	expect(t, "a cost of 6", err, codes.ResourceExhausted)
-	if quota == nil || retry != nil || trailer["retry-after"] != nil || !strings.Contains(err.Error(), "never") {
+	if quota == nil || retry != nil || trailer["retry-after"] != nil ||
+		!slices.Equal(trailer["grpc-retry-pushback-ms"], []string{"-1"}) || !strings.Contains(err.Error(), "never") {
 		t.Errorf("%v, %v, %v", quota, retry, trailer)
 	}
 }

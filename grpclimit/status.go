@@ -40,8 +40,8 @@ func (f *failure) Unwrap() error { return f.cause }
 func refusal(what string, d *headgate.Decision, cause error) *failure {
 	text := fmt.Sprintf("Quota exceeded: limit %s refuses %s, which has charged nothing. ", d.LimitName, what)
 	details := []protoadapt.MessageV1{quota(d)}
-	if seconds, ok := httplimit.RetryAfter(d); ok {
-		text += fmt.Sprintf("It can pass in %d s.", seconds)
+	if d.RetryAfter != headgate.Never {
+		text += fmt.Sprintf("It can pass in %d s.", max(1, httplimit.WholeSeconds(d.RetryAfter)))
 		details = append(details, grpcstatus.Retry(d.RetryAfter))
 	} else {
 		text += "It can never pass: it costs more than the limit admits at once."

@@ -20,24 +20,24 @@ const unlimited = law.Max / 1000
 
 // SetHeader writes what a decision says into the headers of an answer, in the place of what stands
 // there: RateLimit-Policy and RateLimit as the Internet-Draft draft-ietf-httpapi-ratelimit-headers-11
-// has them, with one item for each charge, and Retry-After if the request was refused and can pass
-// later. Headgate-Via is "fallback" if the store was away and the policy of the limit decided.
+// has them, with one item for each charge. Headgate-Via is "fallback" if the store was away and the policy of the limit
+// decided. What a refusal has beside them is written by [SetRetryAfter].
 //
 // Limits are those of the charges, in their order. They may be missing, or be names alone: then a
 // policy has no window. Names of limits appear as they are, keys do not. [headgate.Unlimited] has no
 // item, and a limit of which nothing passes, q=0, has no window.
 //
 // In RateLimit, r is what remains in whole units, and t a time in seconds in which about r units can
-// pass: the share of the window for a bucket, else the time until the key is unused again. The t of
-// a charge that refuses is when its cost can pass, and Retry-After is the longest of these. All
-// are rounded up.
+// pass: the share of the window for a bucket, else the time until the key is unused again. With r=0 it is the
+// time until one unit can pass, [headgate.Figures.NextAfter]. The t of a charge that refuses is when its cost can
+// pass. All are rounded up.
 func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 	each := d.Each
 	var one [1]headgate.Figures
 	if each == nil {
 		one[0] = headgate.Figures{
 			Allowed: d.Allowed, LimitName: d.LimitName, Capacity: d.Capacity, Remaining: d.Remaining,
-			RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter,
+			RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 		}
 		each = one[:]
 	}
@@ -81,21 +81,6 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 	} else {
 		delete(h, "Headgate-Via")
 	}
-	if after, ok := RetryAfter(d); ok {
-		h["Retry-After"] = []string{strconv.FormatInt(after, 10)}
-	} else {
-		delete(h, "Retry-After")
-	}
-}
-
-// RetryAfter returns the seconds of a Retry-After: until a request that was refused can pass if
-// nobody else comes, rounded up, at least 1. ok is false if the request was admitted, or can never
-// pass.
-func RetryAfter(d *headgate.Decision) (seconds int64, ok bool) {
-	if d.Allowed || d.RetryAfter == headgate.Never {
-		return 0, false
-	}
-	return max(1, WholeSeconds(d.RetryAfter)), true
 }
 
 // windowOf returns the length of the window of a limit in seconds, rounded up; 0 if it is not
@@ -122,7 +107,11 @@ func effective(f *headgate.Figures, limit headgate.Limit, window int64) (seconds
 	case !f.Allowed && f.RetryAfter == headgate.Never:
 		return 0, false
 	case !f.Allowed:
-		return max(1, WholeSeconds(f.RetryAfter)), true
+		return waitSeconds(f.RetryAfter), true
+	case f.Remaining <= 0 && f.NextAfter > 0:
+		return waitSeconds(f.NextAfter), true
+	case f.Remaining <= 0: // a server has decided, which tells only when the key is unused
+		return waitSeconds(f.ResetAfter), true
 	case p.Kind == law.Bucket && p.Anchor == law.Own && p.Drain < p.Capacity && window > 0 && f.Capacity > 0:
 		// A bucket promises no more than its rate: a client that paces itself by r and t does
 		// not use up a burst at once.
@@ -197,8 +186,8 @@ func SetLegacyHeader(h http.Header, d *headgate.Decision, style Style) {
 		return
 	}
 	reset := WholeSeconds(d.ResetAfter)
-	if after, refused := RetryAfter(d); refused {
-		reset = after
+	if !d.Allowed {
+		reset = waitSeconds(d.RetryAfter)
 	}
 	if style == LegacyEpoch {
 		reset += d.At.Add(time.Second - 1).Unix() // rounded up

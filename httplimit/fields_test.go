@@ -33,9 +33,21 @@ func TestFields(t *testing.T) {
 		},
 		{
 			"a bucket with nothing left",
-			headgate.Decision{Allowed: true, LimitName: "api", Capacity: 10, ResetAfter: 5 * time.Second},
+			headgate.Decision{Allowed: true, LimitName: "api", Capacity: 10, NextAfter: 100 * time.Millisecond, ResetAfter: 5 * time.Second},
 			[]headgate.Limit{parse("token-bucket 2/s burst 10")},
 			`"api";q=10;w=5`, `"api";r=0;t=1`, "",
+		},
+		{
+			"a slow bucket with nothing left",
+			headgate.Decision{Allowed: true, LimitName: "api", Capacity: 2, NextAfter: 1800 * time.Second, ResetAfter: time.Hour},
+			[]headgate.Limit{parse("token-bucket 2/1h")},
+			`"api";q=2;w=3600`, `"api";r=0;t=1800`, "",
+		},
+		{
+			"a bucket with nothing left, as a server tells",
+			headgate.Decision{Allowed: true, LimitName: "api", Capacity: 2, ResetAfter: time.Hour},
+			[]headgate.Limit{parse("token-bucket 2/1h")},
+			`"api";q=2;w=3600`, `"api";r=0;t=3600`, "",
 		},
 		{
 			"a window",
@@ -106,11 +118,12 @@ func TestFields(t *testing.T) {
 		{
 			"a name that cannot stand in a field",
 			headgate.Decision{Allowed: true, LimitName: "a\"b\\\u00e9\n", Capacity: 1, Remaining: -1},
-			nil, `"a\"b\\??";q=1`, `"a\"b\\??";r=0;t=0`, "",
+			nil, `"a\"b\\??";q=1`, `"a\"b\\??";r=0;t=1`, "",
 		},
 	} {
 		h := http.Header{"Retry-After": {"of before"}}
 		httplimit.SetHeader(h, &tt.d, tt.limits...)
+		httplimit.SetRetryAfter(h, &tt.d, 0)
 		policy, state, after := h.Get("RateLimit-Policy"), h.Get("RateLimit"), h.Get("Retry-After")
 		if policy != tt.policy || state != tt.state || after != tt.after {
 			t.Errorf("%s:\n%s\n%s\n%s\nwant\n%s\n%s\n%s", tt.name, policy, state, after, tt.policy, tt.state, tt.after)

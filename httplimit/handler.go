@@ -98,9 +98,13 @@ type HandlerConfig struct {
 
 	// Status of a refusal. Zero: 429.
 	Status int
-	// Refuse answers a request that was refused, in the place of [WriteRefusal] with Status. The fields
-	// of [SetHeader] stand in the header already.
+	// Refuse answers a request that was refused, in the place of [WriteRefusal] with Status, and of what clients of
+	// gRPC and Connect are answered. The fields of [SetHeader] and [SetRetryAfter] stand in the header already.
 	Refuse func(http.ResponseWriter, *http.Request, *headgate.Decision)
+	// NoRetryBeyond is for clients of language models: a refusal that has to wait for longer, or can never pass, has
+	// X-Should-Retry: false, and the request is not sent again. [DefaultNoRetryBeyond] is a good choice. Zero: the
+	// field is not written, and they put a longer Retry-After aside, or sleep for that long.
+	NoRetryBeyond time.Duration
 	// NoFields leaves RateLimit and RateLimit-Policy out. Retry-After stays.
 	NoFields bool
 	// Legacy adds the old X-RateLimit fields. Zero: NoLegacy.
@@ -133,7 +137,8 @@ func Handler(l HandlerLimiter, limit headgate.Limit, key KeyFunc) func(http.Hand
 //
 // A request of which a key, a cost or an id cannot be had is answered with status 400, or 413 if its
 // body is too long, and charges nothing. One that exceeds a limit is answered with status 429, with
-// Retry-After and a problem as RFC 9457 has it. Answers have the fields of [SetHeader]. Of several
+// Retry-After and a problem as RFC 9457 has it; a call of gRPC, gRPC-Web or Connect ends with the code
+// resource_exhausted in its own protocol. Answers have the fields of [SetHeader]. Of several
 // middlewares around one handler only the innermost one's fields remain, so put all charges in one.
 //
 // What is done after the handler (OnlyFailures, RefundFailures, Settle) is done before the end of the
@@ -177,6 +182,8 @@ func (c *HandlerConfig) check(l HandlerLimiter) error {
 		return invalid("Life", "%s is negative", c.Life)
 	case c.Status != 0 && (c.Status < 400 || c.Status > 599):
 		return invalid("Status", "%d is not the status of a refusal", c.Status)
+	case c.NoRetryBeyond < 0:
+		return invalid("NoRetryBeyond", "%s is negative", c.NoRetryBeyond)
 	case c.Legacy > LegacyEpoch:
 		return invalid("Legacy", "%d is not a style", c.Legacy)
 	}

@@ -26,17 +26,20 @@ type Problem struct {
 
 // WriteRefusal answers a request that was refused with a status, such as
 // [http.StatusTooManyRequests], and a problem of type [QuotaExceeded] that names the limits. Headers
-// are those of [SetHeader], which comes before.
+// are those of [SetHeader] and [SetRetryAfter], which come before.
 func WriteRefusal(w http.ResponseWriter, d *headgate.Decision, status int) {
-	detail := "The request was refused and has charged nothing. "
-	if seconds, ok := RetryAfter(d); ok {
-		detail += fmt.Sprintf("It can pass in %d s.", seconds)
-	} else {
-		detail += "It can never pass: it costs more than the limit admits at once."
-	}
 	WriteProblem(w, &Problem{
-		Type: QuotaExceeded, Title: "Quota exceeded", Status: status, Detail: detail, ViolatedPolicies: violated(d),
+		Type: QuotaExceeded, Title: "Quota exceeded", Status: status,
+		Detail: "The request was refused and has charged nothing. " + passes(d), ViolatedPolicies: violated(d),
 	})
+}
+
+// passes says when a request that was refused can pass.
+func passes(d *headgate.Decision) string {
+	if d.RetryAfter == headgate.Never {
+		return "It can never pass: it costs more than the limit admits at once."
+	}
+	return fmt.Sprintf("It can pass in %d s.", waitSeconds(d.RetryAfter))
 }
 
 // WriteUnavailable answers a request about which nothing could be decided, since the store is away,

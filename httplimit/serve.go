@@ -114,19 +114,26 @@ func (m *middleware) answered(w http.ResponseWriter, r *http.Request, c *charged
 	m.fields(h, c)
 	switch {
 	case m.cfg.Mode == Advise:
-		delete(h, "Retry-After") // the request is served now
 		return false
-	case !d.Allowed && m.cfg.Refuse != nil:
-		m.cfg.Refuse(w, r, d)
-		return true
 	case !d.Allowed:
-		WriteRefusal(w, d, m.cfg.Status)
+		m.refuse(w, r, d)
 		return true
 	case d.Replayed && c.id != "" && !m.cfg.ServeReplays:
 		conflict(w, "A request with this id was admitted before. This one has charged nothing.")
 		return true
 	}
 	return false
+}
+
+// refuse answers a request that a limit refuses.
+func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
+	SetRetryAfter(w.Header(), d, m.cfg.NoRetryBeyond)
+	switch {
+	case m.cfg.Refuse != nil:
+		m.cfg.Refuse(w, r, d)
+	case !m.refuseCall(w, r, d):
+		WriteRefusal(w, d, m.cfg.Status)
+	}
 }
 
 func (m *middleware) fields(h http.Header, c *charged) {
@@ -182,7 +189,6 @@ func (m *middleware) wrong(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func conflict(w http.ResponseWriter, detail string) {
-	delete(w.Header(), "Retry-After")
 	problem(w, http.StatusConflict, detail)
 }
 

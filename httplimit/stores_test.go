@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/postgres"
@@ -168,4 +169,33 @@ func fail(t *testing.T, l *headgate.Limiter, limit headgate.Limit, times int) {
 			t.Errorf("%v: after %d failures: blocked: %v", limit, i+1, blocked)
 		}
 	}
+}
+
+// TestWhenOneFitsInADatabase: every store says of an admission that leaves nothing what a look says after it. Of a log
+// an admission says the longest that it can be.
+func TestWhenOneFitsInADatabase(t *testing.T) {
+	overStores(t, func(t *testing.T, s store.Store) {
+		l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
+		for _, notation := range []string{
+			"token-bucket 5/15d", "gcra 3/1d burst 4", "interval 2/15d burst 5", "fixed-window 5/15d",
+			"fixed-window 5/month", "fixed-window 5/15d from-first", "sliding-window 5/15d", "sliding-log 5/15d",
+		} {
+			limit, d := headgate.MustParse(notation), headgate.Decision{Remaining: 1}
+			charge := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost("0.75")}
+			for d.Remaining > 0 {
+				var err error
+				if d, err = l.Take(t.Context(), charge); err != nil || !d.Allowed {
+					t.Fatalf("%s: %+v, %v", notation, d, err)
+				}
+			}
+			u, err := l.Usage(t.Context(), "k", limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			late := d.At.Add(d.NextAfter).Sub(u[0].At.Add(u[0].RetryAfter))
+			if log := limit.Params().Kind == law.Log; late < 0 || late > time.Microsecond && !log {
+				t.Errorf("%s: one fits in %v, and a look says %v", notation, d.NextAfter, u[0].RetryAfter)
+			}
+		}
+	})
 }

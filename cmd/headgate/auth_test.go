@@ -13,7 +13,7 @@ import (
 func TestForwardAuthentication(t *testing.T) {
 	t.Parallel()
 	byLoopback, byNone := start(t, t.TempDir(), "--store", "memory:"), start(t, t.TempDir(), "--store", "memory:",
-		"--proxy", "10.0.0.0/8", "--proxy", "192.0.2.1")
+		"--proxy", "10.0.0.0/8", "--proxy", "192.0.2.1", "--auth-headers", "draft,x-ratelimit")
 	for _, tt := range []struct {
 		server *server
 		method string
@@ -45,6 +45,9 @@ func TestForwardAuthentication(t *testing.T) {
 		}
 		if res.Body.Close(); res.StatusCode != tt.want {
 			t.Errorf("%s %s with %s: status %d, want %d", tt.method, tt.query, tt.header, res.StatusCode, tt.want)
+		}
+		if legacy := res.Header.Get("X-RateLimit-Limit"); (legacy != "") != (tt.server == byNone && tt.want == 204) {
+			t.Errorf("%s with %s: X-RateLimit-Limit is %q", tt.query, tt.header, legacy)
 		}
 	}
 }

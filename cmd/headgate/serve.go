@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/server/config"
 	"github.com/headgate/headgate/server/decisionlog"
 	"github.com/headgate/headgate/server/edge"
+	"github.com/headgate/headgate/server/forwardauth"
 	"github.com/headgate/headgate/server/load"
 	"github.com/headgate/headgate/server/metrics"
 	"github.com/headgate/headgate/server/rest"
@@ -142,9 +143,11 @@ func settingsOf(c *config.Config, given config.Flags) (o serving, err error) {
 	c.Notations = r.Notations()
 	o.edge.Proxied = rest.Proxied()
 	o.rest.Auth.Proxies = r.Proxies()
+	fields, err := forwardauth.ParseFields(r.Names(config.AuthHeaders))
+	o.rest.Auth.Fields = fields
 	r.Bool(config.Open) // for validate
-	_, err = kindOf(o.store)
-	return o, cmp.Or(r.Err, err)
+	_, wrong := kindOf(o.store)
+	return o, cmp.Or(r.Err, err, wrong)
 }
 
 // open opens the store and asks it something.

@@ -19,7 +19,8 @@ local function question(txn)
   }
 end
 
-local passed_on = { "ratelimit", "ratelimit-policy", "retry-after", "content-type", "cache-control" }
+local passed_on = { "ratelimit", "ratelimit-policy", "retry-after", "retry-after-ms", "x-should-retry", "x-ratelimit-limit",
+  "x-ratelimit-remaining", "x-ratelimit-reset", "content-type", "cache-control" }
 
 core.register_action("headgate", { "http-req" }, function(txn)
   local res = core.httpclient():get(question(txn)) or {}

@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log"
-	"math"
 	"net/http"
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
 )
 
 // client is who sends a request, as its API key says.
@@ -113,7 +112,6 @@ func setHeaders(h http.Header, d headgate.Decision) {
 		h.Set("X-RateLimit-Remaining-"+what, f.RemainingCost().String())
 		h.Set("X-RateLimit-Reset-"+what, f.ResetAfter.Round(time.Millisecond).String())
 	}
-	if !d.Allowed && d.RetryAfter != headgate.Never { // rounded up, or the client comes too early
-		h.Set("Retry-After", fmt.Sprint(int64(math.Ceil(d.RetryAfter.Seconds()))))
-	}
+	// Clients wait for up to a minute. For longer, and where it can never pass, they are told not to come back.
+	httplimit.SetRetryAfter(h, &d, httplimit.DefaultNoRetryBeyond)
 }

@@ -144,7 +144,8 @@ func TestARefusalChargesNothing(t *testing.T) {
 			}
 			before := x.used(t)
 			status, h, text := x.ask(t, people[0], "key", prompt)
-			if status != http.StatusTooManyRequests || !strings.Contains(text, name) || h.Get("Retry-After") == "" {
+			if status != http.StatusTooManyRequests || !strings.Contains(text, name) || h.Get("Retry-After") == "" ||
+				h.Get("X-Should-Retry") != "false" {
 				t.Errorf("%s: %d %v %s", name, status, h, text)
 			}
 			if after := x.used(t); !reflect.DeepEqual(before, after) {
@@ -215,8 +216,8 @@ func TestTheHeaders(t *testing.T) {
 		}
 	}
 	if status, h, _ := x.ask(t, people[1], "", strings.Repeat("word ", 1000)); status != http.StatusTooManyRequests ||
-		h.Get("Retry-After") != "" {
-		t.Errorf("a request that can never pass: %d, Retry-After %s", status, h.Get("Retry-After"))
+		h.Get("Retry-After") != "" || h.Get("X-Should-Retry") != "false" {
+		t.Errorf("a request that can never pass: %d %v", status, h)
 	}
 }
 

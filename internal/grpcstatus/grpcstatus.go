@@ -2,10 +2,12 @@
 package grpcstatus
 
 import (
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -28,6 +30,20 @@ func New(code codes.Code, text string, details ...protoadapt.MessageV1) *status.
 // Retry is the detail that says after how long a call may be sent again.
 func Retry(after time.Duration) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
+}
+
+// Pushback is the trailer by which clients with a retry policy learn when to send a call again, in milliseconds or -1
+// for never: none of them reads RetryInfo.
+func Pushback(millis int64) metadata.MD {
+	return metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(millis, 10))
+}
+
+// PushbackOf is the trailer of a status with a RetryInfo; nil if it has none.
+func PushbackOf(st *status.Status) metadata.MD {
+	if after := RetryDelay(st); after > 0 {
+		return Pushback(after.Milliseconds()) // RetryIn, which is of whole ones
+	}
+	return nil
 }
 
 // Field is the detail that says which field of a request is wrong, and why.

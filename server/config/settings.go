@@ -93,6 +93,12 @@ var (
 			"authentication; those on a Unix socket always do; none lists none",
 		Default: "loopback addresses", List: true,
 	}
+	AuthHeaders = Setting{
+		Name: "auth_headers",
+		Help: "`kind` of headers that forward authentication answers with: draft, x-ratelimit, x-ratelimit-epoch or " +
+			"x-should-retry",
+		Default: "draft", List: true,
+	}
 
 	LogFormat = Setting{Name: "log_format", Help: "`format` of the log: text, or json", Default: "text"}
 	LogLevel  = Setting{
@@ -138,7 +144,7 @@ var (
 var Settings = []Setting{
 	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, EnvoyMergeDomains, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
 	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline,
-	NotationMaxPeriod, MaxNotations, Host, Proxy, MaxConnections, MaxRequests,
+	NotationMaxPeriod, MaxNotations, Host, Proxy, AuthHeaders, MaxConnections, MaxRequests,
 	MaxBuffered, LogFormat, LogLevel, LogRefused, LogAdmitted,
 	File, Server, Token,
 }

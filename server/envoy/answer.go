@@ -121,8 +121,8 @@ func (p *plan) fields(headers Headers, over bool) []*envoypb.HeaderValue {
 	h := http.Header{}
 	if headers.Draft {
 		httplimit.SetHeader(h, &d, about.rule.limit)
-		if !over {
-			h.Del("Retry-After")
+		if over {
+			httplimit.SetRetryAfter(h, &d, 0)
 		}
 	}
 	if headers.Legacy {

@@ -1,6 +1,7 @@
 package envoy_test
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -272,12 +273,18 @@ func TestPayLater(t *testing.T) {
 // are told is when the next one can pass, as those that come after them are.
 func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
 	t.Parallel()
-	for _, algorithm := range []string{"token-bucket", "sliding-window", "fixed-window", "sliding-log"} {
+	for _, algorithm := range []string{
+		"token-bucket", "sliding-window", "fixed-window", "sliding-log", "sliding-log, always",
+	} {
+		algorithm, always, _ := strings.Cut(algorithm, ",")
+		if always != "" {
+			always = ", charge: always"
+		}
 		r := start(t, envoy.Headers{Draft: true, Legacy: true}, "domain: d\nalgorithm: "+algorithm+
-			"\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
+			"\ndescriptors:\n  - {key: k"+always+", rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
 		r.ask("d", 900, of("k", "x"))
 		charged, refused := r.ask("d", 200, of("k", "x")), r.ask("d", 1, of("k", "x"))
-		if algorithm == "sliding-log" { // which charges nothing that does not fit
+		if algorithm == "sliding-log" && always == "" { // which charges nothing that does not fit
 			refused = r.ask("d", 200, of("k", "x"))
 		}
 		for _, name := range []string{"retry-after", "ratelimit", "x-ratelimit-reset"} {

@@ -265,8 +265,8 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 		}
 		t.told, t.d, t.over = true, got.Decision, got.Over || !got.Decision.Allowed
 		if t.d.Allowed && t.over { // charged, but it did not fit: the wait is that of the next one
-			t.d.Allowed = false
-			if u, err := s.Used(ctx, t.key, t.rule.limit); err == nil { // else it is not known; the charge is made
+			t.d.Allowed, t.d.RetryAfter = false, t.d.NextAfter
+			if u, err := s.Used(ctx, t.key, t.rule.limit); err == nil { // else it is the longest that it can be
 				t.d.RetryAfter = u.RetryAfter
 			}
 		}
@@ -293,7 +293,7 @@ func (t *task) look(ctx context.Context, s *service.Service) error {
 	t.over = u.Used.Float64() >= u.Capacity.Float64() || u.BlockedUntil.After(u.At)
 	t.told, t.d = true, headgate.Decision{
 		Allowed: !t.over, LimitName: u.Limit, Key: u.Key, Capacity: int64(u.Capacity.Float64()),
-		Remaining: u.Remaining, ResetAfter: u.ResetAfter, At: u.At, Applied: u.Applied,
+		Remaining: u.Remaining, NextAfter: u.RetryAfter, ResetAfter: u.ResetAfter, At: u.At, Applied: u.Applied,
 	}
 	if t.over {
 		t.d.RetryAfter = u.RetryAfter
@@ -337,7 +337,8 @@ func tell(d *headgate.Decision, of []*task) {
 		t.told, t.over = true, !f.Allowed
 		t.d = headgate.Decision{
 			Allowed: f.Allowed, LimitName: f.LimitName, Key: f.Key, Capacity: f.Capacity, Remaining: f.Remaining,
-			RetryAfter: f.RetryAfter, ResetAfter: f.ResetAfter, At: d.At, Via: d.Via, Applied: f.Applied,
+			RetryAfter: f.RetryAfter, NextAfter: f.NextAfter, ResetAfter: f.ResetAfter,
+			At: d.At, Via: d.Via, Applied: f.Applied,
 		}
 	}
 	if len(d.Each) == 0 { // a refusal that was repeated tells of one charge

@@ -35,6 +35,8 @@ type Config struct {
 	// Proxies are the peers whose X-Forwarded-* and X-Original-* count. Those of a Unix socket
 	// always do. Nil: those on loopback addresses; to list none, an empty list that is not nil.
 	Proxies httpkey.Proxies
+	// Fields says which fields answers have.
+	Fields Fields
 	// Log gets the requests that rules in shadow mode would have refused. Nil: they are not logged.
 	Log *slog.Logger
 }
@@ -43,6 +45,7 @@ type Config struct {
 type Handler struct {
 	service *service.Service
 	proxies httpkey.Proxies
+	fields  Fields
 	log     *slog.Logger
 }
 
@@ -52,7 +55,7 @@ func New(s *service.Service, c *Config) *Handler {
 	if c == nil {
 		c = &Config{}
 	}
-	h := &Handler{service: s, proxies: c.Proxies, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
+	h := &Handler{service: s, proxies: c.Proxies, fields: c.Fields, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
 	if h.proxies == nil {
 		h.proxies = httpkey.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
@@ -135,11 +138,12 @@ func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Re
 
 // answer writes a decision.
 func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []headgate.Charge, refused int) {
-	httplimit.SetHeader(w.Header(), d, h.service.Limited(charges)...)
+	h.fields.set(w.Header(), d, h.service.Limited(charges))
 	if d.Allowed {
 		allow(w)
 		return
 	}
+	httplimit.SetRetryAfter(w.Header(), d, h.fields.NoRetryBeyond)
 	httplimit.WriteRefusal(w, d, refused)
 }
 

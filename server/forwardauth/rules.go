@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/internal/lograte"
 	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/server/auth"
@@ -129,8 +128,7 @@ func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Matc
 		h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
 			slog.Any("error", err))
 	case m.Mode == rules.Advise:
-		httplimit.SetHeader(w.Header(), d, h.service.Limited(m.Charges)...)
-		w.Header().Del("Retry-After") // which belongs to a refusal
+		h.fields.set(w.Header(), d, h.service.Limited(m.Charges))
 	case !d.Allowed:
 		h.report(ctx, m, r, d.LimitName)
 	}

@@ -110,8 +110,8 @@ func (c *conn) five(d *headgate.Decision, check bool) {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && !check {
 		limited = 1
-		if seconds, ok := httplimit.RetryAfter(d); ok {
-			retry = seconds
+		if d.RetryAfter != headgate.Never {
+			retry = max(1, httplimit.WholeSeconds(d.RetryAfter))
 		}
 	}
 	c.array(5)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/headgate/headgate/internal/grpcstatus"
 	"github.com/headgate/headgate/server/api"
 	pb "github.com/headgate/headgate/server/api/headgatepb"
 	"github.com/headgate/headgate/server/auth"
@@ -101,12 +102,15 @@ func (e *ending) RecvMsg(m any) error {
 	}
 }
 
-// told returns the status of an error; a status stays as it is.
+// told returns the status of an error, a status as it is, and writes the trailer of one that says when to ask again.
 func (s *Server) told(ctx context.Context, name string, err error, panicked any) error {
-	if _, ok := status.FromError(err); ok && panicked == nil { // also of nil
-		return err
+	if _, ok := status.FromError(err); !ok || panicked != nil { // it is ok of nil
+		err = statusOf(s.problem(ctx, name, err, panicked))
 	}
-	return statusOf(s.problem(ctx, name, err, panicked))
+	if again := grpcstatus.PushbackOf(status.Convert(err)); again != nil {
+		_ = grpc.SetTrailer(ctx, again) // there is nobody to tell if the call has no connection
+	}
+	return err
 }
 
 // problem returns the problem of an error, which is logged if the client is not to blame. A panic is an

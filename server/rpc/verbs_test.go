@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -246,7 +247,11 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		t.Error(err)
 	}
 	st.Close()
-	_, err := c.Take(ctx, of("api", "k", ""))
+	var trailer metadata.MD
+	_, err := c.Take(ctx, of("api", "k", ""), grpc.Trailer(&trailer))
+	if again := trailer["grpc-retry-pushback-ms"]; !slices.Equal(again, []string{"1000"}) {
+		t.Errorf("a client with a retry policy is told %q", again)
+	}
 	retry := false
 	for _, detail := range status.Convert(err).Details() {
 		if r, ok := detail.(*errdetails.RetryInfo); ok {

@@ -1,0 +1,147 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/headgatetest"
+	"github.com/headgate/headgate/httplimit"
+)
+
+// TestWhenToComeBack: no client comes too early, and none whose timer has 31 bits comes back at once.
+func TestWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	const day, never = 24 * time.Hour, headgate.Never
+	for _, tt := range []struct {
+		wait                     time.Duration
+		after, millis            string
+		shouldMinute, shouldHour string
+		push                     int64
+	}{
+		{time.Microsecond, "1", "1", "", "", 1},
+		{time.Second, "1", "", "", "", 1000},
+		{1500 * time.Millisecond, "2", "1500", "", "", 1500},
+		{2*time.Second - time.Microsecond, "2", "", "", "", 2000},
+		{59*time.Second + time.Microsecond, "60", "59001", "", "", 59_001},
+		{time.Minute, "60", "", "", "", 60_000},
+		{time.Minute + time.Millisecond, "61", "", "false", "", -1},
+		{90*time.Second + time.Millisecond, "91", "", "false", "", -1},
+		{time.Hour, "3600", "", "false", "", -1},
+		{2147483 * time.Second, "2147483", "", "false", "false", -1},
+		{30 * day, "2147483", "", "false", "false", -1},
+		{never, "", "", "false", "false", -1},
+	} {
+		for beyond, should := range map[time.Duration]string{
+			0: "", httplimit.DefaultNoRetryBeyond: tt.shouldMinute, time.Hour: tt.shouldHour,
+		} {
+			h := http.Header{"Retry-After": {"old"}, "Retry-After-Ms": {"old"}, "X-Should-Retry": {"old"}}
+			httplimit.SetRetryAfter(h, &headgate.Decision{RetryAfter: tt.wait}, beyond)
+			after, millis := h.Get("Retry-After"), h.Get("Retry-After-Ms")
+			if after != tt.after || millis != tt.millis || h.Get("X-Should-Retry") != should {
+				t.Errorf("%v, no retry beyond %v: %v", tt.wait, beyond, h)
+			}
+		}
+		if got := httplimit.PushbackMillis(&headgate.Decision{RetryAfter: tt.wait}, 0); got != tt.push {
+			t.Errorf("%v: a pushback of %d, want %d", tt.wait, got, tt.push)
+		}
+	}
+	h := http.Header{"Retry-After": {"of before"}, "X-Should-Retry": {"of before"}}
+	if httplimit.SetRetryAfter(h, &headgate.Decision{Allowed: true}, time.Minute); len(h) != 0 {
+		t.Errorf("an admission: %v", h)
+	}
+	if got := httplimit.PushbackMillis(&headgate.Decision{RetryAfter: 30 * day}, never-1); got != 1<<31-1 {
+		t.Errorf("a pushback of %d", got)
+	}
+}
+
+// TestTheMiddlewareSaysWhenToComeBack, also to a handler of refusals of the program's own, and a request that comes
+// then passes.
+func TestTheMiddlewareSaysWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{false, true} {
+		headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
+			cfg := httplimit.HandlerConfig{NoRetryBeyond: time.Minute, Charges: []httplimit.Charge{
+				{
+					Limit: headgate.MustParse("token-bucket 4/5s burst 2"), Key: httplimit.ByIP,
+					Cost: httplimit.CostByHeader("Cost"),
+				},
+			}}
+			if own {
+				cfg.Refuse = func(w http.ResponseWriter, _ *http.Request, _ *headgate.Decision) {
+					w.WriteHeader(http.StatusTooManyRequests)
+				}
+			}
+			h := must(t, l, cfg)(answers(204))
+			get(h, "Cost: 2")
+			w := get(h, "Cost: 1")
+			if w.Code != 429 || w.Header().Get("Retry-After") != "2" || w.Header().Get("Retry-After-Ms") != "1250" ||
+				w.Header().Get("X-Should-Retry") != "" {
+				t.Errorf("%d %v", w.Code, w.Header())
+			}
+			w = get(h, "Cost: 3")
+			if w.Header().Get("Retry-After") != "" || w.Header().Get("X-Should-Retry") != "false" {
+				t.Errorf("what never passes: %v", w.Header())
+			}
+			headgatetest.Advance(1250 * time.Millisecond)
+			if w = get(h, "Cost: 1"); w.Code != 204 || w.Header().Get("Retry-After") != "" {
+				t.Errorf("then: %d %v", w.Code, w.Header())
+			}
+		})
+	}
+}
+
+// TestAClientAloneIsNeverRefused: it paces itself by RateLimit, by any algorithm, and waits no longer than it has to. A
+// log tells the longest that the wait can be.
+func TestAClientAloneIsNeverRefused(t *testing.T) {
+	t.Parallel()
+	for notation, want := range map[string]time.Duration{ // of six requests
+		"token-bucket 2/10m":            20 * time.Minute,
+		"token-bucket 1/90s burst 1":    450 * time.Second,
+		"token-bucket 3/10s burst 1":    20 * time.Second, // seconds are rounded up
+		"gcra 2/10m burst 2":            20 * time.Minute,
+		"leaky-bucket 2/10m capacity 3": 15 * time.Minute,
+		"interval 2/10m burst 4":        10 * time.Minute,
+		"fixed-window 2/10m":            20 * time.Minute,
+		"fixed-window 2/hour":           2 * time.Hour,
+		"fixed-window 2/10m from-first": 20 * time.Minute,
+		"sliding-window 2/10m":          40 * time.Minute,
+		"sliding-log 2/10m":             20 * time.Minute,
+		"token-bucket 5/m burst 1.5":    54 * time.Second,
+	} {
+		headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
+			limit := headgate.MustParse(notation)
+			h := httplimit.Handler(l, limit, httplimit.ByIP)(answers(204))
+			rt, err := httplimit.New(l, plenty, &httplimit.Config{
+				MaxWait: headgate.Never,
+				Next: sender(func(r *http.Request) (*http.Response, error) {
+					r = r.Clone(r.Context())
+					r.RemoteAddr = "192.0.2.1:1"
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, r)
+					return w.Result(), nil
+				}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			for i := range 6 {
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://far/", nil)
+				resp, err := rt.RoundTrip(r)
+				if err != nil {
+					t.Fatalf("%s: request %d: %v", notation, i, err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusNoContent {
+					t.Errorf("%s: request %d, after %v: %s", notation, i, time.Since(begin), resp.Status)
+				}
+			}
+			if took := time.Since(begin).Round(time.Second); took != want {
+				t.Errorf("%s: %v, want %v", notation, took, want)
+			}
+		})
+	}
+}

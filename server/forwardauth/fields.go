@@ -1,0 +1,49 @@
+package forwardauth
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+)
+
+// Fields says which fields answers have beside Retry-After, which a refusal always has if it can pass later. The zero
+// value: RateLimit and RateLimit-Policy.
+type Fields struct {
+	NoDraft       bool            // no RateLimit and RateLimit-Policy
+	Legacy        httplimit.Style // of X-RateLimit-Limit, -Remaining and -Reset
+	NoRetryBeyond time.Duration   // see [httplimit.SetRetryAfter]
+}
+
+// ParseFields reads names of kinds of fields, all of which answers have then: draft, x-ratelimit, x-ratelimit-epoch and
+// x-should-retry. No name: the zero value.
+func ParseFields(names []string) (f Fields, err error) {
+	f.NoDraft = len(names) > 0
+	for _, name := range names {
+		switch name {
+		case "draft":
+			f.NoDraft = false
+		case "x-ratelimit":
+			f.Legacy = httplimit.LegacySeconds
+		case "x-ratelimit-epoch":
+			f.Legacy = httplimit.LegacyEpoch
+		case "x-should-retry":
+			f.NoRetryBeyond = httplimit.DefaultNoRetryBeyond
+		default:
+			return f, headgate.Invalid("auth_headers",
+				"%.100q is none of draft, x-ratelimit, x-ratelimit-epoch and x-should-retry", name)
+		}
+	}
+	return f, nil
+}
+
+// set writes what a decision says.
+func (f *Fields) set(h http.Header, d *headgate.Decision, limits []headgate.Limit) {
+	httplimit.SetHeader(h, d, limits...)
+	if f.NoDraft {
+		delete(h, "Ratelimit")
+		delete(h, "Ratelimit-Policy")
+	}
+	httplimit.SetLegacyHeader(h, d, f.Legacy)
+}
