@@ -7,8 +7,8 @@ import (
 
 // envoy reads the default lines of Envoy, and those of Istio, which have what is in brackets here:
 //
-//	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS "X-FORWARDED-FOR" "AGENT"
-//	  "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
+//	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS
+//	  "X-FORWARDED-FOR" "AGENT" "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
 type envoy struct {
 	fields
 	cells [][]byte
@@ -69,8 +69,8 @@ func (e *envoy) Read(line []byte) (Record, error) {
 	return Record{At: at, Count: 1, Values: valuesOf(&e.fields, r[:])}, nil
 }
 
-// ofEnvoyItself reports whether a line is what Envoy says of itself, which begins as [2024-05-01 12:00:00.000][7][info],
-// or Istio's agent, with a time and a tab.
+// ofEnvoyItself reports whether a line is what Envoy says of itself, which begins as
+// [2024-05-01 12:00:00.000][7][info], or Istio's agent, with a time and a tab.
 func ofEnvoyItself(line []byte) bool {
 	stamp, _, tab := bytes.Cut(line, []byte{'\t'})
 	if !tab {

@@ -39,8 +39,8 @@ var dialects = map[Format]*dialect{
 			},
 			"user": {"user_id", "remote_user", "username", "ClientUsername"},
 			"path": {
-				"request.uri", "request_uri", "uri", "url", "RequestPath", "httpRequest.requestUrl", "ClientRequestPath",
-				"ClientRequestURI",
+				"request.uri", "request_uri", "uri", "url", "RequestPath", "httpRequest.requestUrl",
+				"ClientRequestPath", "ClientRequestURI",
 			},
 			"method": {
 				"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod",
@@ -120,9 +120,10 @@ func openObjects(f *format, names []string, cfg Config) Reader {
 }
 
 var (
-	errJSON     = errors.New("is not JSON")
-	errObject   = errors.New("is JSON, but not an object")
-	errNoTime   = errors.New("has no time: none of ts, time, timestamp and @timestamp is there; --time names another field")
+	errJSON   = errors.New("is not JSON")
+	errObject = errors.New("is JSON, but not an object")
+	errNoTime = errors.New("has no time: none of ts, time, timestamp and @timestamp is there; " +
+		"--time names another field")
 	errBadTime  = errors.New("its time is neither RFC 3339 nor a number since the epoch")
 	errNotPlain = errors.New("the field is an object or an array")
 	errNotText  = errors.New("the field is not valid UTF-8")

@@ -219,7 +219,7 @@ var samples = []sample{
 		damaged: `Mar 27 14:54:57 h sshd[2967]: Invalid user support`,
 		why:     errFrom,
 	},
-	{ // OpenSSH 9.2, auth_log in auth.c, where PAM asks (KbdInteractiveAuthentication); journalctl -o short-unix of systemd 252
+	{ // OpenSSH 9.2, auth_log in auth.c, where PAM asks; journalctl -o short-unix of systemd 252
 		format: SSHD,
 		lines: [3]string{
 			`1427468097.000250 h sshd[2967]: Failed keyboard-interactive/pam for root from 10.0.0.1 port 33568 ssh2`,
@@ -246,7 +246,7 @@ var samples = []sample{
 			"2016-04-15T20:17:01Z 2001:db8::7 GET /a 0",
 			"skip: is not about a request",
 		},
-		damaged: `[2016-04-15T20:17:00.310Z] "POST /a HTTP/2" 204 - 154 0 226 100 "10.0.0.1" "a" agent" "id" "host" "tcp://10.0.2.1:80"`,
+		damaged: `[2016-04-15T20:17:00.310Z] "POST /a HTTP/2" 204 - 154 0 226 100 "::1" "a" b" "c" "d" "-"`,
 		why:     errEnvoy,
 	},
 	{ // istio.io 1.28, EnvoyTextLogFormat of pilot/pkg/model
@@ -264,7 +264,7 @@ var samples = []sample{
 		damaged: `[2020-11-25T21:26:18.409Z] "GET / HTTP/1.1" 418 - via_upstream - "-" 0 135 3 1 "-" "-" "id" "h" "10.44.1.27:80" outbound 10.44.1.23:37652 10.0.45.184:8000 - -`,
 		why:     errEnvoy,
 	},
-	{ // istio.io 1.28, EnvoyJSONLogFormatIstio; docs.cloud.google.com, LogEntry.httpRequest; developers.cloudflare.com, HTTP requests
+	{ // istio.io 1.28, EnvoyJSONLogFormatIstio; cloud.google.com, LogEntry; developers.cloudflare.com, HTTP requests
 		format: JSON,
 		lines: [3]string{
 			`{"start_time":"2026-02-24T10:30:45.123Z","method":"GET","path":"/status?a","authority":"httpbin:8000","response_code":200,"bytes_sent":615,"downstream_remote_address":"10.244.1.3:45678","x_forwarded_for":null}`,

@@ -111,11 +111,12 @@ func (a *auth) Read(line []byte) (Record, error) {
 	return rec, nil
 }
 
-// failed returns what follows "Failed METHOD for ", of the methods by which a password is asked for. That of PAM, and of
-// others that ask in their own words, is keyboard-interactive.
+// failed returns what follows "Failed METHOD for ", of the methods by which a password is asked for. That of PAM, and
+// of others that ask in their own words, is keyboard-interactive.
 func failed(msg []byte) (who []byte, ok bool) {
 	method, who, ok := bytes.Cut(msg, []byte(" for "))
-	return who, ok && (string(method) == "Failed password" || bytes.HasPrefix(method, []byte("Failed keyboard-interactive")))
+	asked := string(method) == "Failed password" || bytes.HasPrefix(method, []byte("Failed keyboard-interactive"))
+	return who, ok && asked
 }
 
 // A process fails soon after it has announced a user, or never. A log can name as many as it likes.

@@ -200,7 +200,7 @@ func TestErrors(t *testing.T) {
 		"no such year":   {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
 		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
 		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
-		"zstd": {logs: []string{write(t, "x.zst", []byte("\x28\xb5\x2f\xfd\x24\x00\x01\x00\x00"))}, want: "packed with zstd"},
+		"zstd":           {logs: []string{write(t, "x.zst", []byte("\x28\xb5\x2f\xfd\x24"))}, want: "packed with zstd"},
 		"no such form": {
 			logs: []string{good}, cfg: replay.Config{TimeFormat: "%Q"}, is: headgate.ErrInvalid, want: "time-format",
 		},
