@@ -226,8 +226,7 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 	}
 	has := strings.Fields(row.fields)
 	if (len(has) > 0 || f == W3C) && cfg.Time+cfg.TimeFormat != "" {
-		return nil, law.Invalid("time", "a log of the format %s has its time in one place; only JSON and CSV are asked where",
-			f)
+		return nil, law.Invalid("time", "a log of the format %s has its time in one place; name that of JSON and CSV", f)
 	}
 	for _, field := range fields {
 		if len(has) > 0 && !slices.Contains(has, field) {
