@@ -115,8 +115,8 @@ const byUser = `rules:
   - {limit: api, key: "query:user"}
 `
 
-// TestAWrongRequestIsToldSo: a request that states its key twice gets Headgate's 400 and goes no further. It is not said
-// that Headgate is away, and what lets requests pass while it is does not let this one pass.
+// TestAWrongRequestIsToldSo: a request that states its key twice gets Headgate's 400 and goes no further. It is not
+// said that Headgate is away, and what lets requests pass while it is does not let this one pass.
 func TestAWrongRequestIsToldSo(t *testing.T) {
 	tier.Engines(t)
 	each(t, wrongRequest)

@@ -226,7 +226,7 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 	}
 	has := strings.Fields(row.fields)
 	if (len(has) > 0 || f == W3C) && cfg.Time+cfg.TimeFormat != "" {
-		return nil, law.Invalid("time", "a log of the format %s has its time in one place; name that of JSON and CSV", f)
+		return nil, law.Invalid("time", "a log of the format %s has its time in one place; JSON and CSV have not", f)
 	}
 	for _, field := range fields {
 		if len(has) > 0 && !slices.Contains(has, field) {
