@@ -4,7 +4,7 @@
 GO            ?= go
 BIN           := $(CURDIR)/bin
 GOLANGCI_LINT := v2.15.0
-TRAEFIK       := v3.5.3
+TRAEFIK       := v3.6.12
 HELM          := v3.22.0
 KUBECONFORM   := v0.8.0
 COMPOSE_GO    := v2.16.2

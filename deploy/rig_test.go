@@ -46,7 +46,7 @@ type proxy struct {
 
 // traefik is where `make traefik` leaves it, and the variable that names another one.
 const (
-	traefikBinary = "../bin/traefik-v3.5.3"
+	traefikBinary = "../bin/traefik-v3.6.12"
 	traefikEnv    = "HEADGATE_TEST_TRAEFIK"
 )
 

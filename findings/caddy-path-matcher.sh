@@ -1,7 +1,7 @@
 #!/bin/bash
 # Caddy: the path matcher leaves out dots and blanks at the end of a path, and ignores case, on Linux too.
 #
-# Version: caddy 2.6.2-5 of Debian 12.
+# Version: caddy 2.6.2-5 of Debian 12. Caddy 2.11.9, built by go install, leaves dots and blanks where they are on Linux.
 #
 # A matcher `path /hello` matches requests for /hello, and for /HELLO, /hello., /hello... and /hello%20 as well. Windows
 # ignores dots and blanks at the end of the names of files, and Caddy does so for all systems and for all handlers, not

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/accesslog"
+	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/internal/replay"
 )
 
@@ -19,9 +20,10 @@ JSON logs the path of a value such as request.headers.Host.0, in CSV and IIS log
 column. Several fields with commas between them make one key. ip is the network of 64
 bits of an IPv6 address, as for the middleware; ip/128 is the address, ip/48 a site.
 
-LOG is a file, which may be packed with gzip, or - for standard input. Logs need not be
-in order. Without --format the format is found out from the first lines of each log; a
-log that is less than half of that format is refused, and so is one without a request.
+LOG is a file, which may be packed with gzip, or - for standard input: a log of a server,
+or of its container. Logs need not be in order. Without --format the format is found out
+from the first lines of each log; a log that is less than half of that format is refused,
+and so is one without a request.
 Lines that cannot be read are counted, with the reason and the first of each. In an sshd
 log, every line about a failed password or an invalid user counts. What a client sent in
 place of a request has the method - and is its own path.`
@@ -33,6 +35,7 @@ type logOptions struct {
 	key          string
 	format       string
 	since, until string
+	proxies      []string
 }
 
 func (o *logOptions) flags(cmd *cobra.Command) {
@@ -43,6 +46,12 @@ func (o *logOptions) flags(cmd *cobra.Command) {
 		"only requests for which this `condition` holds: method=POST, status!=200, path~^/api/, agent!~bot")
 	f.StringVar(&o.since, "since", "", "only requests from this `time` on, such as 2026-05-01 or 2026-05-01T12:00:00Z")
 	f.StringVar(&o.until, "until", "", "only requests before this `time`")
+	f.StringVar(&o.Time, "time", "", "JSON and CSV: the `field` with the time (default: found by its usual names)")
+	f.StringVar(&o.TimeFormat, "time-format", "",
+		"the `format` of that field for strptime, such as '%d.%m.%Y %H:%M:%S'; without a zone it is UTC (default: RFC "+
+			"3339, a number since the epoch, and others)")
+	f.StringSliceVar(&o.proxies, "proxy", nil, "`network` such as 10.0.0.0/8, or address, of proxies: of a list of "+
+		"addresses, the last one that is none of theirs is the client (default private and loopback addresses)")
 	f.StringVar(&o.Cost, "cost", "", "the `field` with the cost of a request, such as bytes (default: each costs 1)")
 	f.StringVar(&o.Settle, "settle", "",
 		"format usage: the `field` with what was used in the end (default: found by its usual names)")
@@ -85,6 +94,11 @@ func (o *logOptions) complete(cmd *cobra.Command) (err error) {
 	o.key, o.Format, o.Stdin = o.keys[0], accesslog.Format(strings.ToLower(o.format)), cmd.InOrStdin()
 	if o.Since, err = replay.ParseTime("since", o.since); err == nil {
 		o.Until, err = replay.ParseTime("until", o.until)
+	}
+	if err == nil && len(o.proxies) > 0 {
+		if o.Proxies, err = httpkey.ParseProxies(o.proxies...); err != nil {
+			return fmt.Errorf("--proxy: %w", err)
+		}
 	}
 	return ofFlag(err)
 }

@@ -16,7 +16,7 @@ type alb struct {
 	cells [][]byte
 }
 
-func openALB(_ *format, names []string, _ Config) Reader { return &alb{fields: choose(names)} }
+func openALB(_ *format, names []string, cfg Config) Reader { return &alb{fields: choose(names, cfg)} }
 
 var (
 	errALBTime    = errors.New("does not begin with a type of ALB's and a time, or a time")

@@ -18,7 +18,7 @@ type clf struct {
 	fields
 }
 
-func openCLF(f *format, names []string, _ Config) Reader { return &clf{f.name, choose(names)} }
+func openCLF(f *format, names []string, cfg Config) Reader { return &clf{f.name, choose(names, cfg)} }
 
 var (
 	errHost    = errors.New("does not begin with a host, an identity and a user")

@@ -1,33 +1,27 @@
 package accesslog
 
 import (
-	"bytes"
 	"errors"
+	"net/http"
 	"net/netip"
+
+	"github.com/headgate/headgate/internal/httpkey"
 )
 
 var errNoAddress = errors.New("has no address where the client's should be: key by another field")
 
-// clientAddress returns the address in a text, as the middleware has it: of a list, which an X-Forwarded-For leaves,
-// the first, without port, brackets and zone. Anything else, such as the name of a host or the word before the address,
-// is an error: it would be counted as a client.
-func clientAddress(text []byte) ([]byte, error) {
-	first, _, _ := bytes.Cut(text, []byte{','})
-	first = bytes.TrimSpace(first)
-	bare := string(first)
-	a, err := netip.ParseAddr(bare)
-	if err == nil && a.Zone() == "" {
-		return first, nil
+// private are the networks of hosts within a site.
+var private, _ = httpkey.ParseProxies("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fc00::/7", "::1")
+
+// clientAddress returns the client in a text that is an address, or a list of them as X-Forwarded-For is. Anything
+// else, such as the name of a host or the word before the address, is an error: it would be counted as a client.
+func clientAddress(text []byte, proxies httpkey.Proxies) ([]byte, error) {
+	if a, err := netip.ParseAddr(string(text)); err == nil && a.Is4() {
+		return text, nil
 	}
-	if err != nil {
-		if ap, err := netip.ParseAddrPort(bare); err == nil {
-			a = ap.Addr()
-		} else if inner, ok := bytes.CutPrefix(first, []byte{'['}); ok {
-			a, _ = netip.ParseAddr(string(bytes.TrimSuffix(inner, []byte{']'})))
-		}
-	}
-	if !a.IsValid() {
+	client, err := proxies.Before(netip.Addr{}, http.Header{httpkey.Forwarded: {string(text)}})
+	if err != nil || !client.IsValid() {
 		return nil, errNoAddress
 	}
-	return []byte(a.WithZone("").String()), nil
+	return []byte(client.String()), nil
 }

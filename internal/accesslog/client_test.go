@@ -1,6 +1,10 @@
 package accesslog
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/headgate/headgate/internal/httpkey"
+)
 
 // TestTheClientIsAnAddress has what logs write before, around and in the place of one.
 func TestTheClientIsAnAddress(t *testing.T) {
@@ -17,11 +21,14 @@ func TestTheClientIsAnAddress(t *testing.T) {
 		{Combined, "198.51.100.7,10.0.0.1" + rest, "198.51.100.7"},
 		{Combined, "198.51.100.7:5555" + rest, "198.51.100.7"},
 		{Combined, "[2001:db8::1]:443" + rest, "2001:db8::1"},
-		{Combined, "2001:DB8::1" + rest, "2001:DB8::1"}, // a key of ip is its network
+		{Combined, "2001:DB8::1" + rest, "2001:db8::1"},
+		{Combined, "::ffff:198.51.100.7" + rest, "198.51.100.7"},
+		{Combined, "6.6.6.6, 198.51.100.7, 192.168.0.1" + rest, "198.51.100.7"}, // whose first one the client has made up
+		{Combined, "10.0.0.2, 10.0.0.1" + rest, "10.0.0.2"},
 		{Combined, "192.168.1.2 (203.0.113.214)" + rest[2:], ""},
 		{Combined, "-" + rest, ""},
 		{Combined, "crawler.example.com" + rest, ""},
-		{VHost, "2026-05-03T10:00:01.1+02:00 stdout F 198.51.100.7" + rest, ""},
+		{VHost, "2026-05-03T10:00:01.1+02:00 stdout F 198.51.100.7" + rest, ""}, // the line within is Combined
 		{VHost, "example.com:80 198.51.100.7, 10.0.0.1" + rest, "198.51.100.7"},
 		{JSON, `{"ts":1,"ip":"198.51.100.7:5555"}`, "198.51.100.7"},
 		{JSON, `{"ts":1,"ip":"[2001:db8::1]:443"}`, "2001:db8::1"},
@@ -45,6 +52,29 @@ func TestTheClientIsAnAddress(t *testing.T) {
 		}
 		if got := key(rec); c.want == "" && wrong == nil || got != c.want {
 			t.Errorf("%s: %q, want %q, %v", c.line, got, c.want, wrong)
+		}
+	}
+}
+
+// TestClientsBehindListedProxies names proxies, which are then all that there are.
+func TestClientsBehindListedProxies(t *testing.T) {
+	t.Parallel()
+	proxies, err := httpkey.ParseProxies("203.0.113.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rd, err := New(JSON, []string{"ip"}, Config{Proxies: proxies})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for list, want := range map[string]string{
+		"6.6.6.6, 198.51.100.7, 203.0.113.1":  "198.51.100.7",
+		"198.51.100.7, 10.0.0.1, 203.0.113.1": "10.0.0.1",
+		"203.0.113.9":                         "203.0.113.9",
+	} {
+		rec, err := rd.Read([]byte(`{"ts":1,"x_forwarded_for":"` + list + `"}`))
+		if err != nil || key(rec) != want {
+			t.Errorf("%s: got %q, %v; want %s", list, key(rec), err, want)
 		}
 	}
 }

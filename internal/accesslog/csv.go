@@ -12,6 +12,7 @@ import (
 // separated reads comma-separated values (RFC 4180) after a header. A value does not go over the end of a line.
 type separated struct {
 	header
+	cfg   Config
 	known bool // the header was read
 	time  int
 
@@ -21,15 +22,15 @@ type separated struct {
 	reader *csv.Reader
 }
 
-func openCSV(f *format, names []string, _ Config) Reader {
-	c := &separated{header: newHeader(f, names), buffer: bufio.NewReader(nil)}
+func openCSV(f *format, names []string, cfg Config) Reader {
+	c := &separated{header: newHeader(f, names, cfg), cfg: cfg, buffer: bufio.NewReader(nil)}
 	c.reader = csv.NewReader(c.buffer)
 	c.reader.FieldsPerRecord, c.reader.ReuseRecord = -1, true
 	return c
 }
 
 var (
-	csvTimes = []string{"ts", "time", "timestamp", "@timestamp", "datetime", "date", "at"}
+	csvTimes = append([]string{"ts", "time", "timestamp", "@timestamp", "datetime", "date", "at"}, times...)
 
 	errHeader = errors.New("is no header: no column is called ts, time, timestamp, @timestamp, datetime, date or at")
 	errCells  = errors.New("has not as many columns as the header")
@@ -49,7 +50,7 @@ func (c *separated) Read(line []byte) (Record, error) {
 	if len(cells) != len(c.columns) {
 		return Record{}, errCells
 	}
-	at, ok := anyTime([]byte(cells[c.time]))
+	at, ok := c.cfg.parse([]byte(cells[c.time]))
 	if !ok {
 		return Record{}, errBadTime
 	}
@@ -69,7 +70,7 @@ func (c *separated) readHeader(line []byte) (Record, error) {
 			}
 		}
 		c.columns = columns
-		if c.time = c.find(csvTimes...); c.time < 0 {
+		if c.time = c.find(timesOr(c.cfg.Time, csvTimes)...); c.time < 0 {
 			continue
 		}
 		if err := c.set(columns, dialects[JSON].aliases); err != nil {

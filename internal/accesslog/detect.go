@@ -43,13 +43,18 @@ type trial struct {
 // Detect finds out the format from the first lines: the one that reads most of them, the earlier in Formats
 // where several do. It must read at least half. A format that is within another wins although the other
 // reads up to half as many lines more: they are damaged or of another program.
-func Detect(head []byte) (Format, error) {
+func Detect(head []byte, cfg Config) (Format, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return "", err
+	}
+	cfg.Year = 2000
 	trials := make([]trial, len(table))
 	var sample []byte
 	for i := range table {
 		t := &trials[i]
 		t.format = &table[i]
-		rd := t.open(t.format, nil, Config{Year: 2000})
+		rd := contained{Reader: t.open(t.format, nil, cfg)}
 		for line := range bytes.Lines(head) {
 			line = bytes.TrimRight(line, "\r\n")
 			if len(line) == 0 {

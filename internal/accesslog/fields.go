@@ -3,6 +3,8 @@ package accesslog
 import (
 	"bytes"
 	"slices"
+
+	"github.com/headgate/headgate/internal/httpkey"
 )
 
 // column is a plain field of an access log.
@@ -34,18 +36,19 @@ type row [columns][]byte
 
 // fields are those that are asked for.
 type fields struct {
-	names  []string
-	places []int // of each: in a row, or among the columns of a header
-	values []Value
+	names   []string
+	proxies httpkey.Proxies
+	places  []int // of each: in a row, or among the columns of a header
+	values  []Value
 }
 
-func newFields(names []string) fields {
-	return fields{names: names, values: make([]Value, len(names))}
+func newFields(names []string, cfg Config) fields {
+	return fields{names: names, proxies: cfg.Proxies, values: make([]Value, len(names))}
 }
 
 // choose returns plain fields.
-func choose(names []string) fields {
-	f := newFields(names)
+func choose(names []string, cfg Config) fields {
+	f := newFields(names, cfg)
 	for _, name := range names {
 		f.places = append(f.places, slices.Index(columnNames, name))
 	}
@@ -60,13 +63,17 @@ func valuesOf[T string | []byte](f *fields, cells []T) []Value {
 	return f.values
 }
 
-// value returns what a line says of a field. A query is cut off a path.
+// value returns what a line says of a field. Of a path that is a whole URL the scheme and the host are cut off, and of
+// each its query.
 func (f *fields) value(i int, text []byte) (v Value) {
 	switch v.Text = text; f.names[i] {
 	case columnNames[path]:
+		if bytes.HasPrefix(text, []byte("http://")) || bytes.HasPrefix(text, []byte("https://")) {
+			_, text = splitURL(text)
+		}
 		v.Text = withoutQuery(text)
 	case columnNames[ip]:
-		v.Text, v.Err = clientAddress(text)
+		v.Text, v.Err = clientAddress(text, f.proxies)
 	}
 	return v
 }
@@ -81,8 +88,8 @@ type header struct {
 	columns []string
 }
 
-func newHeader(f *format, names []string) header {
-	return header{fields: newFields(names), format: f.name}
+func newHeader(f *format, names []string, cfg Config) header {
+	return header{fields: newFields(names, cfg), format: f.name}
 }
 
 // set reads the names of the columns. aliases are what a plain field is called there.

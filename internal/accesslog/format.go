@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ncruces/go-strftime"
+
+	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/law"
 )
 
@@ -37,6 +40,9 @@ const (
 	// ALB is the access log of AWS's Application Load Balancer, and of the Classic one, which has no type in
 	// front. The time is that of the response, the only one that both write.
 	ALB Format = "alb"
+	// Envoy is the default text of Envoy, where ip is from X-Forwarded-For, and of Istio, where it is the downstream's
+	// remote address. Lines of Envoy itself, of Istio's agent and of TCP connections are skipped.
+	Envoy Format = "envoy"
 	// W3C is the extended log file format that IIS writes: the columns are those that the latest
 	// #Fields names. Times are UTC.
 	W3C Format = "iis"
@@ -47,7 +53,8 @@ const (
 	// Usage is JSON with the tokens of calls of language models; see [Spent].
 	Usage Format = "usage"
 	// JSON is one object on each line. Its time is the first of ts, time,
-	// timestamp, @timestamp and at: RFC 3339, or since the epoch in seconds,
+	// timestamp, @timestamp, at, start_time (Istio), EdgeStartTimestamp (Cloudflare) and
+	// __REALTIME_TIMESTAMP (systemd): RFC 3339, or since the epoch in seconds,
 	// milliseconds or finer. A field is a path such as request.ip or
 	// headers.Host.0; the plain fields are also found under the names
 	// that nginx and others use.
@@ -55,8 +62,8 @@ const (
 	// CSV has a header, whose columns are the fields, and a comma, semicolon or tab between them. One of the
 	// columns is called ts, time, timestamp, @timestamp, datetime, date or at.
 	CSV Format = "csv"
-	// SSHD is the syslog of an SSH server. Each line "Failed password" or
-	// "Invalid user" is a request, by ip or user; other lines are skipped.
+	// SSHD is the syslog of an SSH server. Each line "Failed password", "Failed
+	// keyboard-interactive" or "Invalid user" is a request, by ip or user; other lines are skipped.
 	// With Config.Attempts, the first password that fails for an invalid user
 	// is one attempt with the line that announced the user, and "message
 	// repeated 5 times" is five. The times are taken as UTC.
@@ -87,6 +94,7 @@ var table = []format{
 		ALB, "AWS Application and Classic Load Balancer", "ip host method path status bytes agent server", openALB,
 		"",
 	},
+	{Envoy, "Envoy's and Istio's default lines", "ip host method path status bytes agent server", openEnvoy, ""},
 	{W3C, "IIS and others, W3C extended with #Fields", "", openW3C, ""},
 	{Caddy, "Caddy's JSON", "", openObjects, JSON},
 	{TraefikJSON, "Traefik's JSON", "", openObjects, JSON},
@@ -171,6 +179,39 @@ type Config struct {
 	Attempts bool      // SSHD: count attempts, not lines
 	Cost     string    // Usage: the field with what was reserved; empty: found by its usual names
 	Settle   string    // Usage: the field with what was used in the end; empty: found by its usual names
+
+	// JSON and its relatives, and CSV: the field with the time, and the format of its text for strptime, such as
+	// "%d.%m.%Y %H:%M:%S", in UTC if it has no zone. Empty: the usual names, and any of the usual forms.
+	Time, TimeFormat string
+
+	// Proxies are those that a list of addresses may end with: its last one that is none of theirs is the client, as
+	// for the middleware. Nil: private and loopback addresses.
+	Proxies httpkey.Proxies
+
+	parse func([]byte) (us int64, ok bool) // reads a time
+}
+
+// fractions takes those of seconds out of a format: package time reads them behind the seconds without being told.
+var fractions = strings.NewReplacer(".%f", "", ",%f", "", ".%L", "", ",%L", "")
+
+// complete checks what does not depend on the format, and adds what the readers need.
+func (cfg Config) complete() (Config, error) {
+	if cfg.Proxies == nil {
+		cfg.Proxies = private
+	}
+	cfg.parse = anyTime
+	if cfg.TimeFormat != "" {
+		layout, err := strftime.Layout(fractions.Replace(cfg.TimeFormat))
+		if err != nil {
+			return cfg, law.Invalid("time-format", "%.60q: %v", cfg.TimeFormat, err)
+		}
+		cfg.parse = func(text []byte) (int64, bool) {
+			t, err := time.Parse(layout, string(text))
+			us := t.UnixMicro()
+			return us, err == nil && us > 0 && us <= MaxTime
+		}
+	}
+	return cfg, nil
 }
 
 // New returns a reader of the fields, or says why the format does not have them.
@@ -179,13 +220,20 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 	if row == nil {
 		return nil, law.Invalid("format", "%q is not one of %s", string(f), Names())
 	}
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
 	has := strings.Fields(row.fields)
+	if (len(has) > 0 || f == W3C) && cfg.Time+cfg.TimeFormat != "" {
+		return nil, law.Invalid("time", "a log of the format %s has its time in one place; JSON and CSV have not", f)
+	}
 	for _, field := range fields {
 		if len(has) > 0 && !slices.Contains(has, field) {
 			return nil, noField(f, field, has)
 		}
 	}
-	return row.open(row, fields, cfg), nil
+	return &contained{Reader: row.open(row, fields, cfg)}, nil
 }
 
 // noField is the error about a field that a format or a log does not have.

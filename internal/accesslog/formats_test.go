@@ -32,11 +32,11 @@ func TestFormats(t *testing.T) {
 				t.Errorf("damaged: got %q, want %v", said(rec, err), s.why)
 			}
 			head := s.head + strings.Join(s.lines[:], "\n") + "\n"
-			if got, err := Detect([]byte(head)); got != s.format || err != nil {
+			if got, err := Detect([]byte(head), Config{}); got != s.format || err != nil {
 				t.Errorf("recognised as %q, %v", got, err)
 			}
 			// As many damaged lines do not hide the format, and none of these is read as something else.
-			if got, err := Detect([]byte(head + s.damaged + "\n")); got != s.format || err != nil {
+			if got, err := Detect([]byte(head+s.damaged+"\n"), Config{}); got != s.format || err != nil {
 				t.Errorf("with a damaged line: recognised as %q, %v", got, err)
 			}
 			if s.format.About() == "" {
@@ -95,7 +95,7 @@ func TestMixedLogs(t *testing.T) {
 				continue
 			}
 			log := s.head + strings.Repeat(strings.Join(s.lines[:2], "\n")+"\n", 3) + other.lines[0] + "\n"
-			got, err := Detect([]byte(log))
+			got, err := Detect([]byte(log), Config{})
 			if err != nil {
 				t.Errorf("%s with one line of %s: %v", s.format, other.format, err)
 				continue
@@ -224,7 +224,7 @@ func TestDetectSaysWhy(t *testing.T) {
 		"a\nb\n":         `the first lines are none of traefik, combined, common`,
 		good + "b\nc\nd": `less than half of the first lines is of one format (combined reads 1 of 4, and of another: does not begin`,
 	} {
-		if _, err := Detect([]byte(log)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Detect([]byte(log), Config{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v", log, err)
 		}
 	}

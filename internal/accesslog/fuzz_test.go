@@ -58,7 +58,7 @@ func FuzzDetect(f *testing.F) {
 		f.Add([]byte(s.head + s.lines[0] + "\n" + s.lines[1] + "\n" + s.damaged))
 	}
 	f.Fuzz(func(t *testing.T, head []byte) {
-		format, err := Detect(head)
+		format, err := Detect(head, Config{})
 		if (err == nil) != (format.About() != "") {
 			t.Errorf("%q: %q, %v", head, format, err)
 		}

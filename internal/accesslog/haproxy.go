@@ -16,7 +16,9 @@ type haproxy struct {
 	lines int64
 }
 
-func openHAProxy(_ *format, names []string, _ Config) Reader { return &haproxy{fields: choose(names)} }
+func openHAProxy(_ *format, names []string, cfg Config) Reader {
+	return &haproxy{fields: choose(names, cfg)}
+}
 
 var (
 	errNoHAProxy = errors.New("has neither haproxy[PID]: nor an address with a port at its beginning")

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 )
@@ -38,6 +39,9 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// packed is what files begin with that are packed in a way that is not read.
+var packed = map[string]string{"zstd": "\x28\xb5\x2f\xfd", "xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
+
 // NewLines returns the lines of a log, which may be packed with gzip. If most is above 0, more than so many bytes of
 // unpacked lines are ErrLarge.
 func NewLines(r io.Reader, most int64) (*Lines, error) {
@@ -47,7 +51,13 @@ func NewLines(r io.Reader, most int64) (*Lines, error) {
 	}
 	raw := bufio.NewReaderSize(l.bytes, 64<<10)
 	var text io.Reader = raw
-	if magic, _ := raw.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+	magic, _ := raw.Peek(6)
+	for with, begin := range packed {
+		if bytes.HasPrefix(magic, []byte(begin)) {
+			return nil, fmt.Errorf("the log is packed with %s: unpack it first", with)
+		}
+	}
+	if bytes.HasPrefix(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(raw)
 		if err != nil {
 			return nil, err

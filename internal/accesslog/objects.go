@@ -11,7 +11,9 @@ type objects struct {
 	*dialect
 	fields
 	paths [][]string // of each field: its own, then other names for it
-	usage *usage     // of Usage
+	times []string   // where a time is looked for, in this order
+	cfg   Config
+	usage *usage // of Usage
 	notes usageNotes
 }
 
@@ -25,23 +27,41 @@ type dialect struct {
 
 var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
 
+// times are where Istio, Cloudflare and systemd's journal write one.
+var times = []string{"start_time", "EdgeStartTimestamp", "__REALTIME_TIMESTAMP"}
+
 var dialects = map[Format]*dialect{
 	JSON: {
 		aliases: map[string][]string{
 			"ip": {
 				"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
-				"ClientHost",
+				"ClientHost", "httpRequest.remoteIp", "ClientIP", "downstream_remote_address", "x_forwarded_for",
 			},
-			"user":    {"user_id", "remote_user", "username", "ClientUsername"},
-			"path":    {"request.uri", "request_uri", "uri", "url", "RequestPath"},
-			"method":  {"request.method", "request_method", "RequestMethod"},
-			"status":  {"status_code", "DownstreamStatus"},
-			"host":    {"request.host", "http_host", "RequestHost"},
-			"bytes":   {"body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize"},
-			"agent":   {"http_user_agent", "user_agent", "request.headers.User-Agent.0"},
-			"referer": {"http_referer", "request.headers.Referer.0"},
+			"user": {"user_id", "remote_user", "username", "ClientUsername"},
+			"path": {
+				"request.uri", "request_uri", "uri", "url", "RequestPath", "httpRequest.requestUrl",
+				"ClientRequestPath", "ClientRequestURI",
+			},
+			"method": {
+				"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod",
+			},
+			"status": {
+				"status_code", "DownstreamStatus", "httpRequest.status", "EdgeResponseStatus", "response_code",
+			},
+			"host": {"request.host", "http_host", "RequestHost", "ClientRequestHost", "authority"},
+			"bytes": {
+				"body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize",
+				"EdgeResponseBytes",
+			},
+			"agent": {
+				"http_user_agent", "user_agent", "request.headers.User-Agent.0", "httpRequest.userAgent",
+				"ClientRequestUserAgent",
+			},
+			"referer": {
+				"http_referer", "request.headers.Referer.0", "httpRequest.referer", "ClientRequestReferer",
+			},
 		},
-		times: append(slices.Clone(timeNames), "at"), // at: what headgate export --history writes
+		times: slices.Concat(timeNames, []string{"at"}, times), // at: what headgate export --history writes
 	},
 	Caddy: {
 		aliases: map[string][]string{
@@ -88,7 +108,8 @@ var dialects = map[Format]*dialect{
 }
 
 func openObjects(f *format, names []string, cfg Config) Reader {
-	o := &objects{dialect: dialects[f.name], fields: newFields(names)}
+	d := dialects[f.name]
+	o := &objects{dialect: d, fields: newFields(names, cfg), times: timesOr(cfg.Time, d.times), cfg: cfg}
 	for _, name := range names {
 		o.paths = append(o.paths, append([]string{name}, o.aliases[name]...))
 	}
@@ -99,9 +120,10 @@ func openObjects(f *format, names []string, cfg Config) Reader {
 }
 
 var (
-	errJSON     = errors.New("is not JSON")
-	errObject   = errors.New("is JSON, but not an object")
-	errNoTime   = errors.New("has no time: none of ts, time, timestamp and @timestamp is there")
+	errJSON   = errors.New("is not JSON")
+	errObject = errors.New("is JSON, but not an object")
+	errNoTime = errors.New("has no time: none of ts, time, timestamp and @timestamp is there; " +
+		"--time names another field")
 	errBadTime  = errors.New("its time is neither RFC 3339 nor a number since the epoch")
 	errNotPlain = errors.New("the field is an object or an array")
 	errNotText  = errors.New("the field is not valid UTF-8")
@@ -130,7 +152,7 @@ func (o *objects) Read(line []byte) (rec Record, err error) {
 		return rec, errNoTime
 	}
 	var ok bool
-	if rec.At, ok = anyTime(text(at)); !ok {
+	if rec.At, ok = o.cfg.parse(text(at)); !ok {
 		return rec, errBadTime
 	}
 	if o.usage != nil {

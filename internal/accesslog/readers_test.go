@@ -172,7 +172,7 @@ func TestVirtualHosts(t *testing.T) {
 			t.Errorf("%s: got %v", c.line, got)
 		}
 	}
-	if got, err := Detect([]byte("example.com:80 192.0.2.1" + rest + "\n")); got != VHost || err != nil {
+	if got, err := Detect([]byte("example.com:80 192.0.2.1"+rest+"\n"), Config{}); got != VHost || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
@@ -364,15 +364,15 @@ func TestFieldsAndFormats(t *testing.T) {
 		if want == Caddy { // of its lines, most are broken on purpose
 			data = bytes.Repeat(data[:bytes.IndexByte(data, '\n')+1], 4)
 		}
-		if got, err := Detect(data); got != want || err != nil {
+		if got, err := Detect(data, Config{}); got != want || err != nil {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 	common := []byte(`1.1.1.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`)
-	if got, err := Detect(common); got != Common || err != nil {
+	if got, err := Detect(common, Config{}); got != Common || err != nil {
 		t.Errorf("common: got %q, %v", got, err)
 	}
-	if _, err := Detect([]byte("a\nb\n")); !errors.Is(err, ErrFormat) {
+	if _, err := Detect([]byte("a\nb\n"), Config{}); !errors.Is(err, ErrFormat) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -219,6 +219,96 @@ var samples = []sample{
 		damaged: `Mar 27 14:54:57 h sshd[2967]: Invalid user support`,
 		why:     errFrom,
 	},
+	{ // OpenSSH 9.2, auth_log in auth.c, where PAM asks; journalctl -o short-unix of systemd 252
+		format: SSHD,
+		lines: [3]string{
+			`1427468097.000250 h sshd[2967]: Failed keyboard-interactive/pam for root from 10.0.0.1 port 33568 ssh2`,
+			`1427468098.000000 h sshd-session[2968]: Failed keyboard-interactive/pam for invalid user ann for from 10.0.0.2 port 1 ssh2`,
+			`1427468099.000000 h sshd[2969]: Failed publickey for root from 10.0.0.1 port 33569 ssh2: RSA SHA256:x`,
+		},
+		want: [3]string{
+			"2015-03-27T14:54:57.00025Z 10.0.0.1",
+			"2015-03-27T14:54:58Z 10.0.0.2",
+			"skip: is not about a password that failed or an invalid user",
+		},
+		damaged: `1427468097 h sshd[2967]: Failed keyboard-interactive/pam for root from 10.0.0.1 port 33568 ssh2`,
+		why:     errSyslog,
+	},
+	{ // envoyproxy.io, v1.36, Access logging: Default format string; and the lines that Envoy writes of itself
+		format: Envoy,
+		lines: [3]string{
+			`[2016-04-15T20:17:00.310Z] "POST /api/v1/locations?x=1 HTTP/2" 204 - 154 0 226 100 "6.6.6.6, 198.51.100.7,10.0.35.28" "nsq2http" "cc21d9b0-cf5c-432b-8c7e-98aeb7988cd2" "locations" "tcp://10.0.2.1:80"`,
+			`[2016-04-15T20:17:01.000Z] "GET /a HTTP/1.1" 0 DC 0 0 12 - "2001:db8::7" "-" "cc21d9b0" "[::1]:80" "-"`,
+			`[2016-04-15 20:17:02.123][7][info][main] [source/server/server.cc:900] starting main dispatch loop`,
+		},
+		want: [3]string{
+			"2016-04-15T20:17:00.31Z 198.51.100.7 POST /api/v1/locations 204",
+			"2016-04-15T20:17:01Z 2001:db8::7 GET /a 0",
+			"skip: is not about a request",
+		},
+		damaged: `[2016-04-15T20:17:00.310Z] "POST /a HTTP/2" 204 - 154 0 226 100 "::1" "a" b" "c" "d" "-"`,
+		why:     errEnvoy,
+	},
+	{ // istio.io 1.28, EnvoyTextLogFormat of pilot/pkg/model
+		format: Envoy,
+		lines: [3]string{
+			`[2020-11-25T21:26:18.409Z] "GET /status/418 HTTP/1.1" 418 - via_upstream - "-" 0 135 3 1 "6.6.6.6" "curl/7.73.0-DEV" "84961386-6d84-929d-98bd-c5aee93b5c88" "httpbin:8000" "10.44.1.27:80" outbound|8000||httpbin.foo.svc.cluster.local 10.44.1.23:37652 10.0.45.184:8000 10.44.1.23:46520 - default`,
+			`[2020-11-25T21:26:19.000Z] "GET /b HTTP/1.1" 503 UF upstream_reset{connection_failure} - "delayed connect error: 111" 0 9 3 - "-" "-" "-" "b" "10.44.1.27:80" inbound|80|| - [::1]:80 [2001:db8::7]:4 b.foo default`,
+			`[2020-11-25T21:26:20.000Z] "- - -" 0 - - - "-" 10 20 12 - "-" "-" "-" "-" "10.0.0.1:5432" outbound|5432||db 10.0.0.2:1 10.0.0.1:5432 10.0.0.2:3 - -`,
+		},
+		want: [3]string{
+			"2020-11-25T21:26:18.409Z 10.44.1.23 GET /status/418 418",
+			"2020-11-25T21:26:19Z 2001:db8::7 GET /b 503",
+			"skip: is about a TCP connection",
+		},
+		damaged: `[2020-11-25T21:26:18.409Z] "GET / HTTP/1.1" 418 - via_upstream - "-" 0 135 3 1 "-" "-" "id" "h" "10.44.1.27:80" outbound 10.44.1.23:37652 10.0.45.184:8000 - -`,
+		why:     errEnvoy,
+	},
+	{ // istio.io 1.28, EnvoyJSONLogFormatIstio; cloud.google.com, LogEntry; developers.cloudflare.com, HTTP requests
+		format: JSON,
+		lines: [3]string{
+			`{"start_time":"2026-02-24T10:30:45.123Z","method":"GET","path":"/status?a","authority":"httpbin:8000","response_code":200,"bytes_sent":615,"downstream_remote_address":"10.244.1.3:45678","x_forwarded_for":null}`,
+			`{"httpRequest":{"remoteIp":"203.0.113.9","requestMethod":"GET","requestUrl":"https://example.com/a?b=c","status":200,"responseSize":"316","userAgent":"curl","latency":"0.03s"},"timestamp":"2026-02-24T10:30:46.5Z","receiveTimestamp":"2026-02-24T10:30:47Z","severity":"INFO"}`,
+			`{"ClientIP":"2001:db8::7","ClientRequestHost":"example.com","ClientRequestMethod":"GET","ClientRequestURI":"/c?d","EdgeResponseStatus":404,"EdgeStartTimestamp":1771929047000000000}`,
+		},
+		want: [3]string{
+			"2026-02-24T10:30:45.123Z 10.244.1.3 GET /status 200",
+			"2026-02-24T10:30:46.5Z 203.0.113.9 GET /a 200",
+			"2026-02-24T10:30:47Z 2001:db8::7 GET /c 404",
+		},
+		damaged: `{"ClientIP":"2001:db8::7","EdgeStartTimestamp":null}`,
+		why:     errNoTime,
+	},
+	{ // kubernetes.io, CRI logging: nginx in a container, whose second line was cut
+		format: Combined,
+		lines: [3]string{
+			`2016-10-06T00:17:09.669794202Z stdout F 198.51.100.7 - - [06/Oct/2016:00:17:09 +0000] "GET /a HTTP/1.1" 200 5 "-" "a"`,
+			`2016-10-06T00:17:10.669794202+02:00 stdout F:x 2001:db8::7 - - [06/Oct/2016:00:17:10 +0000] "GET /b HTTP/1.1" 200 5 "-" "a"`,
+			`2016-10-06T00:17:11.669794202Z stdout P 10.0.0.1 - - [06/Oct/2016:00:17:10 +0000] "GET /c HTTP/1.1" 200 5 "-" "a`,
+		},
+		want: [3]string{
+			"2016-10-06T00:17:09Z 198.51.100.7 GET /a 200",
+			"2016-10-06T00:17:10Z 2001:db8::7 GET /b 200",
+			errPart.Error(),
+		},
+		damaged: `2016-10-06T00:17:11.669794202Z stdout F 10.0.0.1 - - [06/Oct/2016:00:17:10 +0000] "GET /c HTTP/1.1" 200 5 "-" "a"`,
+		why:     errPart, // it is the rest of the line before
+	},
+	{ // docs.docker.com, JSON File logging driver: Caddy in a container
+		format: Caddy,
+		lines: [3]string{
+			`{"log":"{\"level\":\"info\",\"ts\":1646861401.5,\"msg\":\"handled request\",\"request\":{\"client_ip\":\"127.0.0.1\",\"method\":\"GET\",\"uri\":\"/\"},\"status\":200}\n","stream":"stdout","time":"2022-03-09T21:30:02.111111111Z"}`,
+			`{"log":"{\"level\":\"info\",\"ts\":1646861402,\"request\":{\"client_ip\":\"::1\",\"method\":\"GET\",\"uri\":\"/b\"},\"status\":200}\r\n","stream":"stderr","attrs":{"a":"b"},"time":"2022-03-09T21:30:02.2Z"}`,
+			`{"log":"{\"level\":\"info\",\"ts\":1646861403.1,\"logger\":\"tls\",\"msg\":\"certificate\"}\n","stream":"stdout","time":"2022-03-09T21:30:03.2Z"}`,
+		},
+		want: [3]string{
+			"2022-03-09T21:30:01.5Z 127.0.0.1 GET / 200",
+			"2022-03-09T21:30:02Z ::1 GET /b 200",
+			"skip: is not about a request",
+		},
+		damaged: `{"log":"{\"level\":\"info\",\"ts\":1646861401.5","stream":"stdout","time":"2022-03-09T21:30:02.1Z"}`,
+		why:     errPart,
+	},
 }
 
 // fieldsOf are the fields that a sample shows.

@@ -14,7 +14,7 @@ import (
 //	Mar 27 14:54:59 HOST sshd[2967]: Failed password for invalid user support from 95.152.57.58 port 1101 ssh2
 //	Mar 29 10:05:01 HOST sshd[1071]: message repeated 5 times: [ Failed password for root from 10.0.0.1 port 1 ssh2]
 //
-// The time may also be RFC 3339.
+// The time may also be RFC 3339, or seconds since the epoch with a fraction.
 type auth struct {
 	fields
 	attempts bool
@@ -35,7 +35,7 @@ type auth struct {
 
 func openSSHD(_ *format, names []string, cfg Config) Reader {
 	return &auth{
-		fields: choose(names), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
+		fields: choose(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
 		announced: map[string]bool{},
 	}
 }
@@ -67,7 +67,7 @@ func (a *auth) Read(line []byte) (Record, error) {
 	// The line that announces a process's invalid user, or a failure.
 	who, invalid := bytes.CutPrefix(msg, []byte("Invalid user "))
 	if !invalid {
-		if who, ok = bytes.CutPrefix(msg, []byte("Failed password for ")); !ok {
+		if who, ok = failed(msg); !ok {
 			return Record{Skip: "is not about a password that failed or an invalid user"}, nil
 		}
 	}
@@ -109,6 +109,14 @@ func (a *auth) Read(line []byte) (Record, error) {
 		}
 	}
 	return rec, nil
+}
+
+// failed returns what follows "Failed METHOD for ", of the methods by which a password is asked for. That of PAM, and
+// of others that ask in their own words, is keyboard-interactive.
+func failed(msg []byte) (who []byte, ok bool) {
+	method, who, ok := bytes.Cut(msg, []byte(" for "))
+	asked := string(method) == "Failed password" || bytes.HasPrefix(method, []byte("Failed keyboard-interactive"))
+	return who, ok && asked
 }
 
 // A process fails soon after it has announced a user, or never. A log can name as many as it likes.
@@ -160,7 +168,11 @@ func repeated(msg []byte) (inner []byte, n int, ok bool) {
 func (a *auth) time(line []byte) (us int64, rest []byte, err error) {
 	if len(line) > 0 && isDigit(line[0]) {
 		stamp, rest, _ := bytes.Cut(line, []byte{' '})
-		if us, ok := rfc3339(stamp); ok {
+		us, ok := rfc3339(stamp)
+		if !ok && bytes.IndexByte(stamp, '.') > 0 { // seconds, by journalctl --output short-unix
+			us, ok = epoch(stamp)
+		}
+		if ok {
 			return us, rest, nil
 		}
 		return 0, nil, errSyslog

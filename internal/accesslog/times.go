@@ -81,6 +81,14 @@ func epoch(b []byte) (us int64, ok bool) {
 	return us, err == nil && us > 0 && us <= MaxTime
 }
 
+// timesOr returns where a time is looked for: in the field that was named, or under the usual names.
+func timesOr(field string, usual []string) []string {
+	if field == "" {
+		return usual
+	}
+	return []string{field}
+}
+
 // anyTime reads a time in any of the forms in which logs write it.
 func anyTime(s []byte) (at int64, ok bool) {
 	if at, ok = rfc3339(s); !ok {

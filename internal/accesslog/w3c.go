@@ -31,7 +31,9 @@ var w3cNames = map[string][]string{
 	"referer": {"cs(Referer)"}, "agent": {"cs(User-Agent)"}, "server": {"s-ip"},
 }
 
-func openW3C(f *format, names []string, _ Config) Reader { return &w3c{header: newHeader(f, names)} }
+func openW3C(f *format, names []string, cfg Config) Reader {
+	return &w3c{header: newHeader(f, names, cfg)}
+}
 
 var (
 	errNoFields  = errors.New("comes before a line #Fields that names the columns")

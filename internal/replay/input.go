@@ -71,9 +71,16 @@ func (in *Requests) reader(f accesslog.Format, changed time.Time) (accesslog.Rea
 		return nil, law.Invalid("settle", "a log of the format %s does not say when a request ended; only %s does", f,
 			accesslog.Usage)
 	}
-	return accesslog.New(f, fields, accesslog.Config{
-		Year: in.cfg.Year, Changed: changed, Attempts: in.cfg.Attempts, Cost: in.cfg.Cost, Settle: in.cfg.Settle,
-	})
+	return accesslog.New(f, fields, in.logConfig(changed))
+}
+
+// logConfig is how a log is read that was last changed at a time.
+func (in *Requests) logConfig(changed time.Time) accesslog.Config {
+	c := in.cfg
+	return accesslog.Config{
+		Year: c.Year, Changed: changed, Attempts: c.Attempts, Cost: c.Cost, Settle: c.Settle,
+		Time: c.Time, TimeFormat: c.TimeFormat, Proxies: c.Proxies,
+	}
 }
 
 func (in *Requests) readAll(ctx context.Context, logs []string) error {
@@ -140,7 +147,7 @@ func (in *Requests) readLog(ctx context.Context, name string) error {
 	}
 	format := in.cfg.Format
 	if format == "" {
-		if format, err = accesslog.Detect(lines.Peek()); err != nil {
+		if format, err = accesslog.Detect(lines.Peek(), in.logConfig(changed)); err != nil {
 			if errors.Is(err, ErrEmpty) {
 				return nil // an error only if all of them are
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/accesslog"
+	"github.com/headgate/headgate/internal/httpkey"
 )
 
 // Errors, for errors.Is. All are the caller's fault.
@@ -50,7 +51,13 @@ type Config struct {
 	Stdin    io.Reader        // what the log "-" is; nil: os.Stdin
 	Name     string           // what the log "-" is called in reports; empty: standard input
 
-	Where []string  // conditions such as method=POST, status!=200, path~^/api/, agent!~bot: all of them
+	Where      []string // conditions such as method=POST, status!=200, path~^/api/, agent!~bot: all of them
+	Time       string   // JSON and CSV: the field with the time; empty: found by its usual names
+	TimeFormat string   // of it, for strptime, such as %d.%m.%Y %H:%M:%S; empty: any of the usual forms
+
+	// Proxies are those whose addresses a list such as X-Forwarded-For may end with; nil: private and loopback ones.
+	Proxies httpkey.Proxies
+
 	Since time.Time // requests from this time on; zero: all
 	Until time.Time // requests before this time; zero: all
 

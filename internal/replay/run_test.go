@@ -164,7 +164,7 @@ func TestErrors(t *testing.T) {
 		"no format at all": {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
 		"mail server": {
 			logs: []string{write(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
-			want: "traefik, combined, common, vhost_combined, haproxy, alb, iis, caddy, traefik_json, usage, json, csv, sshd",
+			want: "traefik, combined, common, vhost_combined, haproxy, alb, envoy, iis, caddy, traefik_json, usage, json, csv, sshd",
 		},
 		"proxy, as sshd": {
 			logs: []string{write(t, "haproxy.log", []byte(haproxy))},
@@ -200,6 +200,14 @@ func TestErrors(t *testing.T) {
 		"no such year":   {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
 		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
 		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
+		"zstd":           {logs: []string{write(t, "x.zst", []byte("\x28\xb5\x2f\xfd\x24"))}, want: "packed with zstd"},
+		"no such form": {
+			logs: []string{good}, cfg: replay.Config{TimeFormat: "%Q"}, is: headgate.ErrInvalid, want: "time-format",
+		},
+		"a time of its own": {
+			logs: []string{good}, cfg: replay.Config{Time: "ts"}, is: headgate.ErrInvalid,
+			want: "a log of the format combined has its time in one place",
+		},
 		"no room to sort": {
 			logs: []string{write(t, "2.log", []byte(line(2, alice)+line(1, bob)))},
 			cfg:  replay.Config{Events: 1, TempDir: "/does/not/exist"}, is: os.ErrNotExist,

@@ -83,8 +83,8 @@ func (h *Handler) match(ctx context.Context, r *http.Request, inForce *rules.Rul
 	return original, m, err
 }
 
-// wrong logs why a request is refused with 400. nginx makes 500 of it, and an operator who forgot to pass on a header
-// that a rule needs would see no other reason.
+// wrong logs why a request is refused with 400. nginx keeps the body of the answer for itself, and an operator who
+// forgot to pass on a header that a rule needs would see no other reason.
 func (h *Handler) wrong(ctx context.Context, rule, method string, err error) {
 	h.log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
 		slog.String("rule", rule), slog.String("method", short(method)), slog.Any("error", err))

@@ -165,6 +165,8 @@ func described(doing string, c, err error) error {
 		switch pg.Code {
 		case "42P01", "3F000", "42883":
 			text += ": run headgate migrate"
+		case "42P05", "26000": // there is such a prepared statement, or none
+			text += ": clients share a session, as behind pgbouncer or with PGlite; say pooler=transaction in the URL"
 		}
 		return fmt.Errorf("postgres: %s: %w: %s", doing, c, text)
 	}

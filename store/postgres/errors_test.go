@@ -58,6 +58,14 @@ func TestErrorClasses(t *testing.T) {
 			t.Errorf("%s %s: %v, want %v", tt.code, tt.message, err, tt.is)
 		}
 	}
+	for code, hint := range map[string]string{
+		"42P01": "run headgate migrate", "42P05": "say pooler=transaction", "26000": "say pooler=transaction",
+	} {
+		err := classify("ask", &pgconn.PgError{Code: code, Message: "wrong"})
+		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: %v; want the hint: %s", code, err, hint)
+		}
+	}
 	if err := classify("ask", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("a lost answer: %v", err)
 	}

@@ -1,0 +1,85 @@
+package accesslog
+
+import (
+	"bytes"
+	"errors"
+)
+
+// envoy reads the default lines of Envoy, and those of Istio, which have what is in brackets here:
+//
+//	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS
+//	  "X-FORWARDED-FOR" "AGENT" "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
+type envoy struct {
+	fields
+	cells [][]byte
+}
+
+func openEnvoy(_ *format, names []string, cfg Config) Reader {
+	return &envoy{fields: choose(names, cfg)}
+}
+
+var (
+	errEnvoyTime = errors.New("does not begin with a time such as [2016-04-15T20:17:00.310Z] and a request in quotes")
+	errEnvoy     = errors.New("has not the columns of Envoy's default format, nor of Istio's")
+)
+
+// Read implements Reader.
+func (e *envoy) Read(line []byte) (Record, error) {
+	if ofEnvoyItself(line) {
+		return Record{Foreign: true, Skip: "is not about a request"}, nil
+	}
+	s := scanner{rest: line, wrong: errEnvoyTime}
+	s.skip("[")
+	at, ok := rfc3339(s.until(`] "`))
+	s.need(ok)
+	request := s.quoted()
+	s.wrong = errEnvoy
+	s.skip(" ")
+	var r row
+	r[method], r[path] = splitRequest(request)
+	r[status] = s.until(" ")
+	s.need(onlyDigits(r[status]))
+	s.until(" ")
+	istio := len(s.rest) > 0 && !isDigit(s.rest[0])
+	if istio {
+		s.until(` "`)
+		s.quoted()
+		s.skip(" ")
+	}
+	s.need(onlyDigits(s.until(" ")))
+	r[size] = s.until(" ")
+	s.need(onlyDigits(r[size]) && isNumber(s.until(" ")) && isNumber(s.until(` "`)))
+	for _, c := range []column{ip, agent, referer, host, server} { // where a referer could be is the request's id
+		if r[c] = s.quoted(); c != server {
+			s.skip(` "`)
+		}
+	}
+	e.cells = words(s.rest, e.cells)
+	s.need(len(e.cells) == 0 && !istio || len(e.cells) == 6 && istio)
+	if s.err == nil && istio {
+		r[ip], ok = withoutPort(e.cells[3])
+		s.need(ok)
+	}
+	if s.err != nil {
+		return Record{}, s.err
+	}
+	if string(request) == "- - -" {
+		return Record{Skip: "is about a TCP connection"}, nil
+	}
+	return Record{At: at, Count: 1, Values: valuesOf(&e.fields, r[:])}, nil
+}
+
+// ofEnvoyItself reports whether a line is what Envoy says of itself, which begins as
+// [2024-05-01 12:00:00.000][7][info], or Istio's agent, with a time and a tab.
+func ofEnvoyItself(line []byte) bool {
+	stamp, _, tab := bytes.Cut(line, []byte{'\t'})
+	if !tab {
+		const length = len("2024-05-01 12:00:00.000")
+		if len(line) < length+3 || line[0] != '[' || string(line[1+length:3+length]) != "][" {
+			return false
+		}
+		stamp = line[1 : 1+length]
+	}
+	_, ok := rfc3339(stamp)
+	return ok
+}
