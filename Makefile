@@ -53,7 +53,7 @@ steady: ## run make test N (20) times without cached results: alone, beside eigh
 
 .PHONY: engines
 engines: ## before a change of law, store or catalog: all other servers, topologies, deploy, documentation; ENGINES="mysql valkey" for some
-	$(GO) run ./internal/dbtest/engines $(ENGINES)
+	$(GO) run ./internal/testing/dbtest/engines $(ENGINES)
 
 .PHONY: nightly
 nightly: ## each night, for hours: all of the above with more histories, chaos, simulations, fuzzing, packaging; STEPS="sim fuzz" for some
@@ -76,7 +76,7 @@ packaging: chart compose alerts image reproducible sbom ## check what a release 
 
 .PHONY: tours
 tours: ## run the commands of the five-minute tours (docs/tour-*.md), one tour after another, and print the seconds of each
-	HEADGATE_TEST_TIER=engines $(GO) test -count=1 -v -parallel 1 -run '^TestDocumentation(WithServers)?$$/^docs$$/^tour-' ./internal/doctest
+	HEADGATE_TEST_TIER=engines $(GO) test -count=1 -v -parallel 1 -run '^TestDocumentation(WithServers)?$$/^docs$$/^tour-' ./internal/testing/doctest
 
 .PHONY: traefik
 traefik: $(BIN)/traefik-$(TRAEFIK) ## build Traefik once, which takes some minutes, and test its configuration
@@ -118,24 +118,24 @@ image: ## carry out the Dockerfile without Docker, and start what it makes
 
 .PHONY: histories
 histories: ## compare HISTORIES (20000) random histories with the laws on every server, FEW (2000) on clusters
-	$(GO) run ./internal/dbtest/engines -histories $(or $(HISTORIES),20000) -few $(or $(FEW),2000) $(ENGINES)
+	$(GO) run ./internal/testing/dbtest/engines -histories $(or $(HISTORIES),20000) -few $(or $(FEW),2000) $(ENGINES)
 
 .PHONY: sim
 sim: ## search simulations for faults for a minute; SIM="-for 8m -json" for longer, SIM="-seed N" for one again
-	$(GO) test -c -o $(BIN)/sim.test ./internal/sim
+	$(GO) test -c -o $(BIN)/sim.test ./internal/testing/sim
 	$(BIN)/sim.test -test.run '^TestSim$$' -test.timeout 0 -for 1m $(SIM)
 
 .PHONY: planted
 planted: ## look for each of 53 planted faults by the simulator, for two minutes each; PLANTED=NAME for some
-	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestPlantedFaultsAreFound$$/($(PLANTED))' ./internal/sim/planted
+	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestPlantedFaultsAreFound$$/($(PLANTED))' ./internal/testing/sim/planted
 
 .PHONY: chaos
 chaos: ## break real servers for FOR (10m) each and check the bounds; ENGINE="postgres redis" for some, all for all
-	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" $(if $(SEED),-seed $(SEED)) -table $(BIN)/chaos.md
+	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/testing/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" $(if $(SEED),-seed $(SEED)) -table $(BIN)/chaos.md
 
 # The packages whose tests are run by make cover: all but those that take minutes.
 QUICK = $$($(GO) list ./... | grep -v -e /cmd/ -e /deploy -e /doctest -e /chaos -e /engines -e store/postgres \
-  -e store/mysql -e store/redis -e internal/sim -e internal/dbtest)
+  -e store/mysql -e store/redis -e internal/testing/sim -e internal/testing/dbtest)
 
 .PHONY: cover
 cover: ## print what share of the statements of each package the tests of COVER (the quick packages) execute
@@ -152,9 +152,9 @@ fuzz: ## run every fuzz target for FUZZTIME (default 20s)
 	done
 
 .PHONY: proto
-proto: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## lint server/api/proto and generate server/api/headgatepb; a test tells when that is due
-	cd server/api/proto && $(BIN)/buf format -w && $(BIN)/buf lint && $(BIN)/buf generate
-	cd server/api/proto && sha256sum headgate/v1/headgate.proto > ../headgatepb/headgate.proto.sha256
+proto: $(BIN)/buf $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc ## lint internal/server/api/proto and generate internal/server/api/headgatepb; a test tells when that is due
+	cd internal/server/api/proto && $(BIN)/buf format -w && $(BIN)/buf lint && $(BIN)/buf generate
+	cd internal/server/api/proto && sha256sum headgate/v1/headgate.proto > ../headgatepb/headgate.proto.sha256
 
 $(BIN)/buf: Makefile
 	GOBIN=$(BIN) $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF)

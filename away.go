@@ -3,7 +3,7 @@ package headgate
 import "github.com/headgate/headgate/law"
 
 // Away says what a limit answers while its store cannot decide: while it cannot be reached, takes no
-// writes, or does not answer within the deadline. Package store/guard, which store/front contains,
+// writes, or does not answer within the deadline. Package internal/front/guard, which store/front contains,
 // carries it out. Such a decision has Via == [ViaFallback]. What stands in the store is not changed.
 //
 // It is for requests that take and check. Everything else fails with the store's error, and so

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/front/deny"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/deny"
 	"github.com/headgate/headgate/store/memory"
 )
 

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/front/prefetch"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/prefetch"
 )
 
 // TestToWaitDoesNotBlock is for limits that block who is refused.

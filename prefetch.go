@@ -13,7 +13,7 @@ import (
 // is that of the limit, plus what flows in a Life, for any number of nodes. A
 // fixed window's tokens end with it, and add nothing. The zero Prefetch is none.
 //
-// Only store/prefetch looks at it; in notation "prefetch 100", "prefetch 10%" and, with
+// Only internal/front/prefetch looks at it; in notation "prefetch 100", "prefetch 10%" and, with
 // a life other than a second, "prefetch 100/250ms".
 type Prefetch struct {
 	Amount  Cost          // tokens at most

@@ -12,11 +12,11 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/front/pending"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/pending"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 )
 
 // maxBody is how many bytes of requests make a batch full, as [part.load] counts them. With one more share

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/flight"
 	"github.com/headgate/headgate/internal/sched"
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/store"
 )
 

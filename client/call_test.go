@@ -12,9 +12,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/server/api"
-	pb "github.com/headgate/headgate/server/api/headgatepb"
+	"github.com/headgate/headgate/internal/server/api"
+	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store"
 )
 

@@ -16,12 +16,12 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )

@@ -10,9 +10,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/store/memory"
 )
 

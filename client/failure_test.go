@@ -13,11 +13,11 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/auth/authtest"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/auth"
-	"github.com/headgate/headgate/server/auth/authtest"
 	"github.com/headgate/headgate/store"
 )
 

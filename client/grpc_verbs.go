@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/api"
-	pb "github.com/headgate/headgate/server/api/headgatepb"
-	"github.com/headgate/headgate/server/api/wire"
+	"github.com/headgate/headgate/internal/server/api"
+	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
+	"github.com/headgate/headgate/internal/server/api/wire"
 	"github.com/headgate/headgate/store"
 )
 

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/store"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/internal/sched"
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/store"
 )
 

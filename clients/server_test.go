@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/store/memory"
 )
 

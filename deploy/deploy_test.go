@@ -12,10 +12,10 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/server/auth"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/internal/testing/tier"
-	"github.com/headgate/headgate/server/auth"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -22,12 +22,12 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/server/auth"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/edge"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store/memory"
 )
 

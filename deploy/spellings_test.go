@@ -12,13 +12,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // recorded is the table of what servers make of spellings of /login. UPDATE_SPELLINGS=1 writes it again.
-const recorded = "../server/rules/testdata/spellings.tsv"
+const recorded = "../internal/server/rules/testdata/spellings.tsv"
 
 // spellings are targets that some server might take for /login.
 var spellings = []string{

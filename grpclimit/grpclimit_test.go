@@ -20,7 +20,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/grpclimit"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/store/memory"
 )
 

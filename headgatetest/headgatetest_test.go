@@ -9,7 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/headgatetest"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
 )
 
 // TestMiddlewareOfAServersClient: all that it asks goes over the network too, by names of limits.

@@ -24,7 +24,7 @@
 // nothing remains, blocks the key in the store, so that every replica which
 // shares the store holds back, until then. Requests that were admitted but wait
 // for their start hold back too; those that were sent before the answer came
-// cannot be caught up with. Under a limit with a prefetch (see store/prefetch) a
+// cannot be caught up with. Under a limit with a prefetch (see internal/front/prefetch) a
 // replica sends what it has taken up front before it hears of a block.
 //
 // Two replicas that learn of different times within the same few milliseconds

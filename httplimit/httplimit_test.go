@@ -17,7 +17,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/storetest"

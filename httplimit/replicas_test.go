@@ -17,8 +17,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store/sqlite"
 )
 

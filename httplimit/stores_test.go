@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"

@@ -3,7 +3,7 @@ package law_test
 import (
 	"testing"
 
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/law"
 )
 

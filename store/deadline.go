@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Deadliner is a wrapper of stores that answers in the place of one that takes too long: package store/guard.
+// Deadliner is a wrapper of stores that answers in the place of one that takes too long: package internal/front/guard.
 type Deadliner interface {
 	// Deadline returns how long a request that takes or checks may wait for the store, where
 	// its limits do not say; 0: any time.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/store"
 )
 

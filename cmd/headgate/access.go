@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/tlsconf"
-	"github.com/headgate/headgate/server/auth"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/service"
 )
 
 // accessOf reads the settings that say who is let in.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
 // inProcess runs the command in this process.

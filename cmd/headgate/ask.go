@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/service"
 )
 
 // asking are the flags of the commands that ask a store or a server.

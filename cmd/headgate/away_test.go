@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/rueidis"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/tier"
-	"github.com/headgate/headgate/server/api"
 )
 
 // get asks one path.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/load"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )

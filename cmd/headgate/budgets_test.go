@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
 )

@@ -84,7 +84,7 @@ func TestSpansComeByATag(t *testing.T) {
 			t.Errorf("tag %q: OpenTelemetry is linked: %v", tag, has)
 		}
 		if strings.Contains(string(out), "go-control-plane/envoy/") {
-			t.Errorf("tag %q: go-control-plane is linked, where server/envoy/envoypb was enough", tag)
+			t.Errorf("tag %q: go-control-plane is linked, where internal/server/envoy/envoypb was enough", tag)
 		}
 	}
 }

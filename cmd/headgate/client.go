@@ -8,9 +8,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store"
 )
 

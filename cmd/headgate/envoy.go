@@ -6,12 +6,12 @@ import (
 	"log/slog"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/envoy"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/tlsconf"
-	"github.com/headgate/headgate/server/auth"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/envoy"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/service"
 )
 
 // forEnvoy is Envoy's rate limit service of a server; nil: it has none.

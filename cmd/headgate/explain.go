@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store/memory"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
 )
 
 // exporting are the flags of export.

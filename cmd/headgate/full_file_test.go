@@ -15,7 +15,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite"
 
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 )
 
 // The limit of a file in pages, for the connection of a server in this process that

@@ -21,9 +21,9 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"github.com/headgate/headgate/internal/dbtest"
-	pb "github.com/headgate/headgate/server/api/headgatepb"
-	"github.com/headgate/headgate/server/auth"
+	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
 // perMinute is a file of envoyproxy/ratelimit.

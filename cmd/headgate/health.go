@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
 )
 
 // healthWithin is how long a server may take to say how it is. For /readyz it gives its store 2 s.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 )
 
 // health asks a server how it is.

@@ -122,7 +122,7 @@ func licenseFile(t *testing.T) string {
 		add(m.Path+" "+m.Version, m.Dir, source(m))
 	}
 	// The page has a library of JavaScript, with the text of its licence beside it.
-	add("uPlot 1.6.32", "../../server/page/static", "https://www.npmjs.com/package/uplot/v/1.6.32")
+	add("uPlot 1.6.32", "../../internal/server/page/static", "https://www.npmjs.com/package/uplot/v/1.6.32")
 	return "Headgate contains these modules, under these licences. Each text follows, with the\n" +
 		"place where its source can be had.\n\n" + index.String() + "\n" + body.String()
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store"
 )
 

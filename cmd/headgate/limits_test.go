@@ -19,9 +19,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
-	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/postgres"
 )

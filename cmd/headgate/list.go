@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/service"
 	"github.com/headgate/headgate/store"
 )
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
 	"github.com/headgate/headgate/store"
 )
 

@@ -14,15 +14,15 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/server/metrics"
+	"github.com/headgate/headgate/internal/server/page"
+	"github.com/headgate/headgate/internal/server/resp"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/rpc"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/tlsconf"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/edge"
-	"github.com/headgate/headgate/server/metrics"
-	"github.com/headgate/headgate/server/page"
-	"github.com/headgate/headgate/server/resp"
-	"github.com/headgate/headgate/server/rest"
-	"github.com/headgate/headgate/server/rpc"
-	"github.com/headgate/headgate/server/service"
 )
 
 // unixPrefix begins the address of a Unix socket.

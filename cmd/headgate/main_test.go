@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
 // program is the name of the command for exec.Command. It is this binary, so that tests of processes build nothing, and

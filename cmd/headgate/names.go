@@ -16,7 +16,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store"
 )
 

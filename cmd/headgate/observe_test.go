@@ -23,11 +23,11 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/dbtest"
+	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
-	pb "github.com/headgate/headgate/server/api/headgatepb"
 )
 
 // providerLimit never refuses in this test: what is refused is blocked.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 )
 
 // ending is when something that is changed shall be over.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/testing/migrated"
-	"github.com/headgate/headgate/server/api"
 )
 
 // twoServers serve one store, and the key bob is asked for.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
 )
 
 func newPlanCommand() *cobra.Command {

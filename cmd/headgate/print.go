@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 )
 
 // newTable aligns columns below their names, if they have some. Flush writes it.

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
-	pb "github.com/headgate/headgate/server/api/headgatepb"
 )
 
 // decided is what a protocol says of a request.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 )
 
 // exitCode makes the command exit with a code of its own, without a message.

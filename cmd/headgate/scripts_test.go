@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
 // TestScripts runs the scripts of testdata. In them, headgate is carried out by one process for all of a script, and

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
-	"github.com/headgate/headgate/server/config"
 )
 
 // secretURLs hold a password, Zq7..w9X, in every place in which people write one.

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
 )
 
 // server is a headgate process.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/redis"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 )
 
 // tell tells the service manager how this server is, if one has started it that wants to know (NOTIFY_SOCKET).

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/server/api"
 )
 
 // mostLately is how many keys a server tells of at most.

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// tracer makes spans of requests, decisions and batches. Package server/tracing has one.
+// tracer makes spans of requests, decisions and batches. Package internal/server/tracing has one.
 type tracer interface {
 	headgate.Observer
 	Handler(h http.Handler) http.Handler

@@ -6,7 +6,7 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/headgate/headgate/server/tracing"
+	"github.com/headgate/headgate/internal/server/tracing"
 )
 
 func init() {

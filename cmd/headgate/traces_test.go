@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/headgate/headgate/server/tracing"
+	"github.com/headgate/headgate/internal/server/tracing"
 )
 
 // The tests have what the build tag headgate_otel adds.

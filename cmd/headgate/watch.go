@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/headgate/headgate/server/api"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )

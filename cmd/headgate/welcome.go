@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/headgate/headgate/server/config"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/server/api"
-	"github.com/headgate/headgate/server/service"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/service"
 )
 
 func newWhyCommand() *cobra.Command {

@@ -14,9 +14,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/headgate/headgate/internal/leaktest"
-	"github.com/headgate/headgate/server/config"
-	"github.com/headgate/headgate/server/envoy"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/envoy"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

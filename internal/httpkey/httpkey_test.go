@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/httpkey"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/law"
 )
 

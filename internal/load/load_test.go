@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/load"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

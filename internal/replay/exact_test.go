@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/replay"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/front/coalesce"
+	"github.com/headgate/headgate/internal/front/deny"
+	"github.com/headgate/headgate/internal/front/guard"
+	"github.com/headgate/headgate/internal/front/prefetch"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/guard"
-	"github.com/headgate/headgate/store/prefetch"
 	"github.com/headgate/headgate/store/storetest"
 )
 

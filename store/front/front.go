@@ -33,12 +33,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/front/coalesce"
+	"github.com/headgate/headgate/internal/front/deny"
+	"github.com/headgate/headgate/internal/front/guard"
+	"github.com/headgate/headgate/internal/front/prefetch"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
-	"github.com/headgate/headgate/store/guard"
-	"github.com/headgate/headgate/store/prefetch"
 )
 
 var (

@@ -3,9 +3,9 @@ package front
 import (
 	"context"
 
+	"github.com/headgate/headgate/internal/front/guard"
+	"github.com/headgate/headgate/internal/front/pending"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/guard"
-	"github.com/headgate/headgate/store/pending"
 )
 
 // Later is New for a store that may not be there yet. It returns at once, and opens the store in the background.

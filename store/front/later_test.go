@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/front/pending"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/pending"
 	"github.com/headgate/headgate/store/storetest"
 )
 

@@ -3,7 +3,7 @@ package front
 import (
 	"time"
 
-	"github.com/headgate/headgate/store/guard"
+	"github.com/headgate/headgate/internal/front/guard"
 )
 
 // Stats are counts since New, for metrics. Counts of a wrapper that is left out are 0.

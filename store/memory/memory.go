@@ -8,8 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/headgate/headgate/internal/coarse"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/coarse"
 )
 
 var (

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"

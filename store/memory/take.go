@@ -3,9 +3,9 @@ package memory
 import (
 	"context"
 
+	"github.com/headgate/headgate/internal/coarse"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/coarse"
 )
 
 // result says how an attempt to decide about a plain charge went.

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // Apply implements store.Store.

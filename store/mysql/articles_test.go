@@ -15,8 +15,8 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store/mysql"

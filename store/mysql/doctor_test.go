@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"

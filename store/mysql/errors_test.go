@@ -11,7 +11,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"

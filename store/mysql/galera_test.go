@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/history"
+	"github.com/headgate/headgate/internal/testing/history/record"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"

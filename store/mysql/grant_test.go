@@ -12,7 +12,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"

@@ -14,10 +14,10 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/history/record"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/history"
+	"github.com/headgate/headgate/internal/testing/history/record"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"

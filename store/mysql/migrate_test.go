@@ -8,7 +8,7 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store/mysql"
 )

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/history/record"
-	"github.com/headgate/headgate/internal/sim/check"
+	"github.com/headgate/headgate/internal/testing/history/record"
+	"github.com/headgate/headgate/internal/testing/sim/check"
 	"github.com/headgate/headgate/store/mysql"
 )
 

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // transport is a store's way to its servers.

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/revisiontest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/revisiontest"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
@@ -86,7 +86,7 @@ func TestFunctionsFromPythonAndNode(t *testing.T) {
 		}
 	}
 	dbtest.Installed(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
-	if err := os.Symlink(dbtest.NodeModules(t, "../../internal/doctest/testdata/node"), filepath.Join(dir, "node_modules")); err != nil {
+	if err := os.Symlink(dbtest.NodeModules(t, "../../internal/testing/doctest/testdata/node"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string][]string{

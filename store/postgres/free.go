@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // heldLately is for how long after a batch has met a held row all that waits returns.

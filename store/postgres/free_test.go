@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"

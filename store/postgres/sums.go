@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store/internal/wrap"
 )
 
 // sums is a batch of plain charges, each a request of its own, in the form that headgate_internal.take_sums takes.

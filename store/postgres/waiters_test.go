@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/front/coalesce"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
-	"github.com/headgate/headgate/store/coalesce"
 	"github.com/headgate/headgate/store/postgres"
 )
 

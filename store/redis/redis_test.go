@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/redis"

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )

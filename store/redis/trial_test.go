@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
 )

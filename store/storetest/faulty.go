@@ -10,14 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headgate/headgate/internal/front/coalesce"
+	"github.com/headgate/headgate/internal/front/deny"
+	"github.com/headgate/headgate/internal/front/guard"
+	"github.com/headgate/headgate/internal/front/prefetch"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/coalesce"
-	"github.com/headgate/headgate/store/deny"
 	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/guard"
-	"github.com/headgate/headgate/store/prefetch"
 )
 
 // fault is when an Apply fails.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store/mysql"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/headgate/headgate/internal/dbtest"
-	"github.com/headgate/headgate/internal/leaktest"
 	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"

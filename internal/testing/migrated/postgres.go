@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store/postgres"
 )
 

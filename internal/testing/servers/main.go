@@ -20,7 +20,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/headgate/headgate/internal/dbtest"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
 func main() {

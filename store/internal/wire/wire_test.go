@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/headgate/headgate/internal/leaktest"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/internal/wire"
 )

@@ -1,0 +1,264 @@
+package deny
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/coarse"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// limit is one of three units of 1000 credits, of which one drains each second.
+var limit = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1000, Drain: 1}
+
+// full is its cell when three units are in use, by a clock of the store that is then.
+const then = 1_000_000_000
+
+var full = law.State{Kind: law.Bucket, Level: 3000, At: then, Unit: 1000, Step: 1000, EmptyAt: then + 3_000_000}
+
+func charge(cost int64) law.Op {
+	return law.Op{
+		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: limit, Cost: cost, Count: 1,
+	}
+}
+
+// inBubble runs a test in a bubble of time, a second after a store was made.
+func inBubble(t *testing.T, test func(t *testing.T, s *Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(memory.New(nil))
+		defer s.Close()
+		if s.now() != 1 {
+			t.Errorf("it begins at %d, where 0 is no time", s.now())
+		}
+		time.Sleep(time.Second)
+		test(t, s)
+		time.Sleep(time.Second) // the goroutines of coarse clocks end
+	})
+}
+
+// put remembers that the full cell has refused a charge at the present time, until a time from now.
+func (s *Store) put(op law.Op, until time.Duration) *refusal {
+	out := law.Decide(full, &op, then, 0, nil).Outcome
+	r := &refusal{
+		params: op.Params, room: room(&op), out: out, heard: s.now(), until: s.now() + until.Microseconds(),
+		answered: make(chan struct{}),
+	}
+	s.cache.Set(op.Cell, r)
+	return r
+}
+
+// has returns the refusal of a charge's cell, or nil.
+func (s *Store) has(op law.Op) *refusal {
+	r, _ := s.cache.GetIfPresent(op.Cell)
+	return r
+}
+
+// TestWhichRefusalsAreRepeatable tells one by one what a charge must be, and what its answer.
+func TestWhichRefusalsAreRepeatable(t *testing.T) {
+	refusal := law.Outcome{Clock: then, RetryAt: then + 1}
+	for name, c := range map[string]struct {
+		change     func(*law.Op, *law.Outcome)
+		repeatable bool
+		refused    bool
+	}{
+		"a plain charge":       {func(*law.Op, *law.Outcome) {}, true, true},
+		"two together":         {func(op *law.Op, _ *law.Outcome) { op.Count = 2 }, true, true},
+		"one with headroom":    {func(op *law.Op, _ *law.Outcome) { op.Ceiling = 2000 }, true, true},
+		"as many as fit":       {func(op *law.Op, _ *law.Outcome) { op.Partial = true }, false, false},
+		"a check":              {func(op *law.Op, _ *law.Outcome) { op.Verb = law.Check }, false, false},
+		"with an ID":           {func(op *law.Op, _ *law.Outcome) { op.ID = "id" }, false, false},
+		"a deferred one":       {func(op *law.Op, _ *law.Outcome) { op.Deferred = true }, false, false},
+		"at a test time":       {func(op *law.Op, _ *law.Outcome) { op.Now = then }, false, false},
+		"from a time":          {func(op *law.Op, _ *law.Outcome) { op.From = 1 }, false, false},
+		"with a history":       {func(op *law.Op, _ *law.Outcome) { op.Params.History = 1 }, false, false},
+		"of leases":            {func(op *law.Op, _ *law.Outcome) { op.Params.Leased = true }, false, false},
+		"an error":             {func(_ *law.Op, out *law.Outcome) { out.Err = errors.New("failed") }, true, false},
+		"stale":                {func(_ *law.Op, out *law.Outcome) { out.Stale = true }, true, false},
+		"granted":              {func(_ *law.Op, out *law.Outcome) { out.Granted = 1 }, true, false},
+		"over at its decision": {func(_ *law.Op, out *law.Outcome) { out.RetryAt = then }, true, false},
+		"one that would fit":   {func(_ *law.Op, out *law.Outcome) { out.RetryAt = 0 }, true, false},
+	} {
+		op, out := charge(1000), refusal
+		c.change(&op, &out)
+		if repeatable(&op) != c.repeatable || refused(&op, &out) != c.refused {
+			t.Errorf("%s: repeatable %v, refused %v", name, repeatable(&op), refused(&op, &out))
+		}
+	}
+}
+
+// TestALastOneForetellsARefusal of the next of its kind, and of nothing else.
+func TestALastOneForetellsARefusal(t *testing.T) {
+	granted := law.Outcome{Granted: 1, State: full, Used: 3000, Clock: then}
+	for name, c := range map[string]struct {
+		change func(*law.Op, *law.Outcome)
+		want   bool
+	}{
+		"the last":                  {func(*law.Op, *law.Outcome) {}, true},
+		"a credit too few are left": {func(_ *law.Op, out *law.Outcome) { out.Used, out.State.Level = 2001, 2001 }, true},
+		"another one fits":          {func(_ *law.Op, out *law.Outcome) { out.Used, out.State.Level = 2000, 2000 }, false},
+		"with an ID":                {func(op *law.Op, _ *law.Outcome) { op.ID = "id" }, false},
+		"of a log":                  {func(op *law.Op, _ *law.Outcome) { op.Params.Kind = law.Log }, false},
+		"of a limit that blocks":    {func(op *law.Op, _ *law.Outcome) { op.Params.Block = 1 }, false},
+		"two together":              {func(op *law.Op, _ *law.Outcome) { op.Count = 2 }, false},
+		"an error":                  {func(_ *law.Op, out *law.Outcome) { out.Err = errors.New("failed") }, false},
+		"stale":                     {func(_ *law.Op, out *law.Outcome) { out.Stale = true }, false},
+		"refused":                   {func(_ *law.Op, out *law.Outcome) { out.Granted = 0 }, false},
+	} {
+		op, out := charge(1000), granted
+		c.change(&op, &out)
+		before := out
+		want := out
+		if c.want {
+			want.Granted, want.RetryAt = 0, then+(out.Used-2000)*1000
+		}
+		if got := last(&op, &out); got != c.want || out != want {
+			t.Errorf("%s: %v, and %+v becomes %+v, want %+v", name, got, before, out, want)
+		}
+	}
+	op := charge(3001)
+	if next := following(&op, &granted); next.RetryAt != law.Never {
+		t.Errorf("a credit more than the capacity: %+v", next)
+	}
+}
+
+func TestWhichChargesAreToOneCell(t *testing.T) {
+	op := func(limit, key string) law.Op { return law.Op{Cell: law.Cell{Limit: limit, Key: key}} }
+	for name, c := range map[string]struct {
+		a, b law.Op
+		want bool
+	}{
+		"the same":     {op("l", "a"), op("l", "a"), true},
+		"other keys":   {op("l", "a"), op("l", "b"), false},
+		"other limits": {op("l", "a"), op("m", "a"), false},
+	} {
+		for k := range 2 {
+			if got := repeated([]law.Op{c.a, c.b}, k); got != c.want {
+				t.Errorf("%s: charge %d %v", name, k, got)
+			}
+		}
+	}
+}
+
+// TestTheClockIsReadWhereItMatters: near the end of a refusal, and before it came by the clock that lags.
+func TestTheClockIsReadWhereItMatters(t *testing.T) {
+	const second = 1_000_000
+	for name, c := range map[string]struct {
+		heard, until int64 // from the time that the clock says, which is 500 µs ago
+		gone         int64 // 500 more if it was read
+		holds        bool
+	}{
+		"long before its end":          {-100, second, 100, true},
+		"when it came":                 {0, second, 0, true},
+		"a microsecond before it came": {1, second, 499, true},
+		"before it came":               {400, second, 100, true},
+		"the lag before its end":       {-100, coarse.Lag, 100, true},
+		"less than that before":        {-100, coarse.Lag - 1, 600, true},
+		"near its end":                 {-100, 501, 600, true},
+		"at its end":                   {-100, 500, 600, false},
+		"it ended since the clock":     {-100, 300, 600, false},
+		"after its end":                {-100, -1, 600, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *Store) {
+				for range 102 { // so many that a goroutine reads it
+					s.clock.Read()
+				}
+				time.Sleep(500 * time.Microsecond)
+				now, exact := s.clock.Read()
+				if exact || s.now()-now != 500 {
+					t.Fatalf("the clock says %d, and %v that this is exact, at %d", now, exact, s.now())
+				}
+				gone, holds := s.holds(&refusal{heard: now + c.heard, until: now + c.until})
+				if gone != c.gone || holds != c.holds {
+					t.Errorf("%d µs ago, holds %v; want %d, %v", gone, holds, c.gone, c.holds)
+				}
+			})
+		})
+	}
+}
+
+// TestTheClockIsNotReadTwice when it was read for the refusal alone.
+func TestTheClockIsNotReadTwice(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store) {
+		reads := 0
+		s.clock.Source = func() int64 { reads++; return s.now() }
+		if gone, holds := s.holds(&refusal{heard: s.now() - 5, until: s.now() + 1}); gone != 5 || !holds || reads != 1 {
+			t.Errorf("%d µs ago, holds %v, the clock was read %d times", gone, holds, reads)
+		}
+	})
+}
+
+// TestWhatTakeOneSaysOfABlock that ends before the refusal.
+func TestWhatTakeOneSaysOfABlock(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Store) {
+		op := charge(1000)
+		r := s.put(op, time.Second)
+		r.out.State.BlockedUntil = then + 300_000
+		for _, c := range []struct {
+			after   time.Duration
+			blocked bool
+		}{{0, true}, {299_999 * time.Microsecond, true}, {time.Microsecond, false}, {time.Millisecond, false}} {
+			time.Sleep(c.after)
+			b, ok := s.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost)
+			if !ok || b.Granted || b.Blocked != c.blocked || b.Clock != then+s.now()-r.heard {
+				t.Errorf("%d µs later: %+v", s.now()-r.heard, b)
+			}
+		}
+	})
+}
+
+// TestWhatIsKnownOfOtherCosts is computed from the cell as it was.
+func TestWhatIsKnownOfOtherCosts(t *testing.T) {
+	drained := full
+	drained.Level = 0
+	for name, c := range map[string]struct {
+		change  func(*refusal)
+		cost    int64
+		used    int64 // 0: nothing is known
+		retryAt int64
+	}{
+		"the same":              {nil, 1000, 3000, then + 1_000_000},
+		"a larger one":          {nil, 2000, 2500, then + 2_000_000},
+		"the capacity":          {nil, 3000, 2500, then + 3_000_000},
+		"a credit more":         {nil, 3001, 2500, law.Never},
+		"a smaller one":         {nil, 999, 0, 0},
+		"a log's larger one":    {func(r *refusal) { r.params.Kind = law.Log }, 2000, 0, 0},
+		"one that would pass":   {func(r *refusal) { r.out.State = drained }, 2000, 0, 0},
+		"one that would be old": {func(r *refusal) { r.params.Anchor = law.Calendar }, 2000, 0, 0},
+		"of another limit":      {func(r *refusal) { r.params.Capacity++ }, 1000, 0, 0},
+		"over":                  {func(r *refusal) { r.until = r.heard }, 1000, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *Store) {
+				r := s.put(charge(1000), time.Second)
+				op := charge(c.cost)
+				if c.change != nil {
+					capacity := r.params.Capacity
+					c.change(r)
+					op.Params = r.params
+					op.Params.Capacity = capacity
+				}
+				time.Sleep(500 * time.Millisecond)
+				out := law.Outcome{Granted: 7, Via: law.ViaLocal, Used: 8} // of another question
+				known := s.known(&op, &out)
+				var want law.Outcome
+				if c.used > 0 {
+					want = law.Outcome{
+						State: full, Used: c.used, Clock: then + 500_000, RetryAt: c.retryAt,
+						Via: law.ViaLocal,
+					}
+				}
+				if known != (c.used > 0) || known && out != want || !known && out.Via == law.ViaLocal {
+					t.Errorf("known: %v, %+v\nwant %+v", known, out, want)
+				}
+				if got := s.Repeated(); (got == 1) != known {
+					t.Errorf("%d were counted", got)
+				}
+			})
+		})
+	}
+}

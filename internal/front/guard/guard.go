@@ -1,0 +1,255 @@
+// Package guard answers for a store that cannot decide.
+//
+// The limit selects the answer (law.Away): the store's error, which admits nothing; a grant; or a decision by this
+// process's share of the limit. An outcome that did not come from the store has Via law.ViaFallback.
+//
+// A store cannot decide while it cannot be reached, takes no writes, or does not answer in time: the
+// context of each decision has a deadline, by default that of Store.Deadline. After some
+// failures without any success between them, a circuit breaker opens: the store is asked by one
+// decision every half second, and the others are answered at once. The first success closes it.
+//
+// Guard is the outermost wrapper. The deadline therefore bounds the whole call, including the time spent in other
+// wrappers, whether one row is locked, one node is slow, or the whole store is silent.
+//
+// Guard does not write its answers to the store later. It answers only requests that take or check; requests with
+// an id, reservations and leases get the store's error.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/wrap"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+var (
+	_ store.Store     = (*Store)(nil)
+	_ store.OneTaker  = (*Store)(nil)
+	_ store.Deadliner = (*Store)(nil)
+	_ store.Unwrapper = (*Store)(nil)
+)
+
+// DefaultDeadline is the deadline of a decision unless the Config or the limit says otherwise. MariaDB and MySQL wait a
+// second for a row that somebody has locked, the shortest lock timeout that they have; and a disk that a checkpoint
+// writes to can stall for some hundred milliseconds. See docs/project/decisions/wrappers.md for what was measured.
+const DefaultDeadline = 1500 * time.Millisecond
+
+// Config adjusts a Store. A nil Config, and every zero field, is fine.
+type Config struct {
+	// Deadline is how long a decision may take whose limits do not say. Zero, or below: DefaultDeadline.
+	Deadline time.Duration
+	// ShareLife is how long a process may use its share of limits after the store has last answered it. It
+	// is also how long the share of a process is lost that ends without Close. Zero:
+	// DefaultShareLife.
+	ShareLife time.Duration
+	// Observer hears when the store goes away and comes back, if it is an Observer of this package. Nil: none.
+	Observer store.Observer
+	// Turned is called when the store goes away, with its error, and when it is back, with nil: one call after the
+	// other. It is for a program that logs by itself how its store is. Nil: Logger receives a line each time.
+	Turned func(err error)
+	// Logger receives a line when the store goes away and when it is back, and one when a process that shares limits
+	// cannot get its share. Nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Observer is a store.Observer that also hears of the circuit breaker.
+type Observer interface {
+	store.Observer
+	// Away is called when the breaker opens, with the error of the store, and when it closes, with nil.
+	Away(err error)
+}
+
+// Store is a store in front of another. It is safe for concurrent use. It starts a goroutine when the
+// first limit with law.AwayShare is asked for, which Close ends.
+type Store struct {
+	inner    store.Store
+	one      store.OneTaker // inner, if it is one
+	deadline time.Duration
+	breaker  breaker
+	shares   shares
+	degraded atomic.Int64
+}
+
+// New returns a store in front of inner, which Close closes too.
+func New(inner store.Store, cfg *Config) *Store {
+	var c Config
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	s := &Store{inner: inner, deadline: c.Deadline}
+	if s.deadline <= 0 {
+		s.deadline = DefaultDeadline
+	}
+	s.one, _ = inner.(store.OneTaker)
+	if c.Turned == nil {
+		c.Turned = s.log(c.Logger)
+	}
+	s.breaker.turned = func(err error) {
+		c.Turned(err)
+		if o, ok := c.Observer.(Observer); ok {
+			o.Away(err)
+		}
+	}
+	s.shares.init(inner, &c)
+	return s
+}
+
+// log returns what logs when the store goes away and when it is back.
+func (s *Store) log(log *slog.Logger) func(err error) {
+	var since time.Time
+	var answered int64
+	return func(err error) {
+		if err != nil {
+			since, answered = sched.Now(), s.degraded.Load()
+			log.Error("the store is away: limits answer as their policy says", "error", err)
+			return
+		}
+		log.Info("the store is back", "after", sched.Since(since).Round(time.Millisecond), "answered_without_it",
+			s.degraded.Load()-answered)
+	}
+}
+
+// Unwrap implements store.Unwrapper.
+func (s *Store) Unwrap() store.Store { return s.inner }
+
+// Deadline implements store.Deadliner.
+func (s *Store) Deadline() time.Duration { return s.deadline }
+
+// Stats are counts since New, for metrics.
+type Stats struct {
+	// Away is true while the circuit breaker is open.
+	Away bool
+	// Degraded is the number of ops that were answered without the store.
+	Degraded int64
+	// Share is the part of each limit with law.AwayShare, from 0 to 1, by which this process decides
+	// while the store is away. 0 if no limit shares.
+	Share float64
+}
+
+// Stats returns the counts of now.
+func (s *Store) Stats() Stats {
+	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.now()}
+}
+
+// TakeOne implements store.OneTaker.
+func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
+	if s.one == nil {
+		return store.Brief{}, false
+	}
+	return s.one.TakeOne(ctx, cell, p, cost)
+}
+
+// Apply implements store.Store. Requests that neither take nor check, and those of a context of
+// store.WithPatience, are passed on as they are.
+func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if !wrap.Asks(ops) || store.Patient(ctx) {
+		return s.inner.Apply(ctx, ops, outs)
+	}
+	for i := range ops {
+		if ops[i].Params.Away == law.AwayShare {
+			s.shares.start()
+			break
+		}
+	}
+	turn, ok := s.breaker.enter()
+	if !ok {
+		return s.fallback(ops, outs, s.breaker.away())
+	}
+	err := s.inner.Apply(ctx, ops, outs)
+	s.breaker.leave(turn, trouble(ctx, outs, err))
+	switch {
+	case err != nil && away(ctx, err):
+		return s.fallback(ops, outs, err)
+	case err != nil:
+		store.Void(outs)
+		return err
+	}
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		for k := i; k < j; k++ {
+			if e := outs[k].Err; e != nil && away(ctx, e) {
+				if e = s.fallback(ops[i:j], outs[i:j], e); e != nil {
+					fail(outs[i:j], e)
+				}
+				break
+			}
+		}
+		i = j
+	}
+	return nil
+}
+
+// fail gives each op of a group an error.
+func fail(outs []law.Outcome, err error) {
+	for i := range outs {
+		outs[i] = law.Outcome{Err: err}
+	}
+}
+
+// away reports whether an error says that the store cannot decide now. What a caller can bring about by
+// bad input, or by keys without number, is not among that.
+func away(ctx context.Context, err error) bool {
+	if errors.Is(ctx.Err(), context.Canceled) { // the caller has left
+		return false
+	}
+	switch class := store.Class(err); {
+	case class == nil:
+		return errors.Is(err, context.DeadlineExceeded)
+	case errors.Is(class, store.ErrFull):
+		return false
+	default:
+		return errors.Is(class, store.ErrUnavailable) || errors.Is(class, store.ErrReadOnly) ||
+			errors.Is(class, store.ErrUnknownOutcome) || errors.Is(class, store.ErrConflict)
+	}
+}
+
+// trouble returns the error by which the store seems to be away as a whole, or nil. A conflict is an answer.
+// So is every outcome.
+func trouble(ctx context.Context, outs []law.Outcome, err error) error {
+	if err == nil {
+		for i := range outs {
+			if outs[i].Err == nil {
+				return nil
+			}
+			err = outs[i].Err
+		}
+		if err == nil {
+			return nil
+		}
+	}
+	if !away(ctx, err) || errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// Sweep implements store.Store.
+func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
+	return s.inner.Sweep(ctx, max)
+}
+
+// Close implements store.Store. It gives the share of this process back.
+func (s *Store) Close() error {
+	s.shares.close()
+	return s.inner.Close()
+}
+
+// errAway is the error of decisions for which the store was not asked. It has not the class of the last
+// error, since nothing was done, but it says that a disk is full.
+func errAway(last error) error {
+	class := store.ErrUnavailable
+	if errors.Is(store.Class(last), store.ErrNoSpace) {
+		class = store.ErrNoSpace
+	}
+	return fmt.Errorf("%w: it was not asked, since it is away: %s", class, last.Error())
+}

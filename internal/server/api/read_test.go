@@ -1,0 +1,311 @@
+package api_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/server/api"
+)
+
+// reader is a request that is read strictly.
+type reader interface{ ReadJSON(data []byte) error }
+
+// requests are one of each kind.
+var requests = []func() reader{
+	func() reader { return new(api.Batch) },
+	func() reader { return new(api.Request) },
+	func() reader { return new(api.Reserve) },
+	func() reader { return new(api.Settle) },
+	func() reader { return new(api.Leases) },
+	func() reader { return new(api.InspectRequest) },
+	func() reader { return new(api.Block) },
+	func() reader { return new(api.ResetRequest) },
+	func() reader { return new(api.Explain) },
+	func() reader { return new(api.Override) },
+}
+
+var known = []string{
+	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
+	"for", "reason", "keep", "method", "host", "uri", "headers", "client",
+	"override", "remove",
+}
+
+const held = `{"held":[{"limit":"l","key":"k","number":1}]}`
+
+var texts = []struct {
+	text    string
+	request int // index in requests
+	says    string
+}{
+	{`{"requests":[{"limit":"login","key":"alice"}]}`, 0, ""},
+	{" {\t\"requests\" :\r\n[ { \"key\" : \"\" , \"limit\" : \"l\" } , {\"limit\":\"l\"} ] } \n", 0, ""},
+	{`{"requests":[{"limit":"l","key":"ключ","cost":2.50,"check":true,"id":"i","life":"1h"},{"limit":"l","check":false}]}`, 0, ""},
+	{`{"requests":[{"charges":[{"limit":"a","key":"k","cost":0},{"limit":"b","cost":-0.1}],"check":true}]}`, 0, ""},
+	{`{"requests":[{"limit":"a","charges":[{"key":"k"}]}]}`, 0, ""},
+	{`{"requests":[]}`, 0, ""},
+	{`{"requests":[{}]}`, 0, ""},
+	{`{"requests":null}`, 0, ""},
+	{`{"requests":[{"limit":null,"key":null,"cost":null,"charges":null,"check":null,"id":null}]}`, 0, ""},
+	{`{"requests":[{"limit":"a","cost":"1.5"}]}`, 0, ""},
+	{`{"requests":[{"limit":"a","cost":1e3},{"cost":-2.5E-7},{"cost":0e+1}]}`, 0, ""},
+	{`{"requests":[{"limit":"a\u0062\n\"\\\/\b\f\r\t\u00e9\ud83d\ude00é😀"}]}`, 0, ""},
+	{`{"r\u0065quests":[{"\u006bey":"\ufffd\u0000"}]}`, 0, ""},
+	{`{"limit":"login","key":""}`, 1, ""},
+	{`{"limit":"login","key":"k","keep":"10%"}`, 1, ""},
+	{`{"charges":[{"limit":"login","key":"k","keep":"2.5","cost":3}],"id":"x"}`, 1, ""},
+	{`{"limit":"login","key":"k","keep":10}`, 1, `keep: must be text, not a number`},
+	{`{"keep":"10%","keep":"10%"}`, 1, `keep: stands twice`},
+	{`{"limit":"login","key":"k","wait":"3s","id":"x"}`, 2, ""},
+	{`{"method":"GET","host":"h","uri":"/a?b","headers":["A: b","A: c"],"client":"192.0.2.1"}`, 8, ""},
+	{`{"method":"GET","uri":"/","headers":null,"client":null}`, 8, ""},
+	{`{"uri":"/","uri":"/"}`, 8, `uri: stands twice`},
+	{`{"headers":{"A":"b"}}`, 8, `headers: must be an array, not an object`},
+	{`{"headers":[1]}`, 8, `headers: must be text, not a number`},
+	{`{"url":"/"}`, 8, `body: has an unknown field "url"`},
+	{`{"charges":[{"limit":"login","key":"k","cost":0}],"id":"x"}`, 3, ""},
+	{held, 4, ""},
+	{`{"held":[]}`, 4, ""},
+	{`{"limit":"login","key":"k"}`, 5, ""},
+	{`{"limit":"login","key":"k","for":"1h","reason":"r"}`, 6, ""},
+	{`{}`, 5, ""},
+
+	// Names.
+	{`{"requests":[{"limit":"a"}],"requests":[{"key":"b"}]}`, 0, `requests: stands twice in one object (at byte 29)`},
+	{`{"requests":[{"limit":"a","limit":"b"}]}`, 0, `limit: stands twice in one object (at byte 27)`},
+	{`{"requests":[{"key":"a","\u006bey":"b"}]}`, 0, `key: stands twice`},
+	{`{"requests":[{"key":"a","key":null}]}`, 0, `key: stands twice`},
+	{`{"requests":[{"charges":[{"key":"a","cost":1,"key":"b"}]}]}`, 0, `key: stands twice`},
+	{`{"key":"a","KEY":"c","limit":"l"}`, 1, `body: has an unknown field "KEY"; names are in lower case (at byte 12)`},
+	{`{"charges":[{"Key":"a"}]}`, 1, `body: has an unknown field "Key"; names`},
+	{"{\"\u212aey\":\"a\"}", 1, `body: has an unknown field "\u212aey"`},
+	{`{"requests":[{"limit":"a","kye":"k"}]}`, 0, `body: has an unknown field "kye" (at byte 27)`},
+	{`{"held":[{"key":"k","key":"k"}]}`, 4, `key: stands twice`},
+	{`{"limit":"login","key":"k","wait":"3s"}`, 1, `unknown field "wait"`},
+	{"{\"k\xff\":1}", 1, `body: is not valid UTF-8 (at byte 4)`},
+
+	// Text that is not Unicode, in each member that is text.
+	{"{\"limit\":\"l\",\"key\":\"ab\xff\"}", 1, `key: is not valid UTF-8 (at byte 23)`},
+	{"{\"limit\":\"l\",\"key\":\"\\n\xff\"}", 1, `key: is not valid UTF-8 (at byte 23)`},
+	{`{"limit":"l","key":"\ud800"}`, 1, `key: is not valid Unicode: \ud800 is half of a character (at byte 21)`},
+	{`{"limit":"l","key":"\ud800\u0041"}`, 1, `key: is not valid Unicode: \ud800 is half`},
+	{`{"limit":"l","key":"\uDC00\uD800"}`, 1, `key: is not valid Unicode: \uDC00 is half`},
+	{`{"limit":"l","key":"\ud800\n"}`, 1, `key: is not valid Unicode: \ud800 is half`},
+	{`{"limit":"\ud800"}`, 1, `limit: is not valid Unicode`},
+	{`{"id":"\ud800"}`, 1, `id: is not valid Unicode`},
+	{`{"life":"\ud800"}`, 1, `life: is not valid Unicode`},
+	{`{"wait":"\ud800"}`, 2, `wait: is not valid Unicode`},
+	{`{"charges":[{"key":"\ud800"}]}`, 3, `key: is not valid Unicode`},
+	{`{"id":"\ud800"}`, 3, `id: is not valid Unicode`},
+	{`{"held":[{"key":"\ud800"}]}`, 4, `key: is not valid Unicode`},
+	{`{"held":[{"limit":"\ud800"}]}`, 4, `limit: is not valid Unicode`},
+	{`{"key":"\ud800"}`, 5, `key: is not valid Unicode`},
+	{"{\"reason\":\"\xc3\"}", 6, `reason: is not valid UTF-8`},
+	{"{\"for\":\"\xed\xa0\x80\"}", 6, `for: is not valid UTF-8 (at byte 9)`},
+
+	// Other kinds.
+	{`{"limit":"l","key":7}`, 1, `key: must be text, not a number (at byte 20)`},
+	{`{"limit":{"key":"k"}}`, 1, `limit: must be text, not an object`},
+	{`{"requests":[{"charges":{"key":"k"}}]}`, 0, `charges: must be an array, not an object`},
+	{`{"requests":[null]}`, 0, `requests: must be an object, not null`},
+	{`{"charges":[7]}`, 1, `charges: must be an object, not a number`},
+	{`{"check":"true"}`, 1, `check: must be true or false, not text`},
+	{`{"cost":true}`, 1, `cost: must be a number, not true or false`},
+	{`{"cost":"1x"}`, 1, `cost: "1x" is not a number (at byte 9)`},
+	{`{"cost":""}`, 1, `cost: "" is not a number`},
+	{`{"held":[{"number":-1}]}`, 4, `number: must be a whole number`},
+	{`{"held":[{"number":1.0}]}`, 4, `number: must be a whole number`},
+	{`{"held":[{"number":9223372036854775808}]}`, 4, `number: must be a whole number`},
+	{`[]`, 1, `body: must be an object, not an array`},
+	{`null`, 1, `body: must be an object, not null`},
+
+	// No JSON.
+	{``, 1, `body: is empty`},
+	{" \n", 1, `body: is empty`},
+	{`{`, 1, `body: ends in the middle (after byte 1)`},
+	{`{"limit":"login","key":"al`, 1, `body: ends in the middle (after byte 26)`},
+	{`{"limit":"login","key":"al\`, 1, `body: ends in the middle (after byte 27)`},
+	{`{"limit":"login","key":"al\u00`, 1, `body: ends in the middle (after byte 30)`},
+	{`{"limit":"login","key":"al\ud800\u`, 1, `body: ends in the middle`},
+	{`{"limit":"login","key"`, 1, `body: ends in the middle`},
+	{`{"limit":"login","key":`, 1, `body: ends in the middle`},
+	{`{"limit":"login","key":"k"`, 1, `body: ends in the middle`},
+	{`{"limit":"login",`, 1, `body: ends in the middle`},
+	{`{"limit":"login","check":tr`, 1, `body: ends in the middle`},
+	{`{"limit":"login","cost":1`, 1, `body: ends in the middle`},
+	{`{"limit":"login","cost":-`, 1, `body: ends in the middle`},
+	{`{"requests":[{"limit":"a"}]`, 0, `body: ends in the middle`},
+	{`{"requests":[{"limit":"a"},`, 0, `body: ends in the middle`},
+	{`{"requests":[{"limit":"a"}]} {}`, 0, `body: something follows the JSON value (at byte 30)`},
+	{"{\"requests\":[{\"limit\":\"a\"}]}\x00", 0, `body: something follows the JSON value (at byte 29)`},
+	{`{"requests":[{"limit":"a"},]}`, 0, `body: is not JSON (at byte 28): found "]", want an object`},
+	{`{"requests":[{"limit":"a",}]}`, 0, `body: is not JSON (at byte 27): found "}", want the name of a member`},
+	{`{"requests" [{"limit":"a"}]}`, 0, `body: is not JSON (at byte 13): found "[", want ":"`},
+	{`{"limit":"a" "key":"k"}`, 1, `body: is not JSON (at byte 14): found "\"", want "," or "}"`},
+	{`{limit:"a"}`, 1, `body: is not JSON (at byte 2): found "l", want the name`},
+	{`{'limit':'a'}`, 1, `body: is not JSON (at byte 2): found "'"`},
+	{`{"cost":NaN}`, 1, `body: is not JSON (at byte 9): found "N", want a number`},
+	{`{"cost":01}`, 1, `body: is not JSON (at byte 10): found "1", want a number without leading zeros`},
+	{`{"cost":1.}`, 1, `body: is not JSON (at byte 11): found "}", want a digit`},
+	{`{"cost":.5}`, 1, `body: is not JSON (at byte 9)`},
+	{`{"cost":-}`, 1, `body: is not JSON`},
+	{`{"cost":+1}`, 1, `body: is not JSON`},
+	{`{"cost":1e}`, 1, `body: is not JSON`},
+	{`{"check":trues}`, 1, `body: is not JSON (at byte 14): found "s"`},
+	{`{"key":"\x41"}`, 1, `body: is not JSON (at byte 10): found "x", want an escape`},
+	{`{"key":"\u00g0"}`, 1, `body: is not JSON (at byte 13): found "g"`},
+	{"{\"key\":\"a\nb\"}", 1, `body: is not JSON (at byte 10): found "\n", want text without control characters`},
+	{"\ufeff{}", 1, `body: is not JSON (at byte 1): found "\ufeff"`},
+}
+
+func TestRequestsAreReadStrictly(t *testing.T) {
+	t.Parallel()
+	for _, tt := range texts {
+		err := requests[tt.request]().ReadJSON([]byte(tt.text))
+		switch read := agrees(t, []byte(tt.text), requests[tt.request]); {
+		case read != (tt.says == ""):
+			t.Errorf("%q: read %v, %v", tt.text, read, err)
+		case !read && !strings.HasPrefix(err.Error(), tt.says) && !strings.Contains(err.Error(), ": "+tt.says) &&
+			!strings.Contains(err.Error(), "an "+tt.says):
+			t.Errorf("%q: %v, want %s", tt.text, err, tt.says)
+		}
+	}
+}
+
+// TestTextsThatAreCutOffSaySo cuts what is right after each byte.
+func TestTextsThatAreCutOffSaySo(t *testing.T) {
+	t.Parallel()
+	for _, tt := range texts {
+		if tt.says != "" {
+			continue
+		}
+		text := strings.TrimRight(tt.text, " \n")
+		for i := 1; i < len(text); i++ {
+			err := requests[tt.request]().ReadJSON([]byte(text[:i]))
+			if err == nil || !strings.Contains(err.Error(), "ends in the middle") &&
+				!strings.Contains(err.Error(), "empty") && !strings.Contains(err.Error(), "UTF-8") {
+				t.Errorf("%q: %v", text[:i], err)
+			}
+		}
+	}
+}
+
+// TestWhatIsTooMuchIsRefusedBeforeItTakesMemory reads 4 MiB of the shortest elements.
+func TestWhatIsTooMuchIsRefusedBeforeItTakesMemory(t *testing.T) {
+	const most = 16 << 20
+	for _, tt := range []struct {
+		before, each, after string
+		request             int
+		field               string
+	}{
+		{`{"requests":[`, `{},`, `{}]}`, 0, "requests"},
+		{`{"requests":[{"charges":[`, `{},`, `{}]}]}`, 0, "charges"},
+		{`{"requests":[`, `{"charges":[{},{},{},{},{},{},{},{},{},{}]},`, `{}]}`, 0, "requests"},
+		{`{"charges":[`, `{},`, `{}]}`, 1, "charges"},
+		{`{"charges":[`, `{},`, `{}]}`, 2, "charges"},
+		{`{"charges":[`, `{},`, `{}]}`, 3, "charges"},
+		{`{"held":[`, `{},`, `{}]}`, 4, "held"},
+	} {
+		text := []byte(tt.before + strings.Repeat(tt.each, 4<<20/len(tt.each)) + tt.after)
+		var err error
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err = requests[tt.request]().ReadJSON(text)
+		runtime.ReadMemStats(&after)
+		used := after.TotalAlloc - before.TotalAlloc
+		var re *api.ReadError
+		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, strconv.Itoa(api.MaxCharges)) {
+			t.Errorf("%s: %v", tt.before, err)
+		}
+		if used > most {
+			t.Errorf("%s: reading it took %d bytes, want at most %d", tt.before, used, most)
+		}
+		// As many as may be are read.
+		n := api.MaxCharges / max(1, strings.Count(tt.each, "{}"))
+		text = []byte(tt.before + strings.TrimSuffix(strings.Repeat(tt.each, n), ",") + tt.after[2:])
+		if err := requests[tt.request]().ReadJSON(text); err != nil {
+			t.Errorf("%s: %d: %v", tt.before, n, err)
+		}
+	}
+}
+
+// TestALongTextIsRefusedBeforeItTakesMemory reads 4 MiB of one text or number: copies of
+// it, quoted in messages, took a hundred times as much.
+func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
+	const size, most = 4 << 20, 64 << 10
+	long := func(s string) string { return strings.Repeat(s, size/len(s)) }
+	for _, tt := range []struct{ before, each, after, field, says string }{
+		{`{"limit":"`, `<`, `","key":"k"}`, "limit", "longer"},
+		{`{"limit":"`, `\u0001`, `","key":"k"}`, "limit", "longer"},
+		{`{"limit":"`, "\u00e9", `","key":"k"}`, "limit", "longer"},
+		{`{"key":"`, `\"`, `"}`, "key", "longer"},
+		{`{"id":"`, `x`, `"}`, "id", "longer"},
+		{`{"life":"`, "\x7f", `"}`, "life", "longer"},
+		{`{"charges":[{"limit":"`, `x`, `"}]}`, "limit", "longer"},
+		{`{"cost":`, `9`, `}`, "cost", "longer"},
+		{`{"cost":0.`, `0`, `1}`, "cost", "longer"},
+		{`{"cost":1e`, `9`, `}`, "cost", "longer"},
+		{`{"cost":"`, `9`, `"}`, "cost", "longer"},
+		{`{"`, `x`, `":1}`, "body", "longer"},
+		{`{"key"`, `x`, ``, "body", "not JSON"},
+		{`{"key":"k"}`, `x`, ``, "body", "follows"},
+		{`{"key":"k" `, ` `, ``, "body", "ends in the middle"},
+	} {
+		text := []byte(tt.before + long(tt.each) + tt.after)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := new(api.Request).ReadJSON(text)
+		runtime.ReadMemStats(&after)
+		var re *api.ReadError
+		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, tt.says) ||
+			len(re.Detail) > 200 {
+			t.Errorf("%s: %.300s", tt.before, fmt.Sprint(err))
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > most {
+			t.Errorf("%s%.6s: reading it took %d bytes, want at most %d", tt.before, tt.each, used, most)
+		}
+	}
+	for _, text := range []string{
+		`{"key":"` + strings.Repeat("k", 4096) + `"}`,
+		`{"key":"` + strings.Repeat(`\u0001`, 4096) + `"}`, `{"cost":0.` + strings.Repeat("0", 4094) + `}`,
+	} {
+		if err := new(api.Request).ReadJSON([]byte(text)); err != nil {
+			t.Errorf("%.20s: %v", text, err)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, tt := range texts {
+		f.Add([]byte(tt.text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, make := range requests {
+			agrees(t, data, make)
+		}
+		// And what is written is read again.
+		var b, again api.Batch
+		if b.ReadJSON(data) != nil || len(b.Requests) == 0 {
+			return
+		}
+		text := []byte(`{"requests":[`)
+		for i := range b.Requests {
+			r := &b.Requests[i]
+			if r.Charge != (api.Charge{NoKey: true}) {
+				r.Charges = nil // one or the other is written
+			}
+			r.NoKey = len(r.Charges) > 0 // a key is always written
+			for k := range r.Charges {
+				r.Charges[k].NoKey = false
+			}
+			text = append(r.AppendJSON(text), ',')
+		}
+		text = append(text[:len(text)-1], `]}`...)
+		if err := again.ReadJSON(text); err != nil || !equal(&again, &b) {
+			t.Errorf("%+v was written %s and read %+v, %v", b, text, again, err)
+		}
+	})
+}

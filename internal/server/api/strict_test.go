@@ -1,0 +1,162 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/server/api"
+)
+
+// strictly reads by encoding/json, and checks by other means what it lets pass. It
+// is what ReadJSON is compared with.
+func strictly(data []byte, v any) error {
+	if err := errors.Join(lenient(data, v), unicodeOf(data), namesOf(data)); err != nil {
+		return err
+	}
+	var generic any
+	if err := json.Unmarshal(data, &generic); err != nil {
+		return err
+	}
+	return keys(reflect.ValueOf(v).Elem(), generic)
+}
+
+// unicodeOf says whether all text is valid Unicode. data is JSON, so backslashes
+// stand in text only.
+func unicodeOf(data []byte) error {
+	if !utf8.Valid(data) {
+		return errors.New("invalid UTF-8")
+	}
+	for i := 0; i < len(data); i++ {
+		if data[i] != '\\' {
+			continue
+		}
+		if i++; i+5 > len(data) || data[i] != 'u' {
+			continue
+		}
+		r, _ := strconv.ParseUint(string(data[i+1:i+5]), 16, 32)
+		i += 4
+		if !utf16.IsSurrogate(rune(r)) {
+			continue
+		}
+		if i+7 > len(data) || data[i+1] != '\\' || data[i+2] != 'u' {
+			return errors.New("half of a character")
+		}
+		low, _ := strconv.ParseUint(string(data[i+3:i+7]), 16, 32)
+		if utf16.DecodeRune(rune(r), rune(low)) == utf8.RuneError {
+			return errors.New("half of a character")
+		}
+		i += 6
+	}
+	return nil
+}
+
+// namesOf says whether the names of members are known as they are written, and stand
+// once in each object.
+func namesOf(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	var walk func() error
+	walk = func() error {
+		t, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		seen := map[any]bool{}
+		for object := t == json.Delim('{'); (object || t == json.Delim('[')) && dec.More(); {
+			if object {
+				name, _ := dec.Token()
+				if seen[name] || !slices.Contains(known, fmt.Sprint(name)) {
+					return fmt.Errorf("%v stands twice, or is not known", name)
+				}
+				seen[name] = true
+			}
+			if err := walk(); err != nil {
+				return err
+			}
+		}
+		if _, open := t.(json.Delim); open {
+			_, err = dec.Token()
+		}
+		return err
+	}
+	if err := walk(); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// keys sets NoKey where a value has no key, and looks for objects that are null and
+// for numbers that ReadJSON refuses.
+func keys(v reflect.Value, generic any) error {
+	switch v.Kind() {
+	case reflect.Slice:
+		list, _ := generic.([]any)
+		for i := range v.Len() {
+			if err := keys(v.Index(i), list[i]); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		object, ok := generic.(map[string]any)
+		if !ok {
+			return errors.New("an object is null")
+		}
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			of := object[name]
+			switch {
+			case field.Name == "NoKey":
+				v.Field(i).SetBool(object["key"] == nil)
+				continue
+			case field.Anonymous:
+				of = object
+			}
+			if err := keys(v.Field(i), of); err != nil {
+				return err
+			}
+		}
+	case reflect.Int64:
+		if n := v.Int(); n < 0 || n > 999_999_999_999_999_999 {
+			return errors.New("number out of range")
+		}
+	}
+	return nil
+}
+
+// agrees fails unless ReadJSON reads what strictly reads, and nothing else, to the
+// same effect.
+func agrees(t *testing.T, data []byte, make func() reader) (read bool) {
+	t.Helper()
+	got, want := make(), make()
+	err, wrong := got.ReadJSON(data), strictly(data, want)
+	var re *api.ReadError
+	switch {
+	case err == nil && wrong != nil:
+		t.Errorf("%q was read as %T, but %v", data, got, wrong)
+	case err == nil && !equal(got, want):
+		t.Errorf("%q: read %+v, want %+v", data, got, want)
+	case err != nil && wrong == nil && !bytes.Contains(data, []byte("-0")): // which encoding/json takes for an integer
+		t.Errorf("%q was not read as %T: %v", data, got, err)
+	case err != nil && (!errors.As(err, &re) || re.Field == "" || re.Detail == "" || !utf8.ValidString(err.Error())):
+		t.Errorf("%q: %#v", data, err)
+	}
+	return err == nil
+}
+
+// equal compares, and takes an empty list for an absent one.
+func equal(a, b any) bool {
+	print := func(v any) string {
+		return strings.ReplaceAll(fmt.Sprintf("%#v", reflect.ValueOf(v).Elem()), "(nil)", "{}")
+	}
+	return print(a) == print(b)
+}

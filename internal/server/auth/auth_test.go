@@ -1,0 +1,223 @@
+package auth_test
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		patterns, limit string
+		may             bool
+	}{
+		{"", "anything", true}, // no patterns: all limits
+		{"api", "api", true},
+		{"api", "api2", false},
+		{"api", "ap", false},
+		{"api*", "api", true},
+		{"api*", "api.v1", true},
+		{"api*", "xapi", false},
+		{"*", "", true},
+		{"*", "token-bucket 5/1m", true},
+		{"*.write", "orders.write", true},
+		{"*.write", "orders.writes", false},
+		{"*.write", ".write", true},
+		{"a*b*c", "abc", true},
+		{"a*b*c", "axxbyyc", true},
+		{"a*b*c", "acb", false},
+		{"a*b*c", "abcb", false},
+		{"a*a", "a", false},
+		{"a*a", "aa", true},
+		{"a**a", "aa", true},
+		{"token-bucket 5/1m", "token-bucket 5/1m", true},
+		{"login,api*", "api.x", true},
+		{"login,api*", "logins", false},
+	} {
+		c := &auth.Caller{Name: "x", Role: auth.RoleTake}
+		if tt.patterns != "" {
+			c.Limits = strings.Split(tt.patterns, ",")
+		}
+		err := c.Touches(tt.limit)
+		if (err == nil) != tt.may || err != nil && !errors.Is(err, auth.ErrForbidden) {
+			t.Errorf("%q, %q: %v", tt.patterns, tt.limit, err)
+		}
+	}
+}
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	all := []auth.Role{auth.Anyone, auth.RoleTake, auth.RoleRead, auth.RoleAdmin}
+	may := map[auth.Role]string{
+		auth.RoleTake: "anyone take", auth.RoleRead: "anyone read", auth.RoleAdmin: "anyone take read admin",
+	}
+	for has, needed := range may {
+		c := &auth.Caller{Name: "x", Role: has}
+		for _, role := range all {
+			err := c.Can(role)
+			if want := strings.Contains(needed, role.String()); (err == nil) != want {
+				t.Errorf("%s needs %s: %v", has, role, err)
+			}
+		}
+		if got, err := auth.ParseRole(has.String()); got != has || err != nil {
+			t.Errorf("%s: %s, %v", has, got, err)
+		}
+	}
+	var nobody *auth.Caller
+	if nobody.Can(auth.RoleAdmin) != nil || nobody.Touches("x") != nil || !nobody.All() || nobody.ID("i") != "i" {
+		t.Error("without access control not everything is permitted")
+	}
+	if _, err := auth.ParseRole("root"); err == nil {
+		t.Error("root is a role")
+	}
+}
+
+func TestIDsOfCallersAreApart(t *testing.T) {
+	t.Parallel()
+	a, b := &auth.Caller{Name: "a"}, &auth.Caller{Name: "a.b"}
+	if a.ID("x") == b.ID("x") || a.ID("x") == "x" || a.ID("") != "" {
+		t.Errorf("%q, %q, %q", a.ID("x"), b.ID("x"), a.ID(""))
+	}
+	ctx := auth.With(context.Background(), a)
+	if auth.From(ctx) != a || auth.From(context.Background()) != nil ||
+		auth.From(auth.With(context.Background(), nil)) != nil {
+		t.Error("a context does not keep its caller")
+	}
+}
+
+const hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{ // empty: it is accepted
+		"": "", "callers: []": "", "# a comment": "",
+		"callers: [{name: a, role: take, hashes: [" + hash + "]}]":                "",
+		"callers: [{name: a, role: read, certificates: [x]}]":                     "",
+		"callers: [{name: a, role: admin, limits: ['a*'], certificates: [x, y]}]": "",
+		"callers: [{role: take, hashes: [" + hash + "]}]":                         "callers[0]: name",
+		"callers: [{name: A, role: take, hashes: [" + hash + "]}]":                "name: must be",
+		"callers: [{name: a/b, role: take, hashes: [" + hash + "]}]":              "name: must be",
+		"callers: [{name: a, hashes: [" + hash + "]}]":                            `role "" is not known`,
+		"callers: [{name: a, role: root, hashes: [" + hash + "]}]":                `role "root" is not known`,
+		"callers: [{name: a, role: take}]":                                        "hashes: are missing",
+		"callers: [{name: a, role: take, hashes: [hgt_secret]}]":                  "a token itself does not belong",
+		"callers: [{name: a, role: take, hashes: ['sha256:00']}]":                 "sha256:HEX",
+		"callers: [{name: a, role: take, hashes: [" + hash + ", " + hash + "]}]":  "said twice",
+		"callers: [{name: a, role: take, limits: [''], hashes: [" + hash + "]}]":  "limits: one of them is empty",
+		"callers: [{name: a, role: take, certificates: ['']}]":                    "is empty",
+		"callers: [{name: a, role: take, certificates: [x]}, {name: a, role: take, certificates: [y]}]": `callers[1] ("a"): ` +
+			"name: is said twice",
+		"callers: [{name: a, role: take, certificates: [x]}, {name: b, role: take, certificates: [x]}]": "said twice",
+		"callers: [{name: a, rol: take}]": "line 1: field rol not found",
+		"caller: []":                      "field caller not found",
+		"callers: 5":                      "line 1: did not expect",
+		"callers: [":                      "line 1: did not find",
+		"callers: []\n---\ncallers: []":   "more than one document",
+	} {
+		_, err := auth.Parse("f.yaml", []byte(text))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%q: %v", text, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f.yaml: ")):
+			t.Errorf("%q: %v, want %q", text, err, want)
+		case err != nil && (strings.Contains(err.Error(), "hgt_secret") || strings.Contains(err.Error(), "auth.")):
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestTokensAndCertificates(t *testing.T) {
+	t.Parallel()
+	first, second, other := auth.NewToken(), auth.NewToken(), auth.NewToken()
+	if first == second || len(first) < 40 {
+		t.Fatalf("tokens: %q, %q", first, second)
+	}
+	text, err := auth.Text([]auth.Entry{
+		{Name: "a", Role: "take", Limits: []string{"x*"}, Hashes: []string{auth.Hash(first), auth.Hash(second)}},
+		{Name: "b", Role: "admin", Certificates: []string{"spiffe://example/b", "b.example", "client b"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), first) {
+		t.Errorf("the file holds a token:\n%s", text)
+	}
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := auth.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := f.Tokens()
+	for _, token := range []string{first, second} {
+		if c := tokens.Token(token); c == nil || c.Name != "a" || c.Role != auth.RoleTake || c.Touches("y") == nil {
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, token := range []string{other, "", auth.Hash(first), first[:len(first)-1], first + " "} {
+		if c := tokens.Token(token); c != nil {
+			t.Errorf("%q is the token of %s", token, c)
+		}
+	}
+	spiffe, _ := url.Parse("spiffe://example/b")
+	for name, cert := range map[string]*x509.Certificate{
+		"uri": {URIs: []*url.URL{spiffe}}, "dns": {DNSNames: []string{"a.example", "b.example"}},
+		"name": {Subject: pkix.Name{CommonName: "client b"}},
+	} {
+		if c := tokens.Certificate(cert); c == nil || c.Name != "b" || !c.All() {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	if c := tokens.Certificate(&x509.Certificate{Subject: pkix.Name{CommonName: "b"}}); c != nil {
+		t.Errorf("a certificate that is not listed: %s", c)
+	}
+
+	// A file that is wrong changes nothing.
+	if err := os.WriteFile(path, []byte("callers: [{name: a, role: root}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Reload(); err == nil || f.Tokens().Token(first) == nil {
+		t.Errorf("after a file that is wrong: %v", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Reload(); err != nil || f.Tokens().Token(first) != nil {
+		t.Errorf("after the token was taken out: %v", err)
+	}
+	if _, err := auth.Open(path + ".none"); err == nil {
+		t.Error("a file that is not there is read")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("callers: [{name: a, role: take, limits: ['a*'], hashes: [" + hash + "]}]"))
+	f.Add([]byte("callers: &a [{name: a}]\nx: *a"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		tokens, err := auth.Parse("f", text)
+		if err != nil {
+			return
+		}
+		again, err := auth.Text(tokens.Entries())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := auth.Parse("again", again); err != nil {
+			t.Errorf("%q is written as %q: %v", text, again, err)
+		}
+	})
+}

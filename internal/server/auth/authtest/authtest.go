@@ -1,0 +1,33 @@
+// Package authtest opens files of tokens for tests.
+package authtest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/headgate/headgate/internal/server/auth"
+)
+
+// Open writes a file of callers, opens it, and returns it with the token that it has made for each of them, by name.
+func Open(tb testing.TB, callers ...auth.Entry) (file *auth.File, tokens map[string]string) {
+	tb.Helper()
+	tokens = make(map[string]string, len(callers))
+	for i := range callers {
+		c := &callers[i]
+		tokens[c.Name] = auth.NewToken()
+		c.Hashes = append(c.Hashes, auth.Hash(tokens[c.Name]))
+	}
+	text, err := auth.Text(callers)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	path := filepath.Join(tb.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	if file, err = auth.Open(path); err != nil {
+		tb.Fatal(err)
+	}
+	return file, tokens
+}

@@ -1,0 +1,298 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func TestAFileIsReadWhole(t *testing.T) {
+	t.Parallel()
+	c, err := config.Parse("c.yaml", []byte(`
+store: postgres://localhost/app
+http: ":9000"
+wait_store: 30s
+host: [a, b]
+max_requests: 10
+allow_notations: true
+limits:
+  login: sliding-log 5/1m block 15m
+  export:
+    limit: fixed-window 3/day Europe/Berlin
+    description: reports
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !*c.AllowNotations || len(c.Limits) != 2 {
+		t.Errorf("%+v", c)
+	}
+	for s, want := range map[config.Setting]string{
+		config.Store: "postgres://localhost/app", config.HTTP: ":9000",
+		config.WaitStore: "30s", config.Host: "a,b", config.MaxRequests: "10",
+	} {
+		if said, err := c.Get(s, none); err != nil || said != (config.Said{Value: want, By: "c.yaml"}) {
+			t.Errorf("%s: %+v, %v", s.Name, said, err)
+		}
+	}
+	if l := c.Limits[1]; l.Name() != "export" || l.String() != "fixed-window 3/day Europe/Berlin" ||
+		l.Description != "reports" {
+		t.Errorf("%+v", l)
+	}
+	if c, err := config.Parse("c.yaml", nil); err != nil || len(c.Limits) != 0 {
+		t.Errorf("an empty file: %+v, %v", c, err)
+	}
+}
+
+func TestMistakesAreShownAtTheirPlace(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ text, place, says string }{
+		{"stor: x", "1:1", "stor: is not a field of config"},
+		{"store: x\nstore: y", "2:1", "said twice"},
+		{"limits:\n  login: token-bucket 0/s", "2:23", "amount"},
+		{"limits:\n  login: \"token-bucket 0/s\"", "2:10", "amount"},
+		{"limits:\n  Login: token-bucket 1/s", "2:3", "small letter"},
+		{"limits:\n  login: token-bucket 1/s\n  login: token-bucket 2/s", "3:3", "said twice"},
+		{"limits:\n  login: {limit: token-bucket 1/s, burst: 5}", "2:36", "burst: is not a field of limits.login"},
+		{"limits:\n  login: {description: x}", "2:10", "empty"},
+		{"limits:\n  login: [1]", "2:10", "one line"},
+		{"limits: 5", "1:9", "mapping"},
+		{"store: [a]", "1:8", "must be text"},
+		{"store: ''", "1:8", "store: is empty"},
+		{"postgres://u:S3cret@h/db: x", "1:1", "postgres://h/db: is not a field of config"},
+		{"S3c@ret: x", "1:1", "...: is not a field of config"},
+		{"allow_notations: maybe", "1:18", "true or false"},
+		{"store: x\n\tlimits: y", "2:2", ""},
+		{"limits:\n  a: 'x\n", "2:3", ""},
+		{"- a", "1:1", "mapping"},
+		{"store: x\n---\nstore: y", "", "second document"},
+	} {
+		_, err := config.Parse("c.yaml", []byte(tt.text))
+		if err == nil || !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) ||
+			!strings.Contains(err.Error(), "c.yaml:"+tt.place) {
+			t.Errorf("%q: got %v, want c.yaml:%s and %q", tt.text, err, tt.place, tt.says)
+		}
+	}
+}
+
+// none is a command line without flags, and given one with a single flag.
+func none(string) (string, bool) { return "", false }
+
+func given(name, value string) config.Flags {
+	return func(n string) (string, bool) { return value, n == name }
+}
+
+func TestTheNearestWordWins(t *testing.T) {
+	c, err := config.Parse("c.yaml", []byte("wait_store: 3s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := &config.Config{}
+	const preset = time.Minute
+	for _, tt := range []struct {
+		c        *config.Config
+		flags    config.Flags
+		variable string
+		want     time.Duration
+	}{
+		{c, given("wait-store", "1s"), "2s", time.Second},
+		{c, none, "2s", 2 * time.Second},
+		{c, none, "", 3 * time.Second},
+		{empty, none, "", preset},
+		{empty, given("wait-store", "0"), "", 0},
+	} {
+		if tt.variable != "" {
+			t.Setenv("HEADGATE_WAIT_STORE", tt.variable)
+		} else {
+			os.Unsetenv("HEADGATE_WAIT_STORE")
+		}
+		r := tt.c.Reader(tt.flags)
+		if got := r.Duration(config.WaitStore, preset); r.Err != nil || got != tt.want {
+			t.Errorf("got %s, %v; want %s", got, r.Err, tt.want)
+		}
+	}
+}
+
+// TestEmptyIsNotTheDefault: mostly it is a variable that should have been set.
+func TestEmptyIsNotTheDefault(t *testing.T) {
+	c := &config.Config{}
+	for _, s := range config.Settings {
+		if _, err := c.Get(s, given(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), "--"+s.Flag()+": is empty") {
+			t.Errorf("--%s='': %v", s.Flag(), err)
+		}
+		t.Setenv(s.Variable(), "")
+		if _, err := c.Get(s, none); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), s.Variable()+": is empty") {
+			t.Errorf("%s='': %v", s.Variable(), err)
+		}
+	}
+	count := func(r *config.Reader, s config.Setting) int64 { return int64(r.Count(s)) }
+	for _, tt := range []struct {
+		setting      config.Setting
+		read         func(*config.Reader, config.Setting) int64
+		value, wrong string
+		want         int64
+	}{
+		{config.MaxConnections, count, "17", "", 17},
+		{config.MaxConnections, count, "0", "not a number above 0", 0},
+		{config.MaxConnections, count, "many", "not a number above 0", 0},
+		{config.MaxBuffered, (*config.Reader).Size, "17", "", 17},
+		{config.MaxBuffered, (*config.Reader).Size, "64MiB", "", 64 << 20},
+		{config.MaxBuffered, (*config.Reader).Size, "2 GiB", "", 2 << 30},
+		{config.MaxBuffered, (*config.Reader).Size, "64MB", "not a size", 0},
+		{config.MaxBuffered, (*config.Reader).Size, "99999999999999999GiB", "not a size", 0},
+		{config.MaxBuffered, (*config.Reader).Size, "-1KiB", "not a size", 0},
+	} {
+		os.Unsetenv(tt.setting.Variable())
+		r := c.Reader(given(tt.setting.Flag(), tt.value))
+		n := tt.read(r, tt.setting)
+		if err := r.Err; n != tt.want || (err == nil) != (tt.wrong == "") || err != nil &&
+			!strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") ||
+			!strings.Contains(fmt.Sprint(err), tt.wrong) {
+			t.Errorf("%s %s: %d, %v; want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wrong)
+		}
+	}
+	r := c.Reader(given("host", "a, b.example"))
+	if names := r.Names(config.Host); r.Err != nil || !slices.Equal(names, []string{"a", "b.example"}) {
+		t.Errorf("%q, %v", names, r.Err)
+	}
+	r = c.Reader(given("host", "a,,b"))
+	if r.Names(config.Host); !errors.Is(r.Err, headgate.ErrInvalid) {
+		t.Error(r.Err)
+	}
+	for _, wrong := range []string{"soon", "-1s", "5"} {
+		r := c.Reader(given("wait-store", wrong))
+		if r.Duration(config.WaitStore, 0); !errors.Is(r.Err, headgate.ErrInvalid) ||
+			!strings.Contains(r.Err.Error(), "--wait-store: ") {
+			t.Errorf("%s: %v", wrong, r.Err)
+		}
+	}
+}
+
+// TestTheSettingsAreDocumented compares the table in docs/operating.md.
+func TestTheSettingsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range config.Settings {
+		if row := s.Row(); !strings.Contains(string(text), row) {
+			t.Errorf("docs/operating.md lacks the row\n%s", row)
+		}
+	}
+}
+
+func TestNotationsAreBounded(t *testing.T) {
+	c := &config.Config{}
+	r := c.Reader(none)
+	if c.Notations = r.Notations(); r.Err != nil || c.Notations != config.DefaultNotations {
+		t.Fatalf("%+v, %v", c.Notations, r.Err)
+	}
+	for notation, ok := range map[string]bool{
+		"token-bucket 5/1m": true, "token-bucket 1/1d burst 32": true, "token-bucket 1/1d burst 33": false,
+		"fixed-window 5/32d": true, "fixed-window 5/33d": false, "fixed-window 5/month": true,
+		"fixed-window 1/3660d": false,
+		"sliding-window 5/31d": true, "sliding-window 5/33d": false, "sliding-log 5/1m history 32d": true,
+		"sliding-log 5/1m history 33d": false,
+		"fixed-window 5/1m block 32d":  true, "fixed-window 5/1m block 33d": false, "concurrency 5 ttl 33d": false,
+		"leaky-bucket 1/1d capacity 33": false, "interval 1/1d burst 33": false,
+	} {
+		_, err := c.Resolve(notation)
+		switch {
+		case (err == nil) != ok:
+			t.Errorf("%s: %v", notation, err)
+		case !ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "notation_max_period") ||
+			!strings.Contains(err.Error(), "limit: ")):
+			t.Errorf("%s: %v", notation, err)
+		}
+	}
+	// Limits of the file, and on the command line, are not bounded.
+	c, err := config.Parse("c.yaml", []byte(
+		"allow_notations: true\nnotation_max_period: 1h\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Resolve("fixed-window 5/365d"); err != nil {
+		t.Error(err)
+	}
+	r = c.Reader(none)
+	if c.Notations = r.Notations(); r.Err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, Max: 3}) {
+		t.Errorf("%+v, %v", c.Notations, r.Err)
+	}
+	for name, ok := range map[string]bool{"long": true, "token-bucket 5/1m": true, "token-bucket 5/1d": false} {
+		if _, err := c.Limit(name); (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for setting, value := range map[string]string{
+		"notation-max-period": "soon", "max-notations": "many",
+	} {
+		r := c.Reader(given(setting, value))
+		if r.Notations(); !errors.Is(r.Err, headgate.ErrInvalid) || !strings.Contains(r.Err.Error(), "--"+setting) {
+			t.Errorf("%s: %v", setting, r.Err)
+		}
+	}
+}
+
+// TestWhatWasRemoved says what to do instead, wherever it stands.
+func TestWhatWasRemoved(t *testing.T) {
+	const instead = "memory:?max_keys=N"
+	for _, text := range []string{
+		"max_keys: 5\n", "notation_max_keys: 5\n", "limits:\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n",
+	} {
+		if _, err := config.Parse("c.yaml", []byte(text)); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), instead) || !strings.Contains(err.Error(), "max_keys: was removed") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := config.WithoutRemoved(); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("HEADGATE_NOTATION_MAX_KEYS", "5")
+	if err := config.WithoutRemoved(); !errors.Is(err, headgate.ErrInvalid) ||
+		!strings.HasPrefix(err.Error(), "HEADGATE_NOTATION_MAX_KEYS: was removed") {
+		t.Error(err)
+	}
+	if config.Removed("max-keys") == "" || config.Removed("max-connections") != "" {
+		t.Error("the wrong flags were removed")
+	}
+}
+
+// TestProxies are networks, or none.
+func TestProxies(t *testing.T) {
+	t.Parallel()
+	c := &config.Config{}
+	proxies := func(flags config.Flags) (httpkey.Proxies, error) {
+		r := c.Reader(flags)
+		p := r.Proxies()
+		return p, r.Err
+	}
+	if p, err := proxies(none); p != nil || err != nil {
+		t.Errorf("%v, %v", p, err)
+	}
+	if p, err := proxies(given("proxy", "none")); p == nil || len(p) != 0 || err != nil {
+		t.Errorf("%v, %v", p, err)
+	}
+	if p, err := proxies(given("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
+		t.Errorf("%v, %v", p, err)
+	}
+	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.1,", "none,::1", ""} {
+		if p, err := proxies(given("proxy", wrong)); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), "--proxy") {
+			t.Errorf("%q: %v, %v", wrong, p, err)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+// Package decisionlog writes a line for some of the decisions of a server, which says why it was made.
+package decisionlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/service"
+)
+
+// MaxLines is how many lines are written in a second at most. The first one after that says how many were left out.
+const MaxLines = 1000
+
+// Message is that of every line.
+const Message = "decision"
+
+// Config says what is logged.
+type Config struct {
+	Log *slog.Logger
+	// Refused and Admitted are which share of the decisions has a line, from 0 to 1. What failed counts as refused.
+	Refused, Admitted float64
+	Clock             func() time.Time // nil: time.Now
+}
+
+// Log writes decisions to a log. It is a headgate.Observer, and safe for concurrent use.
+type Log struct {
+	c Config
+
+	mu      sync.Mutex
+	second  int64 // of lines; guarded by mu
+	lines   int   // in that second; guarded by mu
+	omitted int   // since the last line; guarded by mu
+}
+
+// New returns a Log; nil if nothing is logged.
+func New(c Config) *Log {
+	if c.Refused <= 0 && c.Admitted <= 0 {
+		return nil
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return &Log{c: c}
+}
+
+// Decided implements headgate.Observer.
+func (l *Log) Decided(ctx context.Context, e headgate.Event) {
+	share := l.c.Refused
+	if e.Err == nil && e.Decision.Allowed {
+		share = l.c.Admitted
+	}
+	if share <= 0 || share < 1 && rand.Float64() >= share || !l.c.Log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	omitted, ok := l.room()
+	if !ok {
+		return
+	}
+	attrs := attrsOf(ctx, &e)
+	if share < 1 {
+		attrs = append(attrs, slog.Float64("share", share))
+	}
+	if omitted > 0 {
+		attrs = append(attrs, slog.Int("omitted", omitted))
+	}
+	l.c.Log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
+}
+
+// room reports whether there may be another line in this second, and how many were left out before it.
+func (l *Log) room() (omitted int, ok bool) {
+	now := l.c.Clock().Unix()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now != l.second {
+		l.second, l.lines = now, 0
+	}
+	if l.lines >= MaxLines {
+		l.omitted++
+		return 0, false
+	}
+	l.lines++
+	omitted, l.omitted = l.omitted, 0
+	return omitted, true
+}
+
+// attrsOf describes a decision.
+func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
+	d := &e.Decision
+	list := make([]slog.Attr, 0, 20)
+	add := func(name, text string) { list = append(list, slog.String(name, text)) }
+	c := about(e)
+	switch {
+	case e.Err != nil:
+		add("outcome", "failed")
+		add("limit", Text(e.Limit))
+		add("key", Text(c.Key))
+	case d.Allowed:
+		add("outcome", "admitted")
+	default:
+		add("outcome", "refused")
+	}
+	if e.Err == nil {
+		add("limit", Text(d.LimitName))
+		add("key", Text(d.Key))
+	}
+	add("cost", costOf(&c).String())
+	if !c.Keep.IsZero() {
+		add("keep", c.Keep.String())
+	}
+	if n := len(e.Charges); n > 1 {
+		list = append(list, slog.Int("charges", n))
+	}
+	add("why", why(e, &c))
+	if e.Err == nil {
+		list = append(list, amount("capacity", d.Capacity, d.CapacityCost()),
+			amount("remaining", d.Remaining, d.RemainingCost()))
+		switch {
+		case d.Allowed:
+		case d.RetryAfter == headgate.Never:
+			add("retry_after", "never")
+		default:
+			list = append(list, slog.Duration("retry_after", d.RetryAfter))
+		}
+		if d.Applied != "" {
+			add("applied", Text(d.Applied))
+		}
+		add("way", d.Via.String())
+	}
+	add("verb", string(e.Verb))
+	add("protocol", service.ProtocolOf(ctx).String())
+	return append(list, slog.Duration("took", e.Took))
+}
+
+// amount is a number: a whole one, but of limits that have digits after the point.
+func amount(name string, units int64, exact headgate.Cost) slog.Attr {
+	if exact == headgate.Units(units) {
+		return slog.Int64(name, units)
+	}
+	return slog.Float64(name, exact.Float64())
+}
+
+// about returns the charge that a decision is about, the first one if that is not known.
+func about(e *headgate.Event) (c headgate.Charge) {
+	if len(e.Charges) > 0 {
+		c = e.Charges[0]
+	}
+	for i := range e.Decision.Each {
+		f := &e.Decision.Each[i]
+		if f.LimitName == e.Decision.LimitName && f.Key == e.Decision.Key && f.Charge < len(e.Charges) {
+			return e.Charges[f.Charge]
+		}
+	}
+	return c
+}
+
+func costOf(c *headgate.Charge) headgate.Cost {
+	if c.Cost.IsZero() {
+		return headgate.Units(1)
+	}
+	return c.Cost
+}
+
+// why says in words why a decision was made.
+func why(e *headgate.Event, c *headgate.Charge) string {
+	d := &e.Decision
+	left, capacity := d.RemainingCost(), d.CapacityCost()
+	switch cost := costOf(c); {
+	case errors.Is(e.Err, headgate.ErrInvalid):
+		return "the request is wrong: " + Text(e.Err.Error())
+	case e.Err != nil:
+		return "nothing was decided: " + Text(e.Err.Error())
+	case d.Replayed:
+		return "the id was charged before, and the decision is the one of then"
+	case d.Via == headgate.ViaFallback:
+		return "the store is away, and the limit says what is answered then"
+	case d.Allowed:
+		return fmt.Sprintf("a cost of %s fits, %s of %s remain", cost, left, capacity)
+	case d.RetryAfter == headgate.Never && !c.Keep.IsZero():
+		return fmt.Sprintf("a cost of %s that leaves %s can never pass, the capacity is %s", cost, c.Keep, capacity)
+	case d.RetryAfter == headgate.Never:
+		return fmt.Sprintf("a cost of %s can never pass, the capacity is %s", cost, capacity)
+	case cost.Float64() > left.Float64():
+		return fmt.Sprintf("a cost of %s does not fit, %s of %s remain", cost, left, capacity)
+	case !c.Keep.IsZero():
+		return fmt.Sprintf("a cost of %s leaves less than %s, %s of %s remain", cost, c.Keep, left, capacity)
+	}
+	return "it is held back until then"
+}
+
+// Text returns a text as a log can have it: as it is, or as a quoted Go string if it has a quote, a backslash, or
+// what is not printed, such as control characters and those that change the direction of the text.
+func Text(s string) string {
+	if q := strconv.Quote(s); q[1:len(q)-1] != s {
+		return q
+	}
+	return s
+}

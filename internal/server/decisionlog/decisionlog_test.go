@@ -1,0 +1,124 @@
+package decisionlog_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/decisionlog"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// lines returns what do has logged as "outcome limit key cost: why", and the fields of the last line.
+func lines(t *testing.T, c decisionlog.Config, do func(l *headgate.Limiter)) (list []string, last map[string]any) {
+	t.Helper()
+	var out bytes.Buffer
+	c.Log = slog.New(slog.NewJSONHandler(&out, nil))
+	do(headgate.New(memory.New(nil), &headgate.Config{Observer: decisionlog.New(c)}))
+	for line := range strings.Lines(out.String()) {
+		last = nil
+		if err := json.Unmarshal([]byte(line), &last); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, fmt.Sprint(last["outcome"], " ", last["limit"], " ", last["key"], " ", last["cost"], ": ",
+			last["why"]))
+	}
+	return list, last
+}
+
+func TestALineSaysWhy(t *testing.T) {
+	two, five := headgate.MustParse("fixed-window 2/30d"), headgate.MustParse("fixed-window 5/30d")
+	one := func(cost string) headgate.Charge {
+		return headgate.Charge{Limit: two, Key: "k", Cost: headgate.MustCost(cost)}
+	}
+	var keep headgate.Headroom
+	if err := keep.UnmarshalText([]byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	got, last := lines(t, decisionlog.Config{Refused: 1, Admitted: 1}, func(l *headgate.Limiter) {
+		ctx := service.By(t.Context(), service.ProtocolGRPC)
+		_, _ = l.Take(ctx, headgate.Charge{Limit: two, Key: "a", Cost: headgate.MustCost("1.5"), Keep: keep})
+		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "a", Cost: headgate.MustCost("3")})
+		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "a", Cost: headgate.MustCost("1.5"), Keep: keep})
+		_, _ = l.Take(ctx, one("1.5"))
+		_, _ = l.Take(ctx, one("1"))
+		_, _ = l.Take(ctx, one("3"))
+		_, _ = l.Take(ctx, headgate.Charge{})
+		_, _ = l.Block(ctx, two, "b", time.Hour, "")
+		_, _ = l.Check(ctx, headgate.Charge{Limit: two, Key: "b\n\"\u202e"})
+		_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: five, Key: "k"})
+		_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: five, Key: "k"})
+		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "k", Cost: headgate.Units(2)}, one("1"))
+	})
+	want := []string{
+		"refused fixed-window 2/30d a 1.5: a cost of 1.5 that leaves 1 can never pass, the capacity is 2",
+		"admitted fixed-window 5/30d a 3: a cost of 3 fits, 2 of 5 remain",
+		"refused fixed-window 5/30d a 1.5: a cost of 1.5 leaves less than 1, 2 of 5 remain",
+		"admitted fixed-window 2/30d k 1.5: a cost of 1.5 fits, 0 of 2 remain",
+		"refused fixed-window 2/30d k 1: a cost of 1 does not fit, 0 of 2 remain",
+		"refused fixed-window 2/30d k 3: a cost of 3 can never pass, the capacity is 2",
+		"failed   1: the request is wrong: limit: is missing",
+		`admitted fixed-window 2/30d "b\n\"\u202e" 1: a cost of 1 fits, 2 of 2 remain`,
+		"admitted fixed-window 5/30d k 1: a cost of 1 fits, 4 of 5 remain",
+		"admitted fixed-window 5/30d k 1: the id was charged before, and the decision is the one of then",
+		"refused fixed-window 2/30d k 1: a cost of 1 does not fit, 0 of 2 remain",
+	}
+	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
+		t.Errorf("logged\n%s\nwant\n%s", g, w)
+	}
+	if last["charges"] != 2.0 || last["protocol"] != "grpc" || last["way"] != "store" || last["verb"] != "take" ||
+		last["capacity"] != 2.0 || last["retry_after"].(float64) < 1e9 || last["took"].(float64) <= 0 {
+		t.Errorf("%v", last)
+	}
+}
+
+func TestSharesAreOfRefusalsAndAdmissionsApart(t *testing.T) {
+	limit := headgate.MustParse("fixed-window 500/30d")
+	for _, c := range []struct {
+		refused, admitted float64
+		least, most       int
+	}{{0, 1, 500, 500}, {1, 0, 500, 500}, {1, 1, 1000, 1000}, {0.2, 0, 40, 170}, {0, 0.2, 40, 170}} {
+		now := time.Unix(0, 0)
+		got, last := lines(t, decisionlog.Config{
+			Refused: c.refused, Admitted: c.admitted, Clock: func() time.Time { return now },
+		}, func(l *headgate.Limiter) {
+			for range 1000 {
+				_, _ = l.Allow(t.Context(), limit, "k")
+			}
+		})
+		if n := len(got); n < c.least || n > c.most {
+			t.Errorf("%+v: %d lines", c, n)
+		}
+		if share, ok := last["share"]; ok != (c.refused+c.admitted == 0.2) || ok && share != 0.2 {
+			t.Errorf("%+v: %v", c, last)
+		}
+	}
+	if decisionlog.New(decisionlog.Config{}) != nil {
+		t.Error("there is a log of nothing")
+	}
+}
+
+func TestLinesBeyondTheMostAreCounted(t *testing.T) {
+	now := time.Unix(0, 0)
+	c := decisionlog.Config{Refused: 1, Clock: func() time.Time { return now }}
+	got, last := lines(t, c, func(l *headgate.Limiter) {
+		for range decisionlog.MaxLines + 7 {
+			_, _ = l.Take(context.Background(), headgate.Charge{})
+		}
+		now = now.Add(time.Second)
+		_, _ = l.Take(context.Background(), headgate.Charge{})
+	})
+	if len(got) != decisionlog.MaxLines+1 || last["omitted"] != 7.0 {
+		t.Errorf("%d lines, %v", len(got), last)
+	}
+}

@@ -1,0 +1,240 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/testing/await"
+)
+
+// conn is a connection of a client.
+type conn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dial(t *testing.T, addr string) conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(await.Patience))
+	return conn{c, bufio.NewReader(c)}
+}
+
+// ask sends a request and returns the status of the answer, or 0 if the connection was
+// closed.
+func (c conn) ask(path string) int {
+	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		return 0
+	}
+	res, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		return 0
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode
+}
+
+// ended reports whether the server has closed the connection, within a while.
+func (c conn) ended(within time.Duration) bool {
+	_ = c.SetReadDeadline(time.Now().Add(within))
+	_, err := c.r.Peek(1)
+	var timeout net.Error
+	return !errors.As(err, &timeout) || !timeout.Timeout()
+}
+
+func TestTheLongestIdleConnectionMakesRoom(t *testing.T) {
+	t.Parallel()
+	addr, server := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 3})
+	a, b, c := dial(t, addr), dial(t, addr), dial(t, addr)
+	for i, one := range []conn{a, b, c, a} { // so b is the longest without a request
+		if got := one.ask("/"); got != 200 {
+			t.Fatalf("request %d: %d", i, got)
+		}
+		// net/http tells that a connection is idle after it has sent the answer.
+		await.Until(t, "all to be idle", server.AllQuiet)
+	}
+	d := dial(t, addr)
+	if got := d.ask("/"); got != 200 {
+		t.Errorf("the fourth connection: %d", got)
+	}
+	if !b.ended(await.Patience) {
+		t.Error("the longest idle connection is open")
+	}
+	for i, one := range []conn{a, c, d} {
+		if got := one.ask("/"); got != 200 {
+			t.Errorf("connection %d of those that may stay: %d", i, got)
+		}
+	}
+}
+
+// TestHeadersAreBounded by their bytes and by their lines, of which each takes much
+// memory. The count starts again with the next request on a connection.
+func TestHeadersAreBounded(t *testing.T) {
+	t.Parallel()
+	addr := servePatiently(t, nil)
+	c := dial(t, addr)
+	for i, tt := range []struct {
+		header, body string
+		want         int
+	}{
+		{strings.Repeat("a:\r\n", 97), "", 200}, // with the first line and Host, and the blank one
+		{strings.Repeat("a:\n", 97), "", 200},
+		{"", strings.Repeat("\n", 3000), 200}, // a body may have as many as it likes
+		{"x: " + strings.Repeat("x", 16_000) + "\r\n", "", 200},
+		{"", strings.Repeat("\r\n", 100_000), 200},
+		{strings.Repeat("a:\r\n", 97), "", 200},
+	} {
+		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n%s", len(tt.body),
+			strings.TrimPrefix(tt.header, "a:\r\n"), tt.body)
+		res, err := http.ReadResponse(c.r, nil)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		if res.Body.Close(); res.StatusCode != tt.want {
+			t.Errorf("request %d: status %d, want %d", i, res.StatusCode, tt.want)
+		}
+	}
+	for _, header := range []string{
+		strings.Repeat("a:\r\n", 101), strings.Repeat("a:\n", 101), strings.Repeat("a:\r\n", 3000),
+		"x: " + strings.Repeat("x", 30_000) + "\r\n",
+		strings.Repeat(" \r\n", 101), "\r\n\r\n" + strings.Repeat("a:\r\n", 3000),
+	} {
+		for _, end := range []string{"", "\r\n"} { // a header that is not over is not waited for
+			for _, first := range []string{"", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+				passes, err := sendHeader(t, addr, first, header+end)
+				if passes && !strings.HasPrefix(header, "\r\n") || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("%d bytes of header that begin with %.8q and end with %q: status 200 is %v, %v",
+						len(header), header, end, passes, err)
+				}
+			}
+		}
+	}
+}
+
+// sendHeader sends a header over a connection, perhaps after another request. It returns whether the
+// answer is 200, and an error if there is none.
+func sendHeader(t *testing.T, addr, first, header string) (passes bool, err error) {
+	t.Helper()
+	c := dial(t, addr)
+	if first != "" {
+		if status := c.ask("/"); status != 200 {
+			t.Fatal(status)
+		}
+	}
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n"+header)
+	res, err := http.ReadResponse(c.r, nil)
+	if err == nil {
+		res.Body.Close()
+	}
+	return err == nil && res.StatusCode == http.StatusOK, err
+}
+
+// TestConnectionsThatSayNothingKeepNobodyOut opens many that send no request at all.
+func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	addr := servePatiently(t, &edge.Config{MaxConnections: 10})
+	for range 50 {
+		_, _ = io.WriteString(dial(t, addr), "GET / HT")
+	}
+	if got := dial(t, addr).ask("/"); got != 200 {
+		t.Errorf("status %d", got)
+	}
+}
+
+func TestAConnectionWaitsWhileAllAreAtWork(t *testing.T) {
+	t.Parallel()
+	release, began := make(chan struct{}), make(chan struct{}, 10)
+	var s *edge.Server
+	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if n := s.Open(); n > 2 {
+			t.Errorf("%s is answered over one of %d connections", r.URL.Path, n)
+		}
+		if r.URL.Path == "/slow" {
+			began <- struct{}{}
+			<-release
+		}
+	})
+	waits := make(warnings, 10)
+	s = edge.NewServer(h, slog.New(slog.NewTextHandler(waits, nil)), &edge.Config{MaxConnections: 2})
+	addr := listen(t, "127.0.0.1:0", s)
+	answers := make(chan int, 10)
+	for range 2 {
+		one := dial(t, addr)
+		go func() { answers <- one.ask("/slow") }()
+		<-began
+	}
+	third := dial(t, addr)
+	go func() { answers <- third.ask("/") }()
+	await.Receive(t, "the third connection to wait", waits)
+	release <- struct{}{}
+	for range 2 { // the slow one, and the one that waited
+		if got := <-answers; got != 200 {
+			t.Errorf("status %d", got)
+		}
+	}
+
+	// One that waits does not keep a server from stopping.
+	d := dial(t, addr)
+	go func() { answers <- d.ask("/slow") }() // it takes the place of an idle one
+	<-began
+	await.Receive(t, "it to make room", waits)
+	dial(t, addr) // and this one waits
+	await.Receive(t, "the last connection to wait", waits)
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Shutdown(t.Context()) }()
+	await.Until(t, "the server to accept no more", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	close(release)
+	if err := await.Receive(t, "the server to stop", stopped); err != nil {
+		t.Error(err)
+	}
+}
+
+// warnings has a value for each line of a log, as far as there is room.
+type warnings chan struct{}
+
+func (w warnings) Write(line []byte) (int, error) {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+	return len(line), nil
+}
+
+func TestShutdownWaitsForRequestsAsLongAsItMay(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	addr, s := serve(t, "127.0.0.1:0", http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { close(began); <-release }), nil)
+	c := dial(t, addr)
+	go c.ask("/")
+	<-began
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,169 @@
+// Package envoy serves Envoy's rate limit service, version 3, by configurations in the format of
+// envoyproxy/ratelimit: files, or what an xDS server sends.
+//
+// The package only translates. It finds the limit of a descriptor, asks the service for a decision, and
+// writes the figures of that decision into a status.
+package envoy
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/envoy/envoypb"
+	"github.com/headgate/headgate/internal/server/rpc"
+	"github.com/headgate/headgate/internal/server/service"
+)
+
+// MaxDescriptors is how many descriptors a request may have.
+const MaxDescriptors = api.MaxCharges
+
+// Server answers Envoy. Create one with [New]. It is safe for concurrent use.
+type Server struct {
+	service *service.Service
+	log     *slog.Logger
+	headers Headers
+	config  atomic.Pointer[Config]
+}
+
+// New returns a server without a configuration: until [Server.Use] each request is an error. What fails
+// for another reason than the request is logged.
+func New(s *service.Service, log *slog.Logger, headers Headers) *Server {
+	return &Server{service: s, log: log, headers: headers}
+}
+
+// Use puts a configuration into force. Each request is decided by one configuration.
+func (s *Server) Use(c *Config) { s.config.Store(c) }
+
+// Config returns the configuration in force; nil: there is none yet.
+func (s *Server) Config() *Config { return s.config.Load() }
+
+// trouble is what keeps a configuration from being in force.
+type trouble struct{ text atomic.Pointer[string] }
+
+// Problem says what is wrong; empty: nothing is known to be.
+func (t *trouble) Problem() string {
+	if p := t.text.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// wrong notes what is wrong, and logs it once.
+func (t *trouble) wrong(log *slog.Logger, err error, message string, args ...any) {
+	text := err.Error()
+	if t.Problem() != text {
+		log.Error(message, append(args, "error", err)...)
+	}
+	t.text.Store(&text)
+}
+
+// Service is what a server of gRPC registers.
+func (s *Server) Service() rpc.Service {
+	return rpc.Service{Desc: &envoypb.RateLimitService, Impl: s, Files: envoypb.Files, Objects: func(message any) int {
+		q, ok := message.(*envoypb.RateLimitRequest)
+		if !ok {
+			return 1
+		}
+		return max(1, len(q.GetDescriptors()))
+	}}
+}
+
+// ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have a code of gRPC, as
+// [rpc.Status] has it: InvalidArgument if the request is wrong, and nothing was charged; Unavailable if the store
+// does not answer. Envoy decides by its failure_mode_deny then.
+func (s *Server) ShouldRateLimit(ctx context.Context, q *envoypb.RateLimitRequest) (*envoypb.RateLimitResponse, error) {
+	answer, p := s.decide(ctx, q)
+	if p != nil {
+		return nil, rpc.Status(p).Err()
+	}
+	return answer, nil
+}
+
+// decide answers a request, or says what is wrong.
+func (s *Server) decide(ctx context.Context, q *envoypb.RateLimitRequest) (*envoypb.RateLimitResponse, *api.Problem) {
+	c := s.config.Load()
+	if c == nil {
+		return nil, &api.Problem{
+			Type: api.Unavailable, Title: "No configuration was received yet",
+			Status: http.StatusServiceUnavailable, Detail: "Nothing was charged.",
+		}
+	}
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, service.Deadline)
+		defer cancel()
+	}
+	p, err := c.plan(q)
+	if err == nil {
+		err = p.ask(service.By(ctx, service.ProtocolEnvoy), s.service)
+	}
+	if err == nil {
+		return p.response(s.headers), nil
+	}
+	problem := service.Problem(err)
+	if problem.Status >= http.StatusInternalServerError {
+		if ctx.Err() == nil {
+			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path",
+				envoypb.ShouldRateLimit, "error", err)
+		}
+		if p.mixed {
+			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."
+		}
+	}
+	return nil, problem
+}
+
+// plan is what is asked for the descriptors of a request.
+type plan struct {
+	tasks    []task
+	together bool // all that is taken is taken as one request
+	mixed    bool // some descriptors were charged, or may have been, although there was an error
+}
+
+// plan finds the limits of a request. Errors are headgate.ErrInvalid.
+func (c *Config) plan(q *envoypb.RateLimitRequest) (*plan, error) {
+	descriptors := q.GetDescriptors()
+	switch {
+	case q.GetDomain() == "":
+		return nil, headgate.Invalid("domain", "is empty")
+	case len(descriptors) == 0:
+		return nil, headgate.Invalid("descriptors", "there is none")
+	case len(descriptors) > MaxDescriptors:
+		return nil, headgate.Invalid("descriptors", "are more than %d", MaxDescriptors)
+	}
+	p := &plan{tasks: make([]task, len(descriptors))}
+	d := c.domains[q.GetDomain()]
+	if d == nil { // nothing is limited there
+		return p, nil
+	}
+	p.together = d.together
+	var replaced map[string]bool
+	for i, one := range descriptors {
+		t := &p.tasks[i]
+		if err := t.find(d, i, one); err != nil {
+			return nil, err
+		}
+		if t.rule == nil {
+			continue
+		}
+		for _, name := range t.rule.replaces {
+			if replaced == nil {
+				replaced = map[string]bool{}
+			}
+			replaced[name] = true
+		}
+		if err := t.hit(d, i, q.GetHitsAddend(), one); err != nil {
+			return nil, err
+		}
+	}
+	for i := range p.tasks {
+		if t := &p.tasks[i]; t.rule != nil && !t.rule.unlimited && t.rule.name != "" && replaced[t.rule.name] {
+			*t = task{}
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,77 @@
+package envoy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/headgate/headgate/internal/server/envoy/envoypb"
+)
+
+// MaxBody is how many bytes a body of [Server.ServeJSON] may have.
+const MaxBody = 1 << 20
+
+// maxObjects is how many objects a body of [Server.ServeJSON] may have, as over gRPC. They are counted before it is
+// decoded: 1 MiB of empty descriptors allocates 53 MiB.
+const maxObjects = 5 * MaxDescriptors
+
+// ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
+// if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.
+func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if err != nil {
+		http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if n := bytes.Count(body, []byte{'{'}); n > maxObjects {
+		http.Error(w, fmt.Sprintf("the body has more than %d objects", maxObjects), http.StatusBadRequest)
+		return
+	}
+	var q envoypb.RateLimitRequest
+	if err := protojson.Unmarshal(body, &q); err != nil {
+		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	answer, problem := s.decide(r.Context(), &q)
+	if problem != nil {
+		code := problem.Status
+		if code > http.StatusInternalServerError {
+			code = http.StatusInternalServerError // as envoyproxy/ratelimit has it
+		}
+		http.Error(w, problem.Text(), code)
+		return
+	}
+	text, err := protojson.Marshal(answer)
+	if err != nil {
+		http.Error(w, "the answer cannot be written: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	for _, h := range answer.GetResponseHeadersToAdd() {
+		w.Header().Set(h.GetKey(), h.GetValue())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if answer.GetOverallCode() == envoypb.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(text)
+}
+
+// ServeHealth answers GET /healthcheck: 200 and OK, or 500 while there is no configuration, or the store does
+// not answer.
+func (s *Server) ServeHealth(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if s.Config() == nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "no configuration was received yet\n")
+		return
+	}
+	if err := s.service.Healthy(r.Context()); err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "the store does not answer\n")
+		return
+	}
+	_, _ = io.WriteString(w, "OK")
+}

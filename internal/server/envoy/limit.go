@@ -1,0 +1,125 @@
+package envoy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/envoy/envoypb"
+)
+
+// DefaultAlgorithm applies to limits that name none. Windows begin at multiples of the unit, as those of
+// envoyproxy/ratelimit do. A sliding window would refuse a steady caller at exactly a small limit (half of 1/s, a tenth
+// of 10/s), and its worst case is the same: nearly twice the limit.
+const DefaultAlgorithm = "fixed-window"
+
+// algorithms are those that a number of requests and a period say all of.
+var algorithms = map[string]bool{
+	"sliding-window": true, "fixed-window": true, "sliding-log": true, "token-bucket": true, "gcra": true,
+	"leaky-bucket": true,
+}
+
+const algorithmNames = "sliding-window, fixed-window, sliding-log, token-bucket, gcra and leaky-bucket"
+
+// unit is a unit of a rate_limit.
+type unit struct {
+	unit    envoypb.RateLimitResponse_RateLimit_Unit
+	seconds int64
+}
+
+// units by their names. A month has 30 days and a year 365, as in envoyproxy/ratelimit; the calendar's month is
+// a notation.
+var units = map[string]unit{
+	"second": {envoypb.RateLimitResponse_RateLimit_SECOND, 1},
+	"minute": {envoypb.RateLimitResponse_RateLimit_MINUTE, 60},
+	"hour":   {envoypb.RateLimitResponse_RateLimit_HOUR, 3600},
+	"day":    {envoypb.RateLimitResponse_RateLimit_DAY, 86400},
+	"week":   {envoypb.RateLimitResponse_RateLimit_WEEK, 7 * 86400},
+	"month":  {envoypb.RateLimitResponse_RateLimit_MONTH, 30 * 86400},
+	"year":   {envoypb.RateLimitResponse_RateLimit_YEAR, 365 * 86400},
+}
+
+// unitNames by their numbers on the wire, which are the same in all messages.
+var unitNames = func() map[int32]string {
+	names := map[int32]string{}
+	for name, u := range units {
+		names[int32(u.unit)] = name
+	}
+	return names
+}()
+
+// notationOf writes a policy as a notation.
+func (p *policy) notationOf(algorithm string) (string, error) {
+	if p.algorithm != "" {
+		if algorithm = p.algorithm; !algorithms[algorithm] {
+			return "", p.at.wrong("algorithm: %.100q is not one of %s", algorithm, algorithmNames)
+		}
+	}
+	if p.unit == "" {
+		return "", p.at.wrong("unit: is missing; there are second, minute, hour, day, week, month and year")
+	}
+	u, ok := units[strings.ToLower(p.unit)]
+	if !ok {
+		return "", p.at.wrong("unit: %.100q is not one of second, minute, hour, day, week, month and year", p.unit)
+	}
+	return notation(algorithm, p.requests, u, p.multiplier), nil
+}
+
+// notation writes a number of requests in a unit, or several units. A number of 0 refuses everything.
+func notation(algorithm string, requests uint32, u unit, multiplier uint32) string {
+	if requests == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%s %d/%ds", algorithm, requests, u.seconds*int64(max(multiplier, 1)))
+}
+
+// multiplierOf is the text of a multiplier, empty if it is 1.
+func multiplierOf(n uint32) *wrapperspb.UInt32Value {
+	if n <= 1 {
+		return nil
+	}
+	return wrapperspb.UInt32(n)
+}
+
+// currentOf tells a limit by its notation: in the longest unit that fits its period. What has no period, or
+// one that is not of whole seconds, has no unit, and the capacity as its number.
+func currentOf(l headgate.Limit) *envoypb.RateLimitResponse_RateLimit {
+	p := l.Params()
+	current := &envoypb.RateLimitResponse_RateLimit{}
+	if p.Unit > 0 {
+		current.RequestsPerUnit = clamp(p.Capacity / p.Unit)
+	}
+	words := strings.Fields(l.String())
+	if len(words) < 2 {
+		return current
+	}
+	amount, period, ok := strings.Cut(words[1], "/")
+	if !ok {
+		return current
+	}
+	if u, calendar := units[period]; calendar {
+		current.Unit = u.unit
+	} else if d, err := headgate.ParsePeriod(period); err == nil && d%time.Second == 0 {
+		seconds := int64(d / time.Second)
+		for _, name := range []string{"second", "minute", "hour", "day", "week"} {
+			if u := units[name]; seconds%u.seconds == 0 {
+				current.Unit, current.UnitMultiplier = u.unit, multiplierOf(uint32(seconds/u.seconds))
+			}
+		}
+	} else {
+		return current
+	}
+	whole, _, _ := strings.Cut(amount, ".")
+	n := int64(0)
+	for _, c := range whole {
+		n = min(n*10+int64(c-'0'), 1<<53)
+	}
+	current.RequestsPerUnit = clamp(n)
+	return current
+}
+
+// clamp puts a number into 32 bits.
+func clamp(n int64) uint32 { return uint32(min(max(n, 0), 1<<32-1)) }

@@ -1,0 +1,243 @@
+package envoy
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/envoy/envoypb"
+)
+
+// ConfigType is the type of the resources that are asked for.
+const ConfigType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
+
+// DefaultNode is the id that a client of xDS tells: that which Envoy Gateway serves.
+const DefaultNode = "envoy-ratelimit"
+
+// Pauses between attempts to reach an xDS server: the first, and the longest. Each is twice the last one,
+// less up to a half of it, so that servers do not come back at the same time.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = 30 * time.Second
+)
+
+// maxSnapshot is how many bytes a configuration may have.
+const maxSnapshot = 64 << 20
+
+// XDS says where configurations come from.
+type XDS struct {
+	Addr string // host:port of a server of aggregated discovery
+	Node string // id of this one; empty: DefaultNode
+	// TLS is asked for each connection, so that certificates may change. Nil: connections are plain.
+	TLS func() (*tls.Config, error)
+	Log *slog.Logger
+	// MergeDomains lets several resources have the same domain, as [Merge] does with files.
+	MergeDomains bool
+}
+
+// Subscription keeps a server at what an xDS server says, in the state-of-the-world variant. Create one with
+// [Subscribe]. It is safe for concurrent use.
+type Subscription struct {
+	trouble
+	xds     XDS
+	server  *Server
+	version string // that is in force
+}
+
+// Subscribe returns a subscription. Nothing is asked before Run. Errors are headgate.ErrInvalid.
+func Subscribe(x XDS, s *Server) (*Subscription, error) {
+	if x.Addr == "" || strings.Contains(x.Addr, "://") {
+		return nil, headgate.Invalid("xds", "%q is not an address such as envoy-gateway:18001", x.Addr)
+	}
+	x.Node = cmp.Or(x.Node, DefaultNode)
+	return &Subscription{xds: x, server: s}, nil
+}
+
+// Run asks for configurations until ctx is done, and puts each into force as a whole. One that is wrong is
+// rejected with the reason, and what was in force stays; it stays also while the server is away.
+func (s *Subscription) Run(ctx context.Context) {
+	for pause := firstPause; ctx.Err() == nil; {
+		answered, err := s.stream(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if answered {
+			pause = firstPause
+		}
+		s.wrong(s.xds.Log, fmt.Errorf("xds: %w", err), "the xDS server is away; the limits stay what they were", "xds",
+			s.xds.Addr)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause - rand.N(pause/2)):
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// stream asks over one connection until that ends; answered says whether the server said anything.
+func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
+	secure := insecure.NewCredentials()
+	if s.xds.TLS != nil {
+		c, err := s.xds.TLS()
+		if err != nil {
+			return false, err
+		}
+		secure = credentials.NewTLS(c)
+	}
+	conn, err := grpc.NewClient(s.xds.Addr, grpc.WithTransportCredentials(secure),
+		// By default, gRPC servers close a connection that pings more often than every five minutes.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 10 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxSnapshot)))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost with it
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := envoypb.StreamAggregatedResources(ctx, conn)
+	if err != nil {
+		return false, err
+	}
+	ask := &envoypb.DiscoveryRequest{
+		Node: &envoypb.Node{Id: s.xds.Node, UserAgentName: "headgate"}, TypeUrl: ConfigType,
+	}
+	for {
+		if err := stream.Send(ask); err != nil {
+			_, cause := stream.Recv() // which has the reason
+			return answered, cause
+		}
+		got, err := stream.Recv()
+		if err != nil {
+			return answered, err
+		}
+		answered = true
+		ask = s.answer(got)
+	}
+}
+
+// answer puts a configuration into force, and returns what confirms or rejects it.
+func (s *Subscription) answer(got *envoypb.DiscoveryResponse) *envoypb.DiscoveryRequest {
+	c, err := snapshot(got, s.xds.MergeDomains)
+	next := &envoypb.DiscoveryRequest{
+		TypeUrl: ConfigType, ResponseNonce: got.GetNonce(), VersionInfo: s.version,
+	}
+	if err != nil {
+		next.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+		s.wrong(s.xds.Log, fmt.Errorf("xds: version %.100q: %w", got.GetVersionInfo(), err),
+			"a configuration was rejected; the limits stay what they were", "xds", s.xds.Addr)
+		return next
+	}
+	s.server.Use(c)
+	s.version, next.VersionInfo = got.GetVersionInfo(), got.GetVersionInfo()
+	s.text.Store(nil)
+	s.xds.Log.Info("a configuration for Envoy was received", "xds", s.xds.Addr, "version", s.version,
+		"domains", c.Domains(), "limits", c.Limits())
+	return next
+}
+
+// snapshot reads all resources of an answer.
+func snapshot(got *envoypb.DiscoveryResponse, merge bool) (*Config, error) {
+	if t := got.GetTypeUrl(); t != "" && t != ConfigType {
+		return nil, headgate.Invalid("type_url", "%.200q is not %s", t, ConfigType)
+	}
+	list := make([]*rlsconf.RateLimitConfig, len(got.GetResources()))
+	for i, one := range got.GetResources() {
+		list[i] = &rlsconf.RateLimitConfig{}
+		if one.GetTypeUrl() != ConfigType {
+			return nil, headgate.Invalid(fmt.Sprintf("resources[%d]", i), "is of the type %.200q and not %s",
+				one.GetTypeUrl(), ConfigType)
+		}
+		if err := one.UnmarshalTo(list[i]); err != nil {
+			return nil, headgate.Invalid(fmt.Sprintf("resources[%d]", i), "cannot be read: %v", err)
+		}
+	}
+	return FromXDS(list, merge)
+}
+
+// FromXDS makes a configuration of resources. A domain may be in one of them only, unless they are merged as [Merge]
+// does with files. Errors are headgate.ErrInvalid and name the resource and the path.
+func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
+	docs := make([]document, len(list))
+	for i, one := range list {
+		at := place{file: cmp.Or(one.GetName(), fmt.Sprintf("resources[%d]", i))}
+		docs[i] = document{at: at, domain: one.GetDomain()}
+		var err error
+		if docs[i].descriptors, err = fromXDS(one.GetDescriptors(), at, 1); err != nil {
+			return nil, err
+		}
+	}
+	if merge {
+		return compileMerged(docs)
+	}
+	return compile(docs)
+}
+
+func fromXDS(list []*rlsconf.RateLimitDescriptor, at place, depth int) ([]descriptor, error) {
+	if depth > maxDepth {
+		return nil, at.wrong("descriptors are nested more than %d deep", maxDepth)
+	}
+	out := make([]descriptor, len(list))
+	for i, one := range list {
+		at := at.in(fmt.Sprintf("descriptors[%d]", i))
+		d := descriptor{
+			at: at, key: one.GetKey(), value: one.GetValue(), shadow: one.GetShadowMode(), quota: quotaMode(one),
+		}
+		if l := one.GetRateLimit(); l != nil {
+			at := at.in("rate_limit")
+			d.limit = &policy{
+				at: at, unit: unitNames[int32(l.GetUnit())], requests: l.GetRequestsPerUnit(),
+				unlimited: l.GetUnlimited(), name: l.GetName(),
+			}
+			if d.limit.unit == "" && l.GetUnit() != 0 {
+				return nil, at.in("unit").wrong("%d is not a unit of time", l.GetUnit())
+			}
+			for _, r := range l.GetReplaces() {
+				d.limit.replaces = append(d.limit.replaces, r.GetName())
+			}
+		}
+		var err error
+		if d.children, err = fromXDS(one.GetDescriptors(), at, depth+1); err != nil {
+			return nil, err
+		}
+		out[i] = d
+	}
+	return out, nil
+}
+
+// quotaField is the number of quota_mode in RateLimitDescriptor, which the generated type does not know yet.
+const quotaField = 7
+
+func quotaMode(d *rlsconf.RateLimitDescriptor) (on bool) {
+	unknown := d.ProtoReflect().GetUnknown()
+	for len(unknown) > 0 {
+		number, kind, n := protowire.ConsumeTag(unknown)
+		if n < 0 {
+			return on
+		}
+		unknown = unknown[n:]
+		if number == quotaField && kind == protowire.VarintType {
+			v, _ := protowire.ConsumeVarint(unknown)
+			on = v != 0
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, unknown); n < 0 {
+			return on
+		}
+		unknown = unknown[n:]
+	}
+	return on
+}

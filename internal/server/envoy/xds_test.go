@@ -1,0 +1,217 @@
+package envoy_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	cachetypes "github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	xdsserver "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/headgate/headgate/internal/server/envoy"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+)
+
+// control is an xDS server, which tells the test what it hears.
+type control struct {
+	t     *testing.T
+	cache cache.SnapshotCache
+	heard chan *discovery.DiscoveryRequest
+	addr  string
+	stop  func()
+}
+
+func newControl(t *testing.T, addr string) *control {
+	t.Helper()
+	c := &control{
+		t: t, cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil),
+		heard: make(chan *discovery.DiscoveryRequest, 100),
+	}
+	c.serve(addr)
+	return c
+}
+
+func (c *control) serve(addr string) {
+	c.t.Helper()
+	l := dbtest.Listen(c.t, addr)
+	c.addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	g := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, xdsserver.NewServer(ctx, c.cache, xdsserver.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, q *discovery.DiscoveryRequest) error {
+			c.heard <- q
+			return nil
+		},
+	}))
+	go func() { _ = g.Serve(l) }()
+	stop := sync.OnceFunc(func() { cancel(); g.Stop() })
+	c.stop = stop
+	c.t.Cleanup(stop)
+}
+
+// set serves a snapshot.
+func (c *control) set(version string, list ...*rlsconf.RateLimitConfig) {
+	c.t.Helper()
+	resources := make([]cachetypes.Resource, len(list))
+	for i, one := range list {
+		resources[i] = one
+	}
+	s, err := cache.NewSnapshot(version, map[resource.Type][]cachetypes.Resource{
+		resource.RateLimitConfigType: resources,
+	})
+	if err == nil {
+		err = c.cache.SetSnapshot(context.Background(), envoy.DefaultNode, s)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hear waits for a request that the test looks for.
+func (c *control) hear(what string, is func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
+	c.t.Helper()
+	for {
+		if q := await.Receive(c.t, what+" to be heard", c.heard); is(q) {
+			return q
+		}
+	}
+}
+
+func (c *control) confirmed(version string) {
+	c.t.Helper()
+	c.hear("that "+version+" is in force", func(q *discovery.DiscoveryRequest) bool {
+		return q.GetVersionInfo() == version && q.GetErrorDetail() == nil && q.GetResponseNonce() != ""
+	})
+}
+
+func limitOf(domain string, n uint32) *rlsconf.RateLimitConfig {
+	return &rlsconf.RateLimitConfig{Name: "config-" + domain, Domain: domain, Descriptors: []*rlsconf.RateLimitDescriptor{{
+		Key: "k", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_HOUR, RequestsPerUnit: n},
+	}}}
+}
+
+func TestXDS(t *testing.T) {
+	t.Parallel()
+	c := newControl(t, "127.0.0.1:0")
+	r := start(t, noHeaders)
+	sub, err := envoy.Subscribe(envoy.XDS{Addr: c.addr, Log: slog.New(slog.DiscardHandler)}, r.server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var ran sync.WaitGroup
+	ran.Go(func() { sub.Run(ctx) })
+	defer func() { cancel(); ran.Wait() }()
+
+	first := c.hear("the first request", func(*discovery.DiscoveryRequest) bool { return true })
+	if first.GetNode().GetId() != envoy.DefaultNode || first.GetTypeUrl() != envoy.ConfigType ||
+		first.GetVersionInfo() != "" {
+		t.Errorf("the first request is %v", first)
+	}
+	if _, err := r.try("d", 0, of("k", "x")); status.Code(err) != codes.Unavailable {
+		t.Errorf("before a configuration: %v, want Unavailable", err)
+	}
+	c.set("one", limitOf("d", 3), limitOf("e", 1))
+	c.confirmed("one")
+	if got := r.passed(9, "d", of("k", "x")); got != 3 {
+		t.Errorf("%d passed, want 3", got)
+	}
+	c.set("two", limitOf("d", 5))
+	c.confirmed("two")
+	if got := r.passed(9, "d", of("k", "x")); got != 2 {
+		t.Errorf("%d more passed after 3 became 5, want 2", got)
+	}
+	if got := r.passed(9, "e", of("k", "x")); got != 9 {
+		t.Errorf("%d passed in a domain that is gone, want all", got)
+	}
+
+	bad := limitOf("e", 1)
+	bad.Descriptors[0].Key = ""
+	c.set("three", limitOf("d", 7), bad)
+	rejected := c.hear("a rejection", func(q *discovery.DiscoveryRequest) bool { return q.GetErrorDetail() != nil })
+	if rejected.GetVersionInfo() != "two" || !strings.Contains(rejected.GetErrorDetail().GetMessage(), "config-e: descriptors[0]: key") {
+		t.Errorf("the rejection is %v", rejected)
+	}
+	if got := r.passed(9, "d", of("k", "y")); got != 5 {
+		t.Errorf("%d passed after a bad snapshot, want 5", got)
+	}
+	if sub.Problem() == "" {
+		t.Error("a rejected configuration is no problem")
+	}
+
+	c.stop()
+	if got := r.passed(9, "d", of("k", "z")); got != 5 {
+		t.Errorf("%d passed while the xDS server is away, want 5", got)
+	}
+	c.serve(c.addr)
+	again := c.hear("the first request after it came back", func(q *discovery.DiscoveryRequest) bool {
+		return q.GetResponseNonce() == ""
+	})
+	if again.GetVersionInfo() != "" { // a cache does not answer a client that has its version
+		t.Errorf("a new connection names the version %q, want none", again.GetVersionInfo())
+	}
+	c.set("four", limitOf("d", 6))
+	c.confirmed("four")
+	if got := r.passed(9, "d", of("k", "z")); got != 1 || sub.Problem() != "" {
+		t.Errorf("%d more passed after 5 became 6, want 1; problem %q", got, sub.Problem())
+	}
+}
+
+func TestWrongResources(t *testing.T) {
+	t.Parallel()
+	month := limitOf("d", 1)
+	month.Descriptors[0].RateLimit.Unit = 99
+	inner := limitOf("d", 1)
+	inner.Descriptors[0].Descriptors = []*rlsconf.RateLimitDescriptor{{Key: "a", RateLimit: &rlsconf.RateLimitPolicy{}}}
+	for want, list := range map[string][]*rlsconf.RateLimitConfig{
+		`config-d: domain: "d" is defined twice`:                     {limitOf("d", 1), limitOf("d", 2)},
+		"config-: domain: is missing":                                {limitOf("", 1)},
+		"descriptors[0].rate_limit.unit: 99":                         {month},
+		"descriptors[0].descriptors[0].rate_limit: unit: is missing": {inner},
+	} {
+		if _, err := envoy.FromXDS(list, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if _, err := envoy.Subscribe(envoy.XDS{Addr: "http://x:1"}, nil); err == nil {
+		t.Error("a URL was taken for an address")
+	}
+}
+
+// TestQuotaModeByXDS sends a field that the generated type does not know.
+func TestQuotaModeByXDS(t *testing.T) {
+	t.Parallel()
+	quota, other := limitOf("d", 1), limitOf("d", 3).GetDescriptors()[0]
+	other.Key = "other"
+	other.RateLimit.Unit = 5 // a month
+	quota.Descriptors = append(quota.Descriptors, other)
+	for _, d := range quota.GetDescriptors() {
+		d.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 7, protowire.VarintType), 1))
+	}
+	c, err := envoy.FromXDS([]*rlsconf.RateLimitConfig{quota}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, noHeaders)
+	r.server.Use(c)
+	if got := r.passed(9, "d", of("k", "x"), of("other", "x")); got != 3 {
+		t.Errorf("%d passed, want 3, until both quotas are used up", got)
+	}
+	s := r.ask("d", 0, of("other", "x")).GetStatuses()[0]
+	if got := s.GetCurrentLimit().GetUnit(); got != rls.RateLimitResponse_RateLimit_MONTH {
+		t.Errorf("unit %v, want MONTH", got)
+	}
+}

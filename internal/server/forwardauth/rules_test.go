@@ -1,0 +1,219 @@
+package forwardauth_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/forwardauth"
+	"github.com/headgate/headgate/internal/server/rules"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestRulesSeeTheOriginalRequest by either family of headers, and by no mixture of them.
+func TestRulesSeeTheOriginalRequest(t *testing.T) {
+	t.Parallel()
+	g := newGate(t, nil)
+	originals := []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host"}
+	for _, tt := range []struct {
+		headers                   []string
+		method, host, path, query string // method empty: an error that
+		says                      string
+	}{
+		{nil, "GET", "example.com", "/", "", ""},
+		{[]string{"X-Forwarded-Method: POST", "X-Forwarded-Uri: /a%20b/?c=%20d"}, "POST", "example.com", "/a b/", "c=%20d", ""},
+		{[]string{"X-Forwarded-Uri: https://other.example"}, "GET", "example.com", "/", "", ""},
+		{[]string{"X-Forwarded-Uri: /a/../b"}, "", "", "", "", "is ambiguous"},
+		{[]string{"X-Forwarded-Uri: /a/%2e%2e/b"}, "", "", "", "", "is ambiguous"},
+		{[]string{"X-Forwarded-Uri: /a/."}, "", "", "", "", "is ambiguous"},
+		{[]string{"X-Forwarded-Uri: /api/..%2fx"}, "", "", "", "", "is ambiguous"},
+		{[]string{"X-Forwarded-Uri: /a%2Fb"}, "GET", "example.com", "/a" + rules.EncodedSlash + "b", "", ""},
+		{[]string{`X-Forwarded-Uri: /a\b`}, "", "", "", "", "is ambiguous"},
+		{[]string{"X-Forwarded-Uri: /a%5cb"}, "", "", "", "", "is ambiguous"},
+		{[]string{"X-Forwarded-Uri: /a..b/.c/..."}, "GET", "example.com", "/a..b/.c/...", "", ""},
+		{[]string{"X-Forwarded-Uri: https://other.example/a?b"}, "GET", "example.com", "/a", "b", ""},
+		{[]string{"X-Forwarded-Uri: *", "X-Forwarded-Method: OPTIONS"}, "OPTIONS", "example.com", "*", "", ""},
+		{
+			append(originals, "X-Original-Uri: /x", "X-Original-Method: PUT", "X-Original-Host: o:1"),
+			"PUT", "o:1", "/x", "", "",
+		},
+		{[]string{"X-Original-Uri: /"}, "GET", "example.com", "/", "", ""}, // they agree
+		{[]string{"X-Original-Uri: /x"}, "", "", "", "", "X-Original-Uri: says something else"},
+		{[]string{"X-Original-Method: PUT"}, "", "", "", "", "X-Original-Method: says something else"},
+		{[]string{"X-Original-Host: x"}, "", "", "", "", "X-Original-Host: says something else"},
+		{[]string{"X-Forwarded-Method"}, "", "", "", "", "X-Forwarded-Method: is missing"},
+		{[]string{"X-Forwarded-Host"}, "", "", "", "", "X-Forwarded-Host: is missing"},
+		{[]string{"X-Forwarded-Uri", "Headgate-Token: x"}, "", "", "", "", "X-Forwarded-Uri: is missing"},
+		{[]string{"X-Forwarded-Uri: a"}, "", "", "", "", `X-Forwarded-Uri: "a" is not the path`},
+		{[]string{"X-Forwarded-Uri: /%zz"}, "", "", "", "", "is not the path"},
+		{[]string{"X-Forwarded-Uri: mailto:x"}, "", "", "", "", "is not the path"},
+		{[]string{"X-Forwarded-For"}, "", "", "", "", "X-Forwarded-For: is missing"},
+	} {
+		seen, err := g.Original(request("GET", "", tt.headers...))
+		if tt.method == "" {
+			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%q: %v; want %s", tt.headers, err, tt.says)
+			}
+			continue
+		}
+		if err != nil || seen.Method != tt.method || seen.Host != tt.host || seen.Path != tt.path ||
+			seen.Query != tt.query || seen.Client.String() != "192.0.2.7" {
+			t.Errorf("%q: %+v, %v", tt.headers, seen, err)
+		}
+	}
+	r := request("GET", "")
+	r.Header.Add("X-Forwarded-Uri", "/other")
+	if w := g.ask(r); w.Code != http.StatusBadRequest {
+		t.Errorf("two of one header: status %d", w.Code)
+	}
+	r = request("GET", "")
+	r.RemoteAddr = "10.1.2.3:1"
+	if w := g.ask(r); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "not listed") {
+		t.Errorf("a peer that is not listed: status %d, %s", w.Code, w.Body)
+	}
+}
+
+// ruled returns a handler with one rule, which charges the header X-Key to the limit api and says more.
+func ruled(t *testing.T, s store.Store, rule, more string, c *forwardauth.Config) *gate {
+	t.Helper()
+	return newGateBy(t, s, "rules:\n- {name: r, limits: [{limit: api, key: 'header:X-Key'}]"+rule+"}\n"+more, c)
+}
+
+// TestWhatRulesSayIsDone to a key that is used up, and to a new one.
+func TestWhatRulesSayIsDone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rule, more string
+		query      string
+		fresh, up  int // the status of a new key, and of one that is used up
+		charged    string
+		left       bool // RateLimit is sent
+		logged     bool
+	}{
+		"no rule":           {", path: /other", "", "", 204, 204, "0", false, false},
+		"enforce":           {"", "", "", 204, 429, "1", true, false},
+		"enforce with deny": {"", "", "deny=401", 204, 401, "1", true, false},
+		"shadow":            {", mode: shadow", "", "", 204, 204, "1", false, true},
+		"advise":            {", mode: advise", "", "", 204, 204, "0", true, false},
+		"advise with an id": {", mode: advise, id: 'header:X-Key'", "", "", 204, 204, "0", true, false},
+		"allowed":           {", allow: [192.0.2.0/24]", "", "", 204, 204, "0", false, false},
+		"blocked":           {", block: [192.0.2.0/24]", "", "", 403, 403, "0", false, false},
+		"blocked with deny": {", block: [192.0.2.0/24]", "", "deny=401", 401, 401, "0", false, false},
+		"blocked in shadow": {", block: [192.0.2.0/24], mode: shadow", "", "", 204, 204, "0", false, true},
+		"blocked for all":   {"", "block: [192.0.2.7]\n", "", 403, 403, "0", false, false},
+		"missing":           {", header: {X-Other: x}", "", "", 204, 204, "0", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			g := ruled(t, memory.New(nil), tt.rule, tt.more, &forwardauth.Config{
+				Log: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			for range 3 {
+				g.ask(request("GET", "limit=api&key=up"))
+			}
+			for key, want := range map[string]int{"fresh": tt.fresh, "up": tt.up} {
+				w := g.ask(request("GET", tt.query, "X-Key: "+key))
+				if w.Code != want || (w.Header().Get("RateLimit") != "") != tt.left ||
+					(w.Header().Get("Retry-After") != "") != (key == "up" && tt.left && want != 204) {
+					t.Errorf("%s: status %d, want %d; %v", key, w.Code, want, w.Header())
+				}
+			}
+			if used := g.used(t, "api", "fresh"); used != tt.charged {
+				t.Errorf("%s is charged, want %s", used, tt.charged)
+			}
+			if got := log.String(); strings.Contains(got, "would be refused") != tt.logged {
+				t.Errorf("logged: %s", got)
+			}
+		})
+	}
+}
+
+// TestWhatIsRefusedAsWrongIsLogged: nginx turns 400 into 500, so that its user sees no reason.
+func TestWhatIsRefusedAsWrongIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	g := ruled(t, memory.New(nil), "", "", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if w := g.ask(request("GET", "")); w.Code != http.StatusBadRequest {
+		t.Errorf("status %d", w.Code)
+	}
+	const want = `msg="refused with 400, and not charged" class="wrong r" rule=r method=GET error="header:X-Key: is missing`
+	if got := log.String(); !strings.Contains(got, want) {
+		t.Errorf("logged: %s", got)
+	}
+	// So is what is wrong with the charges: a key that an id charges twice.
+	g = newGateBy(t, memory.New(nil), "rules:\n- {name: twice, id: 'header:X-Id', limits: [{limit: api, key: ip}, "+
+		"{limit: api, key: ip}]}\n", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if w := g.ask(request("GET", "", "X-Id: one")); w.Code != http.StatusBadRequest ||
+		!strings.Contains(log.String(), `class="wrong twice"`) {
+		t.Errorf("status %d, logged: %s", w.Code, log.String())
+	}
+}
+
+// TestAnIDIsUsedOnce: an end user may choose it, so it must not make further requests free.
+func TestAnIDIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	for rule, want := range map[string][]int{
+		", id: 'header:X-Id'":                   {204, 409, 403},
+		", id: 'header:X-Id', id_replays: true": {204, 204, 204},
+	} {
+		g := ruled(t, memory.New(nil), rule, "", nil)
+		for i, query := range []string{"", "", "deny=403"} {
+			if w := g.ask(request("GET", query, "X-Key: k", "X-Id: one")); w.Code != want[i] {
+				t.Errorf("%s, %d: status %d, want %d; %s", rule, i, w.Code, want[i], w.Body)
+			}
+		}
+		if used := g.used(t, "api", "k"); used != "1" {
+			t.Errorf("%s is used", used)
+		}
+	}
+}
+
+// TestErrorsOfRules refuse, and those of a rule that is not enforced do not.
+func TestErrorsOfRules(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[string][2]int{"enforce": {503, 400}, "shadow": {204, 204}, "advise": {204, 204}} {
+		g := ruled(t, broken{memory.New(nil), store.ErrUnavailable}, ", mode: "+mode, "", nil)
+		if w := g.ask(request("GET", "", "X-Key: k")); w.Code != want[0] {
+			t.Errorf("%s: the store is away: status %d, want %d", mode, w.Code, want[0])
+		}
+		if w := g.ask(request("GET", "")); w.Code != want[1] {
+			t.Errorf("%s: a header is missing: status %d, want %d", mode, w.Code, want[1])
+		}
+		r := request("GET", "", "X-Key: k")
+		r.Header.Set("X-Forwarded-Uri", "/a/../b")
+		if w := g.ask(r); w.Code != want[1] {
+			t.Errorf("%s: an ambiguous path: status %d, want %d", mode, w.Code, want[1])
+		}
+	}
+}
+
+// TestCallersAreApart: what a token may touch holds for rules too, and its ids are its own.
+func TestCallersAreApart(t *testing.T) {
+	t.Parallel()
+	g := ruled(t, memory.New(nil), ", id: 'header:X-Id'", "", nil)
+	for i, tt := range []struct {
+		caller *auth.Caller
+		want   int
+	}{
+		{&auth.Caller{Name: "a", Role: auth.RoleTake}, 204},
+		{&auth.Caller{Name: "a", Role: auth.RoleTake}, 409},
+		{&auth.Caller{Name: "b", Role: auth.RoleTake, Limits: []string{"api*"}}, 204},
+		{&auth.Caller{Name: "c", Role: auth.RoleTake, Limits: []string{"other"}}, 403},
+		{nil, 204},
+	} {
+		r := request("GET", "", "X-Key: k", "X-Id: one")
+		if w := g.ask(r.WithContext(auth.With(r.Context(), tt.caller))); w.Code != tt.want {
+			t.Errorf("%d: status %d, want %d; %s", i, w.Code, tt.want, w.Body)
+		}
+	}
+	if used := g.used(t, "api", "k"); used != "3" {
+		t.Errorf("%s is used", used)
+	}
+}

@@ -1,0 +1,90 @@
+package forwardauth
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/httpkey"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/rules"
+)
+
+// SettlePath is where the response to a request settles what the request was charged.
+const SettlePath = Path + "/settle"
+
+// SettleHeader is the header in which an answer of a Handler says what is to be settled, if a rule
+// charges an estimate. It comes back with the response.
+const SettleHeader = "Headgate-Settle"
+
+// receipt is what SettleHeader holds. It needs no signature: it names charges and the id that they were
+// made under, and a caller may settle its own ids without it too.
+type receipt struct {
+	ID      string     `json:"id"`
+	Charges []estimate `json:"charges"`
+}
+
+// estimate is a charge whose true cost the response tells.
+type estimate struct {
+	Limit  string `json:"limit"`
+	Key    string `json:"key"`
+	Header string `json:"header,omitempty"` // the name of a header with the cost
+	JSON   string `json:"json,omitempty"`   // the path of the cost in a JSON body; empty: Header has it
+}
+
+// give writes what is to be settled into the header of an answer.
+func give(w http.ResponseWriter, id string, m *rules.Match) {
+	if len(m.Settle) == 0 {
+		return
+	}
+	r := receipt{ID: id, Charges: make([]estimate, len(m.Settle))}
+	for i, s := range m.Settle {
+		c := &m.Charges[s.Charge]
+		r.Charges[i] = estimate{Limit: c.Limit.Name(), Key: c.Key, Header: s.Header, JSON: s.JSON}
+	}
+	text, err := json.Marshal(r)
+	if err != nil { // it has strings alone
+		return
+	}
+	w.Header().Set(SettleHeader, base64.RawURLEncoding.EncodeToString(text))
+}
+
+// Settle corrects what a request was charged, by the header and the body of the response to it. Costs
+// that the response does not tell stay as they were estimated; if it tells none, that is an
+// error.
+func (h *Handler) Settle(ctx context.Context, header http.Header, body []byte) (*api.Settled, error) {
+	text, err := base64.RawURLEncoding.DecodeString(header.Get(SettleHeader))
+	var r receipt
+	if err != nil || json.Unmarshal(text, &r) != nil || r.ID == "" || len(r.Charges) == 0 {
+		return nil, headgate.Invalid(SettleHeader, "is missing, or is not what %s has answered", Path)
+	}
+	in := &api.Settle{ID: r.ID}
+	var missing error
+	for _, e := range r.Charges {
+		switch http.CanonicalHeaderKey(e.Header) {
+		case auth.TokenHeader, "Authorization": // no rule makes such a receipt, and the error would tell the value
+			return nil, headgate.Invalid(SettleHeader, "is not what %s has answered", Path)
+		}
+		cost := header.Get(e.Header)
+		if e.JSON != "" {
+			number, err := httpkey.JSONNumber(body, e.JSON)
+			if err != nil {
+				missing = cmp.Or(missing, headgate.Invalid("body", "%v; the estimate stays", err))
+				continue
+			}
+			cost = number.String()
+		} else if cost == "" {
+			missing = cmp.Or(missing, headgate.Invalid(e.Header, "is missing; the estimate stays"))
+			continue
+		}
+		in.Charges = append(in.Charges, api.Charge{Limit: e.Limit, Key: e.Key, Cost: json.Number(cost)})
+	}
+	if len(in.Charges) == 0 {
+		return nil, missing
+	}
+	return h.service.Settle(ctx, in)
+}

@@ -1,0 +1,102 @@
+// Package metrics tells Prometheus what a server does: docs/metrics.md lists the metrics.
+//
+// No label has a key. The label limit has the names of limits of the catalogue, [MaxLimits] of them at most; limits
+// that requests say share one value. So the number of series does not depend on what clients send.
+package metrics
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/load"
+	"github.com/headgate/headgate/internal/server/perlimit"
+	"github.com/headgate/headgate/store/front"
+)
+
+// Path is where the metrics are.
+const Path = "/metrics"
+
+// Config says what a server knows of itself. A nil Config, and every zero field, is fine.
+type Config struct {
+	Version string
+	Store   string // the kind of the store
+	// Load is what the requests under way take. Nil: it is not told.
+	Load *load.Load
+	Log  *slog.Logger // of scrapes that fail; nil: slog.Default()
+}
+
+// Metrics are those of one server. It observes the limiter, the store, the drivers and the catalogue: it is a
+// headgate.Observer, a store.Observer, and a catalog.Observer. It is safe for concurrent use.
+type Metrics struct {
+	decisions
+	events
+	registry  *prometheus.Registry
+	log       *slog.Logger
+	load      *load.Load
+	front     func() (*front.Store, bool)
+	catalogue atomic.Pointer[catalog.Catalog]
+	version   atomic.Int64 // of the catalogue, for which limits were looked for that are there no more
+}
+
+// New returns metrics of which all counts are 0.
+func New(c *Config) *Metrics {
+	if c == nil {
+		c = &Config{}
+	}
+	m := &Metrics{registry: prometheus.NewRegistry(), log: c.Log, load: c.Load}
+	if m.log == nil {
+		m.log = slog.Default()
+	}
+	m.front = func() (*front.Store, bool) { return nil, false }
+	m.limits = perlimit.New[limit](MaxLimits, m.defined)
+	m.since = time.Now()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "headgate_build_info", Help: "1; the labels say which program runs.",
+		ConstLabels: prometheus.Labels{"version": c.Version, "go_version": runtime.Version(), "store": c.Store},
+	})
+	build.Set(1)
+	m.registry.MustRegister(&m.decisions, build, &state{m}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.register(m.registry)
+	return m
+}
+
+// Watch says which store and which catalogue the server goes by. It is called before Handler answers anything.
+func (m *Metrics) Watch(f func() (*front.Store, bool), c *catalog.Catalog) {
+	m.front = f
+	m.catalogue.Store(c)
+}
+
+// defined reports whether the catalogue has a limit.
+func (m *Metrics) defined(name string) bool {
+	all := m.catalogue.Load()
+	if all == nil || headgate.ValidName(name) != nil {
+		return false
+	}
+	_, ok := all.Lookup(name)
+	return ok
+}
+
+// Looked implements catalog.Observer.
+func (m *Metrics) Looked(l catalog.Look) {
+	m.looked(l)
+	if m.version.Swap(l.Version) != l.Version && m.catalogue.Load() != nil {
+		m.limits.Forget(func(*limit) {})
+	}
+}
+
+// Handler answers scrapes, in the text format or in protocol buffers, which have the native histograms.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+	})
+}

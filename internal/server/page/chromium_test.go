@@ -1,0 +1,59 @@
+package page_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+)
+
+// chromium is the one that all tests share. Each test has tabs of its own, with their own storage.
+var chromium struct {
+	users atomic.Int64 // tests that have not ended
+	once  sync.Once
+	ctx   context.Context //nolint:containedctx // of the browser
+	stop  func()
+	err   error
+}
+
+// useChromium is the first call of a test that opens a browser. All such tests come this far before one of them goes
+// on, so that the last one to end is the one that closes Chromium.
+func useChromium(t *testing.T) {
+	chromium.users.Add(1)
+	t.Cleanup(func() {
+		if chromium.users.Add(-1) == 0 && chromium.stop != nil {
+			chromium.stop()
+			chromium.once, chromium.stop = sync.Once{}, nil // for -count
+		}
+	})
+	t.Parallel()
+}
+
+// start starts Chromium for all tests.
+func start(t *testing.T) {
+	program := dbtest.Program(t, "chromium", "chromium") // it says what to install where it is missing
+	folder, err := os.MkdirTemp("", "headgate-chromium-")
+	if err != nil {
+		chromium.err = err
+		return
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
+		chromedp.UserDataDir(folder), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.WSURLReadTimeout(await.Patience))
+	alloc, stopAlloc := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, stop := chromedp.NewContext(alloc)
+	chromium.ctx = ctx
+	chromium.stop = func() {
+		_ = chromedp.Cancel(ctx)
+		stop()
+		stopAlloc()
+		_ = os.RemoveAll(folder)
+	}
+	chromium.err = chromedp.Do(ctx)
+}

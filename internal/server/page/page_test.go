@@ -1,0 +1,65 @@
+package page_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/server/page"
+)
+
+// TestFiles asks for each file that the page names, and for what is none.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	s := newServed(t, false)
+	kinds := map[string]string{
+		"/": "text/html; charset=utf-8", "/page/app.js": "text/javascript; charset=utf-8",
+		"/page/app.css": "text/css; charset=utf-8", "/page/palette.css": "text/css; charset=utf-8",
+		"/page/icon.svg": "image/svg+xml", "/page/LICENSE.uplot": "text/plain; charset=utf-8",
+	}
+	for path, kind := range kinds {
+		res := get(t, http.MethodGet, s.base+path)
+		h := res.header
+		if res.status != http.StatusOK || h.Get("Content-Type") != kind || res.text == "" {
+			t.Errorf("%s: status %d, %s, %d bytes", path, res.status, h.Get("Content-Type"), len(res.text))
+		}
+		if len(h["Content-Security-Policy"]) != 1 || h.Get("Content-Security-Policy") != page.Policy ||
+			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s: %v", path, h)
+		}
+		again := get(t, http.MethodGet, s.base+path, "If-None-Match: "+h.Get("ETag"))
+		if again.status != http.StatusNotModified {
+			t.Errorf("%s asked again: status %d", path, again.status)
+		}
+		if head := get(t, http.MethodHead, s.base+path); head.status != http.StatusOK {
+			t.Errorf("HEAD %s: status %d", path, head.status)
+		}
+		if post := get(t, http.MethodPost, s.base+path); post.status < 400 {
+			t.Errorf("POST %s: status %d", path, post.status)
+		}
+	}
+	for _, path := range []string{"/page/", "/page/page.go", "/page/../page.go", "/page", "/index.html", "/page/index.html"} {
+		if res := get(t, http.MethodGet, s.base+path); res.status != http.StatusNotFound {
+			t.Errorf("%s: status %d", path, res.status)
+		}
+	}
+}
+
+// TestPolicyAllowsOnlyTheServer: neither a script or a style in the page, nor another host, nor text as HTML.
+func TestPolicyAllowsOnlyTheServer(t *testing.T) {
+	t.Parallel()
+	for _, part := range strings.Split(page.Policy, "; ") {
+		name, sources, _ := strings.Cut(part, " ")
+		switch {
+		case name == "default-src" && sources == "'none'", name == "require-trusted-types-for" && sources == "'script'":
+		case sources != "'none'" && sources != "'self'":
+			t.Errorf("%s allows %s", name, sources)
+		}
+	}
+	res := get(t, http.MethodGet, newServed(t, false).base+"/")
+	for _, inline := range []string{"<style", " style=", " onclick=", " onload=", "http://", "https://", "<script>"} {
+		if strings.Contains(res.text, inline) {
+			t.Errorf("the page has %q", inline)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package rest_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// edited serves a catalogue with some versions: 1 has api and web and a plan, 2 changes api, 3 has overrides, one of
+// which is over by now, and 4 removes web.
+func edited(t *testing.T) (http.Handler, *catalog.Catalog) {
+	t.Helper()
+	now := int64(1795600000_000000)
+	s := memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }})
+	quiet := slog.New(slog.DiscardHandler)
+	limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(name, text string) headgate.Limit {
+		l, err := headgate.ParseNamed(name, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	c, err := config.Parse("headgate.yaml", []byte("limits:\n  api: token-bucket 10/1m\n  web: fixed-window 5/1h\n"+
+		"plans:\n  gold: {api: token-bucket 99/1m}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err = limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), catalog.Once)
+	must(nil, err)
+	by := catalog.By{Author: "ann", Reason: "<b>more</b>"}
+	must(limits.Set(t.Context(), by, catalog.Definition{Limit: limit("api", "token-bucket 20/1m")}))
+	must(limits.Override(t.Context(), by,
+		catalog.Override{Limit: limit("api", "token-bucket 50/1m"), Key: "alice", Reason: "VIP"},
+		catalog.Override{Limit: limit("api", "token-bucket 60/1m"), Key: "bob", Until: limits.Now().Add(time.Minute)},
+		catalog.Override{Limit: limit("web", "fixed-window 6/1h"), Key: "10.", Prefix: true}))
+	must(limits.Remove(t.Context(), by, "web"))
+	now += time.Hour.Microseconds()
+	if err := limits.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return rest.New(service.New(headgate.New(s, &headgate.Config{Names: limits}), c, limits), quiet, nil), limits
+}
+
+// as asks as a caller, or as everybody if that is nil.
+func as(h http.Handler, caller *auth.Caller, method, path, body string) (int, string) {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r.WithContext(auth.With(r.Context(), caller)))
+	return w.Code, w.Body.String()
+}
+
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	h, _ := edited(t)
+	limited := &auth.Caller{Name: "bob", Role: auth.RoleRead, Limits: []string{"web"}}
+	for _, c := range []struct {
+		caller      *auth.Caller
+		path        string
+		code        int
+		has, hasNot string
+	}{
+		{nil, "/v1/catalogue", 200, `"limit":"token-bucket 20/1m burst 20"`, `"name":"web"`},
+		{nil, "/v1/catalogue", 200, `{"name":"gold","limits":[{"name":"api","limit":"token-bucket 99/1m burst 99"`, ""},
+		{limited, "/v1/catalogue", 200, `"limits":[],"plans":[]`, "api"},
+		{nil, "/v1/overrides", 200, `"key":"alice","override":"token-bucket 50/1m burst 50"`, `"bob"`},
+		{nil, "/v1/overrides", 200, `"until":null,"reason":"VIP"`, ""},
+		{nil, "/v1/overrides?max=1", 200, `"next_limit":"api","next_key":"alice"`, ""},
+		{nil, "/v1/overrides?max=1&after_limit=api&after_key=alice", 200, `"overrides":[]`, "alice"},
+		{limited, "/v1/overrides", 200, `"prefix":true`, "alice"},
+		{limited, "/v1/overrides?max=1", 200, `"prefix":true`, "alice"}, // nor where the page of others would go on
+		{nil, "/v1/versions", 200, `"version":4,"at":1795600000000000,"by":"ann","reason":"<b>more</b>"`, ""},
+		{nil, "/v1/versions?limit=web", 200, `"version":4`, `"version":2`},
+		{nil, "/v1/versions?before=3&max=1", 200, `"next":2`, `"version":1,`},
+		{limited, "/v1/versions", 200, `- web = fixed-window 5/1h`, "api"},
+		{limited, "/v1/versions?limit=api", 403, "may not touch", ""},
+		{nil, "/v1/difference?from=1&to=2", 200, `"before":"token-bucket 10/1m burst 10","after":"token-bucket 20/1m ` +
+			`burst 20","text":"~ api = token-bucket 20/1m burst 20   (was token-bucket 10/1m burst 10)"`, "web"},
+		{nil, "/v1/difference?from=2&to=1", 200, `"after":"token-bucket 10/1m burst 10"`, ""},
+		{nil, "/v1/difference?from=2&to=2", 200, `"changes":[]`, ""},
+		{nil, "/v1/difference?from=0&to=4", 200, `"name":"gold"`, `"web","before"`}, // it came and went
+		{limited, "/v1/difference?from=1&to=4", 200, `"name":"web"`, "api"},
+		{nil, "/v1/difference?from=1", 400, `"field":"to"`, ""},
+		{nil, "/v1/difference?from=1&to=9", 400, "the newest is 4", ""},
+		{nil, "/v1/difference?from=x&to=1", 400, "not the number of a version", ""},
+		{nil, "/v1/versions?max=0", 400, "not a number from 1 to 500", ""},
+		{nil, "/v1/overrides?limit=api", 400, "unknown parameter", ""},
+	} {
+		code, text := as(h, c.caller, "GET", c.path, "")
+		if code != c.code || !strings.Contains(text, c.has) || c.hasNot != "" && strings.Contains(text, c.hasNot) {
+			t.Errorf("%s: status %d, want %d with %s and without %s: %s", c.path, code, c.code, c.has, c.hasNot, text)
+		}
+	}
+}
+
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	h, limits := edited(t)
+	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web"}}
+	for i, c := range []struct {
+		caller *auth.Caller
+		body   string
+		code   int
+		has    string
+		newest int64
+	}{
+		{nil, `{"version":1,"dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit","name":"api"`, 4},
+		{nil, `{"limits":["api"]}`, 400, `"field":"version"`, 4},
+		{nil, `{"version":9}`, 400, "there is no version 9", 4},
+		{nil, `{"version":1,"limits":["nothing"]}`, 400, "unknown", 4},
+		{nil, `{"version":1,"seen":3}`, 409, `"field":"seen"`, 4},
+		{nil, `{"version":1,"seen":0}`, 409, `"field":"seen"`, 4},
+		{nil, `{"version":1,"limits":[]}`, 400, `limits`, 4},
+		{limited, `{"version":1}`, 403, "may not roll back all limits", 4},
+		{limited, `{"version":1,"limits":["api"]}`, 403, "may not touch", 4},
+		{limited, `{"version":1,"limits":["web"],"seen":4,"reason":"too strict"}`, 200, `"version":5`, 5},
+		{nil, `{"version":1,"limits":["web"]}`, 200, `"changes":[]`, 5},
+		{nil, `{"version":1}`, 200, `"version":6`, 6},
+	} {
+		code, text := as(h, c.caller, "POST", "/v1/rollback", c.body)
+		newest, _ := limits.Version()
+		if code != c.code || !strings.Contains(text, c.has) || newest != c.newest {
+			t.Errorf("%d %s: status %d, version %d: %s", i, c.body, code, newest, text)
+		}
+	}
+	list, err := limits.History(t.Context(), "", 2)
+	if err != nil || list[1].Author != "bob" || list[1].Reason != "too strict" {
+		t.Errorf("%v, %v", list, err)
+	}
+	if l, err := limits.Get("api"); err != nil || fmt.Sprint(l) != "token-bucket 10/1m burst 10" {
+		t.Errorf("%v, %v", l, err)
+	}
+}
+
+func TestLimitsAndPlansAreSet(t *testing.T) {
+	t.Parallel()
+	h, limits := edited(t)
+	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web"}}
+	for i, c := range []struct {
+		caller     *auth.Caller
+		path, body string
+		code       int
+		has        string
+		newest     int64
+	}{
+		{nil, "limit", `{"name":"api","limit":"token-bucket 30/1m","dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit",` +
+			`"name":"api","before":"token-bucket 20/1m burst 20","after":"token-bucket 30/1m burst 30"`, 4},
+		{nil, "limit", `{"name":"api","limit":"token-bucket 20/1m"}`, 200, `{"version":4,"changes":[]}`, 4},
+		{nil, "limit", `{"name":"api","limit":"token-bucket 30/"}`, 400, `"field":"limit"`, 4},
+		{nil, "limit", `{"name":"API","limit":"token-bucket 30/1m"}`, 400, `"field":"name"`, 4},
+		{nil, "limit", `{"name":"api"}`, 400, `"field":"limit"`, 4},
+		{nil, "limit", `{"name":"api","limit":"concurrency 3 ttl 30s"}`, 400, "is acquired as concurrency 3 ttl 30s", 4},
+		{nil, "limit", `{"name":"api","limit":"token-bucket 30/1m","seen":3}`, 409, `"field":"seen"`, 4},
+		{nil, "limit", `{"name":"fresh","limit":"token-bucket 30/1m","seen":0}`, 409, `"field":"seen"`, 4},
+		{limited, "limit", `{"name":"api","limit":"token-bucket 30/1m"}`, 403, "may not touch", 4},
+		{limited, "plan", `{"key":"carol","plan":"gold"}`, 403, "may not give plans", 4},
+		{limited, "limit", `{"name":"web","limit":"token-bucket 30/1m","description":"pages","reason":"a sale"}`, 200, `"version":5`, 5},
+		{nil, "plan", `{"key":"carol","plan":"gold","for":"1h","reason":"trial"}`, 200, `"version":6,"changes":[{"kind":"assignment"`, 6},
+		{nil, "plan", `{"key":"carol","plan":"silver"}`, 400, `the catalogue has gold`, 6},
+		{nil, "plan", `{"plan":"gold"}`, 400, `"field":"key"`, 6},
+		{nil, "plan", `{"key":"carol","plan":"gold","remove":true}`, 400, `"field":"remove"`, 6},
+		{nil, "plan", `{"key":"carol","remove":true}`, 200, `"version":7,"changes":[{"kind":"assignment"`, 7},
+		{nil, "override", `{"limit":"api","key":"alice","override":"token-bucket 70/1m"}`, 200, `"before":"token-bucket 50/1m burst 50`, 8},
+	} {
+		code, text := as(h, c.caller, "POST", "/v1/"+c.path, c.body)
+		newest, _ := limits.Version()
+		if code != c.code || !strings.Contains(text, c.has) || newest != c.newest {
+			t.Errorf("%d %s: status %d, version %d: %s", i, c.body, code, newest, text)
+		}
+	}
+	if d, ok := limits.Lookup("web"); !ok || d.Description != "pages" || d.String() != "token-bucket 30/1m burst 30" {
+		t.Errorf("web is %v", d)
+	}
+	if list, err := limits.History(t.Context(), "web", 1); err != nil || list[0].Author != "bob" || list[0].Reason != "a sale" {
+		t.Errorf("%v, %v", list, err)
+	}
+}

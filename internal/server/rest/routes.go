@@ -1,0 +1,206 @@
+package rest
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/server/forwardauth"
+	"github.com/headgate/headgate/internal/server/load"
+	"github.com/headgate/headgate/internal/server/service"
+)
+
+// route is a pattern of http.ServeMux, the role that it needs, and what it serves.
+type route struct {
+	pattern string
+	role    auth.Role
+	handler http.HandlerFunc
+}
+
+// Split returns three handlers in the place of that of [New], which share its bounds: one of the paths
+// that no admin action has, one of all paths, and one that tells only how the server is, without
+// access control.
+func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health http.Handler) {
+	d := newDoor(s, log, c)
+	var open, about []route
+	for _, r := range d.routes() {
+		switch {
+		case r.role == auth.Anyone:
+			about = append(about, r)
+		case r.role == auth.RoleAdmin:
+			r.handler = elsewhere
+		case r.pattern == mePath:
+			r.handler = d.guard(r.role, true, d.me(false))
+		}
+		open = append(open, r)
+	}
+	return handler(open), handler(d.routes()), handler(about)
+}
+
+// Beside serves GET and HEAD of one more path before a handler.
+func Beside(h http.Handler, path string, more http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			more.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// elsewhere answers an admin action where they are not served.
+func elsewhere(w http.ResponseWriter, r *http.Request) {
+	edge.WriteProblem(w, &api.Problem{
+		Title: "Not served here", Status: http.StatusForbidden,
+		Detail: "Nothing was done. This server has an address of its own for admin actions, and " + r.URL.Path +
+			" is one.",
+	})
+}
+
+// handler serves routes.
+func handler(routes []route) http.Handler {
+	mux := http.NewServeMux()
+	usual := map[string][]route{}
+	for _, r := range routes {
+		mux.HandleFunc(r.pattern, r.handler)
+		_, path, ok := strings.Cut(r.pattern, " ")
+		if !ok {
+			path = r.pattern
+		}
+		usual[path] = append(usual[path], r)
+	}
+	rest := problems(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A path that is written as in its pattern is found in a map; the mux takes four times as long.
+		for _, one := range usual[r.URL.Path] {
+			if r.URL.RawPath == "" && one.serves(r.Method) {
+				r.Pattern = one.pattern
+				one.handler(w, r)
+				return
+			}
+		}
+		rest.ServeHTTP(w, r)
+	})
+}
+
+// serves reports whether a route is for a method, as it is written in the pattern. The mux knows that GET is
+// for HEAD too, and what CONNECT is about.
+func (r *route) serves(method string) bool {
+	own, _, ok := strings.Cut(r.pattern, " ")
+	return ok && own == method || !ok && method != http.MethodConnect
+}
+
+// routes are all routes. Each is guarded by the role that it needs.
+func (d *door) routes() []route {
+	list := d.unguarded()
+	for _, r := range d.more {
+		h := d.bounded(r)
+		if r.All {
+			h = d.ofAll(h)
+		}
+		list = append(list, route{r.Pattern, r.Role, h})
+	}
+	for i, r := range list {
+		// Behind a proxy, Authorization is the end user's.
+		list[i].handler = d.guard(r.role, r.pattern != forwardauth.Path, r.handler)
+	}
+	return list
+}
+
+// bounded serves a route of another package within the bounds of what requests take together.
+func (d *door) bounded(r Route) http.HandlerFunc {
+	if r.Role == auth.Anyone {
+		return r.Handler
+	}
+	return d.with(func(w http.ResponseWriter, q *http.Request, s *load.Share) error {
+		if r.Turn != nil {
+			end, err := r.Turn(q)
+			if err != nil {
+				return err
+			}
+			defer end()
+		}
+		n := q.ContentLength
+		if n < 0 || n > r.MaxBody {
+			n = r.MaxBody
+		}
+		if n > load.FreeBytes {
+			if err := s.Hold(n); err != nil {
+				return err
+			}
+		}
+		if err := s.Enter(); err != nil {
+			return err
+		}
+		r.Handler(w, q)
+		return nil
+	})
+}
+
+// unguarded are the routes as they are served to callers who have the role.
+func (d *door) unguarded() []route {
+	s := d.service
+	return []route{
+		{"POST /v1/take", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
+		{"POST /v1/check", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
+		{"POST /v1/fill-up", auth.RoleTake, post(d, maxBody,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.FillUp(ctx, r) })},
+		{"POST /v1/batch", auth.RoleTake, d.with(d.batch)},
+		{"POST /v1/reserve", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
+		{"POST /v1/extend", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Extend(ctx, r) })},
+		{"POST /v1/settle", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
+		{"POST /v1/cancel", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
+		{"POST /v1/acquire", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
+		{"POST /v1/renew", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
+		{"POST /v1/release", auth.RoleTake, post(d, maxList,
+			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
+		{"POST /v1/observe", auth.RoleTake, post(d, maxBody,
+			func(ctx context.Context, r *api.Observe) (any, error) { return s.Observe(ctx, r) })},
+		{"POST /v1/inspect", auth.RoleRead, d.with(d.inspect)},
+		{"POST /v1/explain", auth.RoleRead, d.with(d.explain)},
+		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.ResetRequest) (any, error) { return s.Reset(ctx, r) })},
+		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
+		{"POST /v1/override", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.Override) (any, error) { return s.Override(ctx, r) })},
+		{"POST /v1/limit", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.SetLimit) (any, error) { return s.SetLimit(ctx, r) })},
+		{"POST /v1/plan", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.SetPlan) (any, error) { return s.SetPlan(ctx, r) })},
+		{mePath, auth.RoleRead, d.me(true)},
+		{"GET /v1/audit", auth.RoleRead, d.with(d.audit)},
+		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody,
+			func(ctx context.Context, r *api.Rollback) (any, error) { return s.Rollback(ctx, r) })},
+		{"GET /v1/catalogue", auth.RoleRead, d.with(d.catalogue)},
+		{"GET /v1/overrides", auth.RoleRead, d.with(d.overrides)},
+		{"GET /v1/versions", auth.RoleRead, d.with(d.versions)},
+		{"GET /v1/difference", auth.RoleRead, d.with(d.difference)},
+		{"GET /v1/limits", auth.RoleRead, d.with(d.limits)},
+		{"GET /v1/cells", auth.RoleRead, d.with(d.cells)},
+		{"GET /v1/usage", auth.RoleRead, d.with(d.usage)},
+		{"GET /v1/traffic", auth.RoleRead, d.with(d.traffic)},
+		{forwardauth.Path, auth.RoleTake, d.forward}, // whatever the method
+		{"POST " + forwardauth.SettlePath, auth.RoleTake, d.with(d.settleForwarded)},
+		// These are answered however much there is to do.
+		{"GET /livez", auth.Anyone, d.live},
+		{"GET /readyz", auth.Anyone, d.ready},
+		{"GET /healthz", auth.Anyone, d.ready},
+		{"GET /openapi.yaml", auth.Anyone, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/yaml")
+			_, _ = w.Write(api.OpenAPI)
+		}},
+	}
+}

@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"context"
+	"crypto/x509"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
+
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/service"
+)
+
+// tokenMetadata is the metadata for a token beside authorization.
+var tokenMetadata = strings.ToLower(auth.TokenHeader)
+
+// enter lets calls in whose caller has the role of the method, and puts the caller into the context,
+// where [auth.From] finds it. It is asked when the headers of a call have come, before any message is
+// read, by the goroutine that reads the connection. The deadline of a unary call begins here, so it includes the time
+// until the message has arrived.
+func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+	ctx, err := s.permitted(ctx, info)
+	if err != nil {
+		return ctx, err
+	}
+	m, known := s.methods[info.FullMethodName]
+	if !known { // no message of it is read
+		return ctx, nil
+	}
+	var end context.CancelFunc
+	if m.unary {
+		ctx, end = context.WithTimeout(service.By(ctx, service.ProtocolGRPC), service.Deadline)
+	} else {
+		ctx, end = context.WithCancel(ctx)
+	}
+	if ctx, err = s.arriving.enter(ctx, end, m.role == auth.Anyone); err != nil {
+		end()
+		return nil, statusOf(service.Problem(err))
+	}
+	return ctx, nil // grpc ends the context of a call with the call, and that ends these and their timers
+}
+
+// permitted returns the context with the caller, if there are callers.
+func (s *Server) permitted(ctx context.Context, info *tap.Info) (context.Context, error) {
+	m := s.methods[info.FullMethodName] // of one that is not known grpc says that
+	if m.role == auth.RoleAdmin && s.config.NoAdmin {
+		return nil, statusOf(&api.Problem{
+			Title: "Not served here", Status: 403,
+			Detail: "Nothing was done. This server has an address of its own for admin actions, and " +
+				info.FullMethodName + " is one.",
+		})
+	}
+	if s.config.Tokens == nil || m.role == auth.Anyone {
+		return ctx, nil
+	}
+	caller, err := s.caller(ctx, info.Header)
+	if err == nil {
+		err = caller.Can(m.role)
+	}
+	if err != nil {
+		return nil, statusOf(s.forbid(ctx, info.FullMethodName, err))
+	}
+	return auth.With(ctx, caller), nil
+}
+
+// caller returns the caller of a call, as [auth.Tokens.Caller] does.
+func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, error) {
+	from, _ := peer.FromContext(ctx)
+	shown := auth.Shown{
+		Authorization: md["authorization"], Certificate: func() *x509.Certificate { return certificate(from) },
+		UnixSocket: from != nil && from.Addr != nil && from.Addr.Network() == "unix",
+	}
+	if tokens := md[tokenMetadata]; len(tokens) > 0 {
+		shown.Token = tokens[0]
+	}
+	return s.config.Tokens.Tokens().Caller(shown)
+}
+
+// known returns the context of a message of a stream, which goes on for long: its caller may have lost
+// its token, its certificate's entry or its role since the stream began.
+func (s *Server) known(ctx context.Context, name string) (context.Context, *api.Problem) {
+	if s.config.Tokens == nil {
+		return ctx, nil
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	caller, err := s.caller(ctx, md)
+	if err == nil {
+		err = caller.Can(s.methods[name].role)
+	}
+	if err != nil {
+		return ctx, s.forbid(ctx, name, err)
+	}
+	return auth.With(ctx, caller), nil
+}
+
+// forbid is the problem of a call that may not be served.
+func (s *Server) forbid(ctx context.Context, name string, err error) *api.Problem {
+	remote := ""
+	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {
+		remote = from.Addr.String()
+	}
+	s.log.Warn("request refused", "class", "access", "path", name, "remote", remote, "error", err)
+	return service.Forbidden(err, "the metadata authorization: Bearer, or in "+tokenMetadata)
+}
+
+// certificate returns the certificate that a peer has shown and that was verified, or nil.
+func certificate(from *peer.Peer) *x509.Certificate {
+	if from == nil {
+		return nil
+	}
+	info, ok := from.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return nil
+	}
+	return info.State.VerifiedChains[0][0]
+}

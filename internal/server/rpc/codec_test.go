@@ -1,0 +1,68 @@
+package rpc
+
+import (
+	"testing"
+
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
+)
+
+// objectsIn counts the objects of a message that is decoded.
+func objectsIn(m protoreflect.Message) (n int) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsList():
+			n += v.List().Len()
+			for i := range v.List().Len() {
+				if f.Message() != nil {
+					n += objectsIn(v.List().Get(i).Message())
+				}
+			}
+		case f.IsMap():
+			n += v.Map().Len()
+		case f.Message() != nil:
+			n += 1 + objectsIn(v.Message())
+		}
+		return true
+	})
+	return n
+}
+
+// FuzzCount checks that what is decoded has no more objects than were counted before.
+func FuzzCount(f *testing.F) {
+	key := "k"
+	charge := &pb.Charge{Limit: "l", Key: &key}
+	for _, m := range []proto.Message{
+		&pb.BatchRequest{Requests: []*pb.Request{{Charges: []*pb.Charge{charge, {}}}, {}}},
+		&pb.StreamRequest{Verb: &pb.StreamRequest_Take{Take: &pb.Request{Charges: []*pb.Charge{charge}}}},
+		&pb.ObserveRequest{Headers: map[string]string{"a": "b", "": ""}},
+		&pb.UsageRequest{Limits: []string{"", "a"}},
+		&rls.RateLimitRequest{Domain: "d"},
+	} {
+		text, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, m := range []proto.Message{
+			&pb.BatchRequest{}, &pb.StreamRequest{}, &pb.ObserveRequest{}, &pb.UsageRequest{}, &rls.RateLimitRequest{},
+		} {
+			room := maxObjects
+			err := count(text, m.ProtoReflect().Descriptor(), &room, 0)
+			if err != nil && len(text) <= 2*maxObjects && room < 0 {
+				t.Fatalf("%d bytes have too many objects: %v", len(text), err)
+			}
+			if err != nil || proto.Unmarshal(text, m) != nil {
+				continue
+			}
+			if got, counted := objectsIn(m.ProtoReflect()), maxObjects-room; got > counted {
+				t.Fatalf("%T has %d objects, of which %d were counted", m, got, counted)
+			}
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package service
+
+import (
+	"context"
+	"slices"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/store"
+)
+
+// Keeper is what has a catalogue that a store keeps, as the names of a [Service].
+type Keeper interface {
+	// Kept returns it. The error says why it could not be read.
+	Kept() (*catalog.Catalog, error)
+}
+
+// catalogue returns the catalogue of the store.
+func (s *Service) catalogue() (*catalog.Catalog, error) {
+	switch names := s.names.(type) {
+	case *catalog.Catalog:
+		return names, nil
+	case Keeper:
+		return names.Kept()
+	}
+	return nil, headgate.ErrUnsupported
+}
+
+// Catalogue tells of the limits and plans of the store that the caller may touch.
+func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	named := s.names.List()
+	if err := s.names.Err(); err != nil && len(named) == 0 {
+		return nil, err
+	}
+	out := &api.Catalogue{Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
+	out.Version, _ = c.Version()
+	caller := auth.From(ctx)
+	for _, d := range named {
+		if caller.Touches(d.Name()) == nil {
+			out.Limits = append(out.Limits, api.CatalogLimit{
+				Name: d.Name(), Limit: d.String(), Description: d.Description, Bound: d.Bound().String(),
+				Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
+			})
+		}
+	}
+	for _, p := range c.Plans() {
+		plan := api.CatalogPlan{Name: p.Name, Origin: p.Origin, Retired: p.Retired}
+		for _, l := range p.Limits {
+			if caller.Touches(l.Name()) == nil {
+				plan.Limits = append(plan.Limits, api.Limit{
+					Name: l.Name(), Limit: l.String(), Bound: l.Bound().String(),
+				})
+			}
+		}
+		if plan.Limits != nil {
+			out.Plans = append(out.Plans, plan)
+		}
+	}
+	return out, nil
+}
+
+// Overrides lists the overrides that are in force, of limits that the caller may touch.
+func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Overrides, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	var list []catalog.Override
+	if q.AfterLimit == "" && q.AfterKey == "" {
+		if list, err = c.PrefixOverrides(); err != nil {
+			return nil, err
+		}
+	}
+	caller, now := auth.From(ctx), c.Now()
+	hidden := func(o catalog.Override) bool {
+		return caller.Touches(o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now)
+	}
+	list = slices.DeleteFunc(list, hidden)
+	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
+	// A page ends with one that the caller may see: where it goes on tells nothing of others.
+	for limit, key, seen := q.AfterLimit, q.AfterKey, 0; q.Max > 0; {
+		page := q.Max
+		if !caller.All() {
+			page = max(page, versionsPage)
+		}
+		some, err := c.Overrides(ctx, limit, key, page)
+		if err != nil {
+			return nil, err
+		}
+		end := len(some) < page
+		if !end {
+			limit, key = some[page-1].Limit.Name(), some[page-1].Key
+		}
+		some = slices.DeleteFunc(some, hidden)
+		if more := seen + len(some) - q.Max; more > 0 || more == 0 && !end {
+			some = some[:q.Max-seen]
+			end = true
+			out.NextLimit, out.NextKey = some[len(some)-1].Limit.Name(), some[len(some)-1].Key
+		}
+		if list, seen = append(list, some...), seen+len(some); end {
+			break
+		}
+	}
+	for _, o := range list {
+		out.Overrides = append(out.Overrides, api.OverrideInForce{
+			Limit: o.Limit.Name(), Key: o.Key, Prefix: o.Prefix, Override: o.Limit.String(),
+			Bound: o.Limit.Bound().String(), Until: instant(o.Until), Reason: o.Reason,
+		})
+	}
+	return out, nil
+}
+
+// Versions lists versions of the catalogue, with what the caller may know of each.
+func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	caller := auth.From(ctx)
+	if err := caller.Touches(q.Limit); q.Limit != "" && err != nil {
+		return nil, err
+	}
+	out := &api.Versions{Versions: []api.Version{}}
+	before := q.Before
+	for scanned := 0; scanned < maxScanned; scanned += versionsPage {
+		list, err := c.Versions(ctx, before, versionsPage)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			if e := changeEntry(&list[i], &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
+				out.Versions = append(out.Versions, api.Version{
+					Version: e.Version, At: e.At, By: e.By, Reason: e.Reason, Changes: e.Changes, More: e.More,
+				})
+			}
+			if len(out.Versions) == q.Max {
+				out.Next = list[i].Number
+				return out, nil
+			}
+		}
+		if len(list) < versionsPage {
+			return out, nil
+		}
+		before = list[len(list)-1].Number
+	}
+	out.Next = before
+	return out, nil
+}
+
+// Difference says what was changed from one version of the catalogue to another, of what the caller may know.
+func (s *Service) Difference(ctx context.Context, from, to int64) (*api.Difference, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.Between(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Difference{From: from, To: to, Changes: itemChanges(list, auth.From(ctx))}, nil
+}
+
+// itemChanges are the changes of which a caller may know.
+func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
+	out := []api.ItemChange{}
+	for _, change := range list {
+		i := &change.After
+		if i.Kind == store.KindFile || !mayRead(caller, i) {
+			continue
+		}
+		out = append(out, api.ItemChange{
+			Kind: string(i.Kind), Name: i.Name, Key: i.Key, Before: catalog.Meaning(&change.Before),
+			After: catalog.Meaning(i), Text: catalog.Describe(change),
+		})
+	}
+	return out
+}

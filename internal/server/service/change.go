@@ -1,0 +1,226 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/store"
+)
+
+// Override gives a key another limit in the place of a named one, or takes that away. It is a version of the
+// catalogue, with the caller as its author.
+func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, error) {
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	if err != nil {
+		return nil, err
+	}
+	if err := headgate.ValidName(limit.Name()); err != nil {
+		return nil, headgate.Invalid("limit", "%.100q is no name; an override stands in the place of a named limit",
+			r.Limit)
+	}
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	by := s.author(ctx, r.Reason)
+	if err := c.Refresh(ctx); err != nil { // so that a later version is one of this change
+		return nil, err
+	}
+	before, _ := c.Version()
+	if r.Remove {
+		if r.Override != "" || r.For != "" {
+			return nil, headgate.Invalid("remove", "stands beside a limit or an end; say one or the other")
+		}
+		version, err := c.RemoveOverride(ctx, by, limit.Name(), r.Key, r.Prefix)
+		return changed(ctx, c, before, version, err)
+	}
+	o := catalog.Override{Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
+	if o.Limit, err = headgate.ParseNamed(limit.Name(), r.Override); err != nil {
+		return nil, inField("override", err)
+	}
+	if o.Until, err = end(c, r.For, r.Until); err != nil {
+		return nil, err
+	}
+	version, err := c.Override(ctx, by, o)
+	return changed(ctx, c, before, version, err)
+}
+
+// SetLimit defines a limit of the catalogue, or changes it, as a version with the caller as its author.
+func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error) {
+	if err := headgate.ValidName(r.Name); err != nil {
+		return nil, err
+	}
+	if err := auth.From(ctx).Touches(r.Name); err != nil {
+		return nil, err
+	}
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := headgate.ParseNamed(r.Name, r.Limit)
+	if err != nil {
+		return nil, inField("limit", err)
+	}
+	if err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ { // on top of what others change meanwhile
+		d := catalog.Definition{Limit: limit}
+		if was, ok := c.Lookup(r.Name); ok {
+			d.Origin, d.Description = was.Origin, was.Description
+		}
+		if r.Description != nil {
+			d.Description = *r.Description
+		}
+		out := &api.Changed{Changes: []api.ItemChange{}}
+		out.Version, _ = c.Version()
+		change, some := c.Difference(&d)
+		if !some {
+			return out, nil
+		}
+		out.Changes = append(out.Changes, api.ItemChange{
+			Kind: string(store.KindLimit), Name: r.Name, Before: notationOf(&change.Before),
+			After: notationOf(&change.After), Text: change.String(),
+		})
+		if r.DryRun {
+			return out, nil
+		}
+		by := s.author(ctx, r.Reason)
+		by.Seen = cmp.Or(r.Seen, &out.Version)
+		out.Version, err = c.Set(ctx, by, d)
+		switch {
+		case !errors.Is(err, store.ErrVersion):
+			return out, err
+		case r.Seen != nil || try == 5:
+			return nil, err
+		}
+	}
+}
+
+// notationOf is a limit in one line; empty: there is none.
+func notationOf(d *catalog.Definition) string {
+	if d.IsZero() {
+		return ""
+	}
+	return d.String()
+}
+
+// SetPlan gives a key a plan, or takes it away, as a version with the caller as its author.
+func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error) {
+	caller := auth.From(ctx)
+	c, err := s.catalogue()
+	switch {
+	case !caller.All():
+		return nil, fmt.Errorf("%w: %s may not give plans, which may concern all limits", auth.ErrForbidden, caller)
+	case err != nil:
+		return nil, err
+	case r.NoKey:
+		return nil, headgate.Invalid("key", "is missing")
+	case r.Remove && (r.Plan != "" || r.For != ""):
+		return nil, headgate.Invalid("remove", "stands beside a plan or an end; say one or the other")
+	}
+	if err := c.Refresh(ctx); err != nil { // so that a later version is one of this change
+		return nil, err
+	}
+	before, _ := c.Version()
+	if r.Remove {
+		version, err := c.Unassign(ctx, s.author(ctx, r.Reason), r.Key, r.Prefix)
+		return changed(ctx, c, before, version, err)
+	}
+	a := catalog.Assignment{Plan: r.Plan, Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
+	if a.Until, err = end(c, r.For, r.Until); err != nil {
+		return nil, err
+	}
+	version, err := c.Assign(ctx, s.author(ctx, r.Reason), a)
+	return changed(ctx, c, before, version, err)
+}
+
+// end returns when something is over by the store's clock: after a length of time, or at until; zero: never.
+func end(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) {
+	switch {
+	case until != nil:
+		return *until, nil
+	case after == "":
+		return time.Time{}, nil
+	}
+	d, err := headgate.ParsePeriod(after)
+	return c.Now().Add(d), inField("for", err)
+}
+
+// changed tells what a version of the catalogue has changed; nothing if it was there before. The change is made also
+// where it cannot be read again.
+func changed(ctx context.Context, c *catalog.Catalog, before, version int64, err error) (*api.Changed, error) {
+	if err != nil {
+		return nil, err
+	}
+	out := &api.Changed{Version: version, Changes: []api.ItemChange{}}
+	if version == before {
+		return out, nil
+	}
+	if list, err := c.Between(ctx, version-1, version); err == nil {
+		out.Changes = itemChanges(list, auth.From(ctx))
+	}
+	return out, nil
+}
+
+// Rollback makes limits, plans and overrides what they were after a version: a new version, with the caller as its
+// author.
+func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error) {
+	c, err := s.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	caller := auth.From(ctx)
+	if len(r.Limits) == 0 && !caller.All() {
+		return nil, fmt.Errorf("%w: %s may not roll back all limits; name some", auth.ErrForbidden, caller)
+	}
+	for _, name := range r.Limits {
+		if err := caller.Touches(name); err != nil {
+			return nil, err
+		}
+	}
+	if r.NoVersion {
+		return nil, headgate.Invalid("version", "is missing")
+	}
+	list, err := c.Back(ctx, r.Version, r.Limits...)
+	if err != nil {
+		return nil, err
+	}
+	out := &api.Changed{Changes: itemChanges(list, caller)}
+	out.Version, _ = c.Version()
+	if r.DryRun {
+		return out, nil
+	}
+	by := s.author(ctx, r.Reason)
+	by.Seen = r.Seen
+	version, err := c.Rollback(ctx, by, r.Version, r.Limits...)
+	if err != nil {
+		return nil, err
+	}
+	out.Version = version
+	return out, nil
+}
+
+// author is the author of a change that a caller makes.
+func (s *Service) author(ctx context.Context, reason string) catalog.By {
+	name := cmp.Or(s.nameless, "a caller without a name")
+	if c := auth.From(ctx); c != nil {
+		name = cmp.Or(c.Name, name)
+	}
+	return catalog.By{Author: name, Reason: reason}
+}
+
+// inField says that a field has what is wrong.
+func inField(field string, err error) error {
+	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+		return headgate.Invalid(field, "%s", wrong.Problem)
+	}
+	return err
+}

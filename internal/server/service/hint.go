@@ -1,0 +1,77 @@
+package service
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+)
+
+// explain says of a limit who blocks a key, and what to do.
+func explain(out *api.LimitUsage, u *headgate.Usage) {
+	wait := time.Duration(Millis(u.RetryAfter)) * time.Millisecond
+	limit, _ := headgate.Parse(u.Rule) // it was written by a Limit
+	named := headgate.ValidName(u.Limit) == nil
+	raise := ""
+	if named {
+		raise = "raise the limit for this key: " + command("override", u, " 'NEW LIMIT'")
+	}
+	blocked := !u.BlockedUntil.IsZero()
+	if blocked {
+		out.BlockedBy = api.ByOperator
+		longest := time.Duration(limit.Params().Block) * time.Microsecond
+		if u.Reason == "" && u.BlockedUntil.Sub(u.At) <= longest {
+			out.BlockedBy = api.ByLimit
+		}
+	}
+	switch {
+	case u.RetryAfter == headgate.Never:
+		out.Hint = "a cost of 1 can never pass"
+		if named {
+			out.Hint += "; " + raise
+		}
+	case blocked && u.Capacity.Float64()-u.Used.Float64() >= 1:
+		out.Hint = fmt.Sprintf("wait %s, or lift the block: %s", wait, command("block --for 0", u, ""))
+	case blocked:
+		out.Hint = fmt.Sprintf("wait %s, or forget the block and what was used: %s", wait, command("reset", u, ""))
+	case u.RetryAfter == 0:
+	case limit.Concurrency():
+		out.Hint = fmt.Sprintf("wait until something is released, %s if nothing is renewed", wait)
+		if named {
+			out.Hint += ", or " + raise
+		}
+	case named:
+		out.Hint = fmt.Sprintf("wait %s, or %s", wait, raise)
+	default:
+		out.Hint = fmt.Sprintf("wait %s, or forget what was used: %s", wait, command("reset", u, ""))
+	}
+}
+
+// command is a line for a shell, about a key of a limit. No argument of it is taken for a flag.
+func command(verb string, u *headgate.Usage, rest string) string {
+	if strings.HasPrefix(u.Key, "-") {
+		verb += " --"
+	}
+	return "headgate " + verb + " " + shell(u.Limit) + " " + shell(u.Key) + rest
+}
+
+// plainWord is text that a shell reads as it stands.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
+
+// shell quotes text for a shell, so that a terminal shows it and does nothing else. What cannot be
+// shown stands in $'...', which bash, ksh and zsh read.
+func shell(text string) string {
+	quoted := strconv.Quote(text)
+	inner := quoted[1 : len(quoted)-1]
+	switch {
+	case plainWord.MatchString(text):
+		return text
+	case strings.ReplaceAll(strings.ReplaceAll(inner, `\"`, `"`), `\\`, `\`) == text:
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	return "$'" + strings.ReplaceAll(inner, "'", `\'`) + "'"
+}

@@ -1,0 +1,41 @@
+package service_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestHintsAreForAShell lets one read the line of a hint, for keys that nobody has chosen well. A
+// terminal shows the line and does nothing else.
+func TestHintsAreForAShell(t *testing.T) {
+	t.Parallel()
+	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
+	for _, key := range []string{
+		"alice", "", "two words", "it's", `"quoted"`, `back\slash`, "$(id)", "`id`", "a;b&c|d>e", "*", "~", "-x", "--for",
+		"\x1b[2J", "new\nline", "it's\ttabbed \\ \"\x01", "ünïcödé", "\u202eback", "10.0.0.1:80", "#5", "!9",
+	} {
+		if _, err := s.Block(t.Context(), &api.Block{
+			Subject: api.Subject{Limit: "token-bucket 5/1m", Key: key}, For: "1h",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_, limits := usage(t, s, service.UsageQuery{Key: key, Limits: []string{"token-bucket 5/1m"}})
+		_, line, ok := strings.Cut(limits["token-bucket 5/1m burst 5"].Hint, ": headgate block --for 0 ")
+		if !ok || strings.ContainsAny(line, "\x1b\n\t\x01\u202e") {
+			t.Errorf("%q: %q", key, line)
+			continue
+		}
+		line = strings.TrimPrefix(line, "-- ")
+		out, err := exec.Command("bash", "-c", "printf '<%s>' "+line).CombinedOutput()
+		if want := "<token-bucket 5/1m burst 5><" + key + ">"; err != nil || string(out) != want {
+			t.Errorf("%q: %s is read as %q, %v", key, line, out, err)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+)
+
+// Acquire holds charges of concurrency limits. Nothing renews them here: that is the
+// client's.
+func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, error) {
+	switch {
+	case r.Check:
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
+	case r.ID != "" || r.Life != "":
+		return nil, headgate.Invalid("id", "is not for what is held: it ends by itself")
+	}
+	charges, err := s.charges(ctx, nil, r)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := s.limiter.Acquire(ctx, charges...)
+	if err != nil {
+		return nil, err
+	}
+	s.refusals.add(&lease.Decision, charges)
+	var a answer
+	a.set(&lease.Decision, len(charges) > 1)
+	out := &api.Acquired{Decision: a.Decision}
+	caller := auth.From(ctx)
+	for _, h := range lease.Detach() {
+		if ttl := Millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {
+			out.TTLMS = ttl
+		}
+		out.Held = append(out.Held, api.LeaseToken{
+			Limit: h.Limit.Name(), Key: h.Key, Number: caller.SealLease(h.Number),
+		})
+	}
+	return out, nil
+}
+
+// Renew prolongs what is held.
+func (s *Service) Renew(ctx context.Context, r *api.Leases) (*api.Lost, error) {
+	return s.leases(ctx, r, s.limiter.Renew)
+}
+
+// Release ends what is held.
+func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error) {
+	return s.leases(ctx, r, s.limiter.Release)
+}
+
+func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (
+	*api.Lost, error,
+) {
+	if len(r.Held) > MaxBatch {
+		return nil, headgate.Invalid("held", "are more than %d", MaxBatch)
+	}
+	held := make([]headgate.LeaseToken, 0, len(r.Held))
+	caller, lost := auth.From(ctx), false
+	for _, h := range r.Held {
+		limit, err := s.cell(ctx, h.Limit, h.NoKey)
+		if err != nil {
+			return nil, err
+		}
+		number, ours := caller.OpenLease(h.Number)
+		if !ours {
+			lost = true
+			continue
+		}
+		held = append(held, headgate.LeaseToken{Limit: limit, Key: h.Key, Number: number})
+	}
+	if len(held) == 0 && lost {
+		return &api.Lost{Lost: true}, nil
+	}
+	err := do(ctx, held...)
+	if errors.Is(err, headgate.ErrLeaseLost) {
+		err, lost = nil, true
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &api.Lost{Lost: lost}, nil
+}

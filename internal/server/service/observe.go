@@ -1,0 +1,43 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/server/api"
+)
+
+// longestPause returns how long one response can block a key: an hour, or the longest period of a notation if that is
+// shorter.
+func (s *Service) longestPause() time.Duration {
+	if most := s.config.Notations.MaxPeriod; most > 0 {
+		return min(most, httplimit.DefaultMaxRetryAfter)
+	}
+	return httplimit.DefaultMaxRetryAfter
+}
+
+// Observe blocks a key if the response of a provider asks for that: see [httplimit.Observer].
+func (s *Service) Observe(ctx context.Context, r *api.Observe) (*api.Observed, error) {
+	if r.Status < 100 || r.Status > 599 {
+		return nil, headgate.Invalid("status", "is no status of HTTP: %d", r.Status)
+	}
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.beside("status", s.longestPause(), limit); err != nil {
+		return nil, err
+	}
+	fields := make(http.Header, len(r.Headers))
+	for name, value := range r.Headers {
+		fields.Add(name, value)
+	}
+	b := s.observer.Observe(ctx, limit, r.Key, r.Status, fields)
+	if b.Err != nil {
+		return nil, b.Err
+	}
+	return &api.Observed{BlockedForMS: Millis(b.For), Field: b.Field}, nil
+}

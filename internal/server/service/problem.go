@@ -1,0 +1,137 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/store"
+)
+
+// Problem describes an error to a client. Only what the client did wrong is
+// told in full; what is wrong here is for the log.
+func Problem(err error) *api.Problem {
+	switch {
+	case errors.Is(err, headgate.ErrInvalid):
+		detail := err.Error()
+		if errors.Is(err, headgate.ErrUnknownLimit) { // a caller may not be told which limits there are
+			detail, _, _ = strings.Cut(detail, "; the catalogue has ")
+		}
+		p := &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(detail, maxDetail)}
+		if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+			p.Field = wrong.Field
+		}
+		return p
+	case errors.Is(err, auth.ErrForbidden):
+		return &api.Problem{
+			Title: "Not permitted", Status: http.StatusForbidden,
+			Detail: "Nothing was done: " + cut(err.Error(), maxDetail),
+		}
+	case errors.Is(err, headgate.ErrUnsupported):
+		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
+	case errors.Is(err, headgate.ErrUnknownID):
+		return &api.Problem{
+			Type: api.IDUnknown, Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(),
+			Field: "id",
+		}
+	case errors.Is(err, store.ErrVersion):
+		return &api.Problem{
+			Title: "Conflict", Status: http.StatusConflict, Field: "seen",
+			Detail: "The catalogue was changed since it was read" +
+				strings.TrimPrefix(err.Error(), store.ErrVersion.Error()) + "; look at it again. Nothing was changed.",
+		}
+	case errors.Is(err, headgate.ErrReused):
+		return &api.Problem{
+			Type: api.IDReused, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(),
+			Field: "id",
+		}
+	case errors.Is(err, headgate.ErrSettled):
+		return &api.Problem{
+			Type: api.IDSettled, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(),
+			Field: "id",
+		}
+	}
+	if store.NothingDone(err) {
+		p := &api.Problem{
+			Type: api.Unavailable, Title: "The store is not available",
+			Status: http.StatusServiceUnavailable, Detail: "Nothing was charged.",
+		}
+		switch {
+		case errors.Is(err, store.ErrBusy):
+			p.Type, p.Title = api.Busy, "Too many are waiting for the store"
+		case errors.Is(err, store.ErrNoSpace):
+			p.Title = "The store is not available: its disk is full"
+		case errors.Is(err, store.ErrFull):
+			p.Type, p.Title = api.Full, "There is no room for this request"
+			p.Detail = "Nothing was charged. The server keeps as many keys, or remembers as many attempts and ids, " +
+				"as it may, and each still counts. Ask again when some count no more, or let the operator give the " +
+				"store in memory more (memory:?max_keys=N&max_bytes=M), or use a database."
+		}
+		return p
+	}
+	p := &api.Problem{
+		Type: api.OutcomeUnknown, Title: "The store did not answer", Status: http.StatusServiceUnavailable,
+		Detail: "It is not known whether anything was charged.",
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		p.Title, p.Status = "The store did not answer in time", http.StatusGatewayTimeout
+	case errors.Is(err, context.Canceled):
+		p.Title = "The client closed the connection before the answer"
+	}
+	return p
+}
+
+// Class names the class of an error in logs.
+func Class(err error) string {
+	switch class := store.Class(err); {
+	case class != nil:
+		return class.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return context.DeadlineExceeded.Error()
+	}
+	return "other"
+}
+
+// Forbidden describes to a client why it may not ask what it asks: an [auth.ErrUnknown], with the places
+// for a token that are looked at, or an [auth.ErrForbidden].
+func Forbidden(err error, where string) *api.Problem {
+	if !errors.Is(err, auth.ErrUnknown) {
+		return Problem(err)
+	}
+	return &api.Problem{
+		Title: "Not authenticated", Status: http.StatusUnauthorized,
+		Detail: "Nothing was done: " + err.Error() + ". Send a token in " + where + ".",
+	}
+}
+
+// The texts of problems are cut to this many bytes: they may repeat what was sent, or
+// name all limits that there are. Those of a batch are shorter, since there may be
+// thousands of them.
+const (
+	maxDetail = 1000
+	maxBrief  = 200
+)
+
+// brief is the Problem of an error in a batch.
+func brief(err error) *api.Problem {
+	p := Problem(err)
+	p.Detail = cut(p.Detail, maxBrief)
+	return p
+}
+
+// cut shortens a text to at most n bytes and a mark.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "..."
+}

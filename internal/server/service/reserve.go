@@ -1,0 +1,155 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+)
+
+// Reserve takes charges for a start that may lie ahead.
+func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, error) {
+	if r.Check {
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
+	}
+	charges, err := s.charges(ctx, nil, &r.Request)
+	if err != nil {
+		return nil, err
+	}
+	id, life, err := s.identity(ctx, &r.Request, charges)
+	if err != nil {
+		return nil, err
+	}
+	wait, err := duration("wait", r.Wait)
+	if err == nil {
+		err = s.besideAll("wait", wait, charges)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ask := s.limiter.Reserve
+	if id != "" {
+		ask = s.limiter.Once(id, life).Reserve
+	}
+	made, err := ask(ctx, wait, charges...)
+	if err != nil {
+		return nil, err
+	}
+	s.refusals.add(&made.Decision, charges)
+	var a answer
+	a.set(&made.Decision, len(charges) > 1)
+	out := &api.Reserved{Decision: a.Decision, Refundable: made.Refundable}
+	if made.Decision.Allowed {
+		start, delay := made.StartAt.UnixMicro(), Millis(made.Delay())
+		out.StartAt, out.DelayMS = &start, &delay
+	}
+	return out, nil
+}
+
+// Extend charges more under an id.
+func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, error) {
+	switch {
+	case r.Check:
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
+	case r.ID == "":
+		return nil, headgate.Invalid("id", "is missing")
+	}
+	charges, err := s.charges(ctx, nil, r)
+	if err != nil {
+		return nil, err
+	}
+	id, life, err := s.identity(ctx, r, charges)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.limiter.Once(id, life).Extend(ctx, charges...)
+	if err != nil {
+		return nil, err
+	}
+	s.refusals.add(&e.Decision, charges)
+	var a answer
+	a.set(&e.Decision, len(charges) > 1)
+	return &api.Extended{Decision: a.Decision, Charged: numbers(e.Charged)}, nil
+}
+
+// numbers writes costs for the wire.
+func numbers(costs []headgate.Cost) []json.Number {
+	list := make([]json.Number, len(costs))
+	for i, c := range costs {
+		list[i] = json.Number(c.String())
+	}
+	return list
+}
+
+// Settle corrects the costs of charges that were admitted under an id.
+func (s *Service) Settle(ctx context.Context, r *api.Settle) (*api.Settled, error) {
+	return s.correct(ctx, r, actual, headgate.Once.Settle)
+}
+
+// Cancel takes back charges that were admitted under an id.
+func (s *Service) Cancel(ctx context.Context, r *api.Settle) (*api.Settled, error) {
+	return s.correct(ctx, r, uncosted, headgate.Once.Cancel)
+}
+
+func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
+	verb func(headgate.Once, context.Context, ...headgate.Charge) ([]headgate.Cost, error),
+) (*api.Settled, error) {
+	if r.ID == "" {
+		return nil, headgate.Invalid("id", "is missing")
+	}
+	charges, err := s.chargesOf(ctx, nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, cost)
+	if err != nil {
+		return nil, err
+	}
+	by, err := verb(s.limiter.Once(auth.From(ctx).ID(r.ID), 0), ctx, charges...)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Settled{Corrected: numbers(by)}, nil
+}
+
+// actual is what something has cost in the end: 0 is nothing.
+func actual(n json.Number) (headgate.Cost, error) {
+	if n == "" {
+		return headgate.Cost{}, headgate.Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
+	}
+	return headgate.ParseCostUp(n.String())
+}
+
+// uncosted refuses a cost: what is cancelled costs nothing.
+func uncosted(n json.Number) (headgate.Cost, error) {
+	if n != "" {
+		return headgate.Cost{}, headgate.Invalid("cost",
+			"is not for a charge that is cancelled; to correct it, settle it")
+	}
+	return headgate.Units(0), nil
+}
+
+// identity returns the id of a request for charges, as the store knows it, and its life, if it has one.
+func (s *Service) identity(ctx context.Context, r *api.Request, charges []headgate.Charge) (
+	id string, life time.Duration, err error,
+) {
+	if r.ID == "" && r.Life != "" {
+		return "", 0, headgate.Invalid("life", "stands without an id")
+	}
+	if life, err = duration("life", r.Life); err == nil && r.ID != "" {
+		err = s.besideAll("life", cmp.Or(life, headgate.DefaultLife), charges)
+	}
+	return auth.From(ctx).ID(r.ID), life, err
+}
+
+// duration parses a period; none is zero, and so is 0.
+func duration(field, text string) (time.Duration, error) {
+	if text == "" || text == "0" {
+		return 0, nil
+	}
+	d, err := headgate.ParsePeriod(text)
+	if err != nil {
+		return 0, headgate.Invalid(field, "%.100q is not a period such as 30s", text)
+	}
+	return d, nil
+}

@@ -1,0 +1,214 @@
+// Package service answers requests, behind whatever door they come in.
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/rules"
+	"github.com/headgate/headgate/internal/server/traffic"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+const (
+	// Deadline is how long the store may take for a request.
+	Deadline = 10 * time.Second
+	// ReadyWithin is how long the store may take to prove that it can write.
+	ReadyWithin = 2 * time.Second
+)
+
+// Service answers requests by a limiter and a configuration. It is safe for
+// concurrent use.
+type Service struct {
+	limiter  *headgate.Limiter
+	config   *config.Config
+	names    catalog.Names
+	known    known
+	probe    probe
+	refusals refusals
+	observer *httplimit.Observer
+	onAdmin  func(AdminAction) // nil: no one listens
+	nameless string            // the author of what callers do who have no name
+	rules    *rules.Holder
+	traffic  *traffic.Traffic
+}
+
+// New returns a service. The limiter finds limits by the same names; nil: those of the file
+// are all there are.
+func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
+	if names == nil {
+		names = c
+	}
+	s := &Service{limiter: l, config: c, names: names, rules: &rules.Holder{}, traffic: traffic.New(nil)}
+	s.observer = httplimit.NewObserver(l, s.longestPause())
+	s.rules.Set(c.Rules)
+	return s
+}
+
+// Rules are those in force, at first those of the configuration. A file that is read again replaces
+// them there.
+func (s *Service) Rules() *rules.Holder { return s.rules }
+
+// UseRules makes the service go by rules that are held elsewhere. It is called before the service
+// answers anything.
+func (s *Service) UseRules(h *rules.Holder) { s.rules = h }
+
+// Inspect tells about one key. Before the store is asked for attempts, hold gets their number.
+func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (
+	*api.Status, error,
+) {
+	if r.Attempts < 0 || r.Attempts > api.MaxAttempts {
+		return nil, headgate.Invalid("attempts", "%d is not a number from 0 to %d", r.Attempts, api.MaxAttempts)
+	}
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.limiter.Inspect(ctx, limit, r.Key)
+	switch known := len(st.History); {
+	case err != nil:
+		return nil, err
+	case r.Attempts != 0 && r.Attempts <= known:
+		st.History = st.History[:r.Attempts]
+	case r.Attempts != 0 && known > 0: // there may be more than an inspection tells
+		if err := hold(r.Attempts); err != nil {
+			return nil, err
+		}
+		if st.History, err = s.limiter.Attempts(ctx, limit, r.Key, r.Attempts); err != nil {
+			return nil, err
+		}
+	}
+	return status(st), nil
+}
+
+// Reset forgets one key.
+func (s *Service) Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error) {
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	if err != nil {
+		return nil, err
+	}
+	if err := law.ValidText("reason", r.Reason, store.MaxNote); err != nil {
+		return nil, err
+	}
+	existed, err := s.limiter.Reset(ctx, limit, r.Key)
+	s.audit(ctx, AdminAction{Verb: "reset", Limit: limit.Name(), Key: r.Key, Reason: r.Reason}, err)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Reset{Existed: existed}, nil
+}
+
+// Block refuses one key for a while, or lifts that.
+func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) {
+	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	if err != nil {
+		return nil, err
+	}
+	d := time.Duration(0)
+	if r.For != "0" {
+		if d, err = headgate.ParsePeriod(r.For); err != nil {
+			if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+				err = headgate.Invalid("for", "%s", wrong.Problem)
+			}
+			return nil, err
+		}
+	}
+	if err := s.beside("for", d, limit); err != nil {
+		return nil, err
+	}
+	st, err := s.limiter.Block(ctx, limit, r.Key, d, r.Reason)
+	verb := "block"
+	if d == 0 {
+		verb = "unblock"
+	}
+	s.audit(ctx, AdminAction{Verb: verb, Limit: limit.Name(), Key: r.Key, For: d, Reason: r.Reason}, err)
+	if err != nil {
+		return nil, err
+	}
+	return status(st), nil
+}
+
+// Cells lists keys of one limit, or of all if limit is empty, after a key.
+func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after store.Query) (*api.Cells, error) {
+	q := after
+	q.Blocked = blocked
+	var named []headgate.Limit
+	for _, l := range s.names.List() {
+		named = append(named, l.Limit)
+	}
+	if limit != "" {
+		l, err := s.existing(ctx, limit)
+		if err != nil {
+			return nil, err
+		}
+		q.Limit = l.Name()
+	} else if caller := auth.From(ctx); !caller.All() {
+		return nil, fmt.Errorf("%w: %s may not list the keys of all limits; name one", auth.ErrForbidden, caller)
+	}
+	list, err := s.limiter.List(ctx, q, named...)
+	if err != nil {
+		return nil, err
+	}
+	cells := &api.Cells{Cells: make([]api.Status, len(list))}
+	for i, st := range list {
+		cells.Cells[i] = *status(st)
+	}
+	return cells, nil
+}
+
+// Limits lists the named limits that the caller may touch. The error is the store's, while they were never read.
+func (s *Service) Limits(ctx context.Context) (*api.Limits, error) {
+	named := s.names.List()
+	if err := s.names.Err(); err != nil && len(named) == 0 {
+		return nil, err
+	}
+	list := &api.Limits{Limits: make([]api.Limit, 0, len(named))}
+	for _, l := range named {
+		if auth.From(ctx).Touches(l.Name()) != nil {
+			continue
+		}
+		list.Limits = append(list.Limits, api.Limit{
+			Name: l.Name(), Limit: l.String(), Description: l.Description,
+			Bound: l.Bound().String(),
+		})
+	}
+	return list, nil
+}
+
+func status(s headgate.Status) *api.Status {
+	out := &api.Status{
+		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Rule: s.Rule, Applied: s.Applied,
+		Used: json.Number(s.Used.String()), At: s.At.UnixMicro(), Reason: s.Reason,
+		EmptyAt: instant(s.EmptyAt), BlockedUntil: instant(s.BlockedUntil),
+	}
+	if !s.Capacity.IsZero() {
+		out.Capacity = json.Number(s.Capacity.String())
+	}
+	if s.Remaining >= 0 {
+		out.Remaining = &api.Amount{Units: s.Remaining, Nanos: s.RemainingNanos}
+	}
+	for _, a := range s.History {
+		out.History = append(out.History, api.Attempt{
+			Number: a.Number, At: a.At.UnixMicro(), Cost: json.Number(a.Cost.String()), Allowed: a.Allowed,
+		})
+	}
+	return out
+}
+
+func instant(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	us := t.UnixMicro()
+	return &us
+}

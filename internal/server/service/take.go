@@ -1,0 +1,239 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+)
+
+// MaxBatch is how many charges one request or batch may carry.
+const MaxBatch = api.MaxCharges
+
+// Take takes the charges of a request, or asks about them with check.
+func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
+	if r.Check {
+		return nil, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
+	}
+	charges, err := s.charges(ctx, nil, r)
+	if err != nil {
+		return nil, err
+	}
+	id, life, err := s.identity(ctx, r, charges)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.Decide(ctx, &headgate.Request{Charges: charges, Check: check, ID: id, Life: life})
+	if err != nil {
+		return nil, err
+	}
+	var a answer
+	a.set(&d, len(charges) > 1)
+	return &a.Decision, nil
+}
+
+// Decide takes the charges of a request, or asks about them, and remembers a refusal of what would
+// have been taken. Its charges are those of [Service.Charges].
+func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Decision, error) {
+	ask := s.limiter.Take
+	switch {
+	case r.Check && r.ID != "":
+		return headgate.Decision{}, headgate.Invalid("id", "stands only in a request that takes")
+	case r.Check:
+		ask = s.limiter.Check
+	case r.ID != "":
+		ask = s.limiter.Once(r.ID, r.Life).Take
+	}
+	d, err := ask(ctx, r.Charges...)
+	if err == nil && !r.Check {
+		s.refusals.add(&d, r.Charges)
+	}
+	return d, err
+}
+
+// Charges returns the charges of a request, with the limits that it names. Errors are
+// headgate.ErrInvalid and name the field, or auth.ErrForbidden if the caller may not touch a limit.
+func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charge, error) {
+	return s.charges(ctx, nil, r)
+}
+
+// Batch answers many requests; those that are wrong fail alone. failed gets
+// each that failed for a reason that is not the client's.
+func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (*api.Answers, error) {
+	switch n := len(b.Requests); {
+	case n == 0:
+		return nil, headgate.Invalid("requests", "there is none")
+	case n > MaxBatch: // wrong ones count too
+		return nil, headgate.Invalid("requests", "are more than %d", MaxBatch)
+	}
+	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
+	requests := make([]headgate.Request, 0, len(b.Requests))
+	index := make([]int, 0, len(b.Requests))
+	all := make([]headgate.Charge, 0, len(b.Requests)) // of all requests
+	for i := range b.Requests {
+		r := &b.Requests[i]
+		start := len(all)
+		with, err := s.charges(ctx, all, r)
+		var id string
+		var life time.Duration
+		if err == nil {
+			id, life, err = s.identity(ctx, r, with[start:])
+		}
+		if err != nil {
+			answers.Answers[i].Problem = brief(err)
+			continue
+		}
+		if all = with; len(all) > MaxBatch {
+			return nil, headgate.Invalid("requests", "carry more than %d charges", MaxBatch)
+		}
+		requests = append(requests, headgate.Request{
+			Charges: all[start:len(all):len(all)], Check: r.Check, ID: id,
+			Life: life,
+		})
+		index = append(index, i)
+	}
+	got, err := s.limiter.Batch(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	decisions := make([]answer, len(got))
+	for k := range got {
+		a := &answers.Answers[index[k]]
+		if err := got[k].Err; err != nil {
+			if a.Problem = brief(err); a.Problem.Status >= http.StatusInternalServerError {
+				failed(err)
+			}
+			continue
+		}
+		if !requests[k].Check {
+			s.refusals.add(&got[k].Decision, requests[k].Charges)
+		}
+		decisions[k].set(&got[k].Decision, len(requests[k].Charges) > 1)
+		a.Decision = &decisions[k].Decision
+	}
+	return answers, nil
+}
+
+// charges appends what a request asks for to a list.
+func (s *Service) charges(ctx context.Context, list []headgate.Charge, r *api.Request) ([]headgate.Charge, error) {
+	return s.chargesOf(ctx, list, r, costOf)
+}
+
+// chargesOf is charges with another meaning of the costs.
+func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.Request, cost meaning) (
+	[]headgate.Charge, error,
+) {
+	switch {
+	case len(r.Charges) == 0 && r.Limit == "":
+		return nil, headgate.Invalid("limit", "is missing")
+	case len(r.Charges) == 0:
+		return s.charge(ctx, list, &r.Charge, cost)
+	case r.Charge != api.Charge{NoKey: r.NoKey}:
+		return nil, headgate.Invalid("charges", "stand beside limit, key, cost or keep; say one or the other")
+	case len(r.Charges) > MaxBatch:
+		return nil, headgate.Invalid("charges", "are more than %d", MaxBatch)
+	}
+	var err error
+	for i := range r.Charges {
+		if list, err = s.charge(ctx, list, &r.Charges[i], cost); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// meaning is what the cost of a charge says.
+type meaning func(json.Number) (headgate.Cost, error)
+
+// costOf is what a charge costs: 1 if nothing is said.
+func costOf(n json.Number) (headgate.Cost, error) {
+	if n == "" {
+		return headgate.Cost{}, nil
+	}
+	c, err := headgate.ParseCostUp(n.String())
+	if err == nil && c == headgate.Units(0) {
+		err = headgate.Invalid("cost", "is 0; it must be above 0")
+	}
+	return c, err
+}
+
+func (s *Service) charge(ctx context.Context, list []headgate.Charge, c *api.Charge, cost meaning) (
+	[]headgate.Charge, error,
+) {
+	limit, err := s.cell(ctx, c.Limit, c.NoKey)
+	if err != nil {
+		return nil, err
+	}
+	units, err := cost(c.Cost)
+	if err != nil {
+		return nil, err
+	}
+	charge := headgate.Charge{Limit: limit, Key: c.Key, Cost: units}
+	if err := charge.Keep.UnmarshalText([]byte(c.Keep)); err != nil {
+		return nil, err
+	}
+	return append(list, charge), nil
+}
+
+// answer is a decision on the wire, with room for what it points to.
+type answer struct {
+	api.Decision
+	retry int64
+}
+
+// set writes a decision about one charge, or about several.
+func (a *answer) set(d *headgate.Decision, several bool) {
+	a.Decision = api.Decision{
+		Allowed: d.Allowed, Limit: d.LimitName,
+		Capacity:     api.Amount{Units: d.Capacity, Nanos: d.CapacityNanos},
+		Remaining:    api.Amount{Units: d.Remaining, Nanos: d.RemainingNanos},
+		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed,
+		Applied: d.Applied,
+	}
+	if several {
+		a.Key = d.Key
+		a.Each = figures(d.Each)
+	}
+	if d.Via != headgate.ViaStore {
+		a.Via = d.Via.String()
+	}
+	a.RetryAfterMS = retryAfter(d.RetryAfter, &a.retry)
+}
+
+// figures are those of each charge.
+func figures(list []headgate.Figures) []api.Figures {
+	each := make([]api.Figures, len(list))
+	retries := make([]int64, len(list))
+	for i := range list {
+		f := &list[i]
+		each[i] = api.Figures{
+			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
+			Capacity:     api.Amount{Units: f.Capacity, Nanos: f.CapacityNanos},
+			Remaining:    api.Amount{Units: f.Remaining, Nanos: f.RemainingNanos},
+			ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
+		}
+		each[i].RetryAfterMS = retryAfter(f.RetryAfter, &retries[i])
+	}
+	return each
+}
+
+// retryAfter puts a time in milliseconds where ms points to, and returns that; nil is never.
+func retryAfter(d time.Duration, ms *int64) *int64 {
+	if d == headgate.Never {
+		return nil
+	}
+	*ms = Millis(d)
+	return ms
+}
+
+// Millis returns milliseconds, rounded up.
+func Millis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}

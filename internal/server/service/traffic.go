@@ -1,0 +1,114 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/traffic"
+)
+
+// Observers are told of decisions that the server makes for others. Of what it asks to find out whether its store
+// is well, and of what it asks to tell of keys, none is reported.
+type Observers []headgate.Observer
+
+// Decided implements headgate.Observer.
+func (list Observers) Decided(ctx context.Context, e headgate.Event) {
+	if ProtocolOf(ctx) >= ProtocolNone {
+		return
+	}
+	for _, o := range list {
+		o.Decided(ctx, e)
+	}
+}
+
+// UseTraffic makes the service tell of a traffic, which observes its limiter. Until then it knows of none. It is
+// called before the service answers anything.
+func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
+
+// The most that a traffic tells of.
+const (
+	MaxTop     = 100
+	DefaultTop = 20
+)
+
+// Traffic tells what was decided here in the last five minutes, and which keys have used most or were refused most.
+// Before the store is asked, hold gets the number of keys. Nothing is charged.
+func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {
+	caller := auth.From(ctx)
+	want := func(limit string) bool { return caller.Touches(limit) == nil }
+	if q.Limit != "" {
+		l, err := s.existing(ctx, q.Limit)
+		if err != nil {
+			return nil, err
+		}
+		want = func(limit string) bool { return limit == l.Name() }
+	}
+	series, end := s.traffic.Series(q.Seconds, want)
+	out := &api.Traffic{At: end.UnixMicro(), Limits: make([]api.LimitTraffic, len(series)), By: q.By}
+	for i := range series {
+		c := &series[i].Counts
+		out.Limits[i] = api.LimitTraffic{
+			Limit: series[i].Limit, Admitted: c[traffic.Admitted], Refused: c[traffic.Refused],
+			Failed: c[traffic.Failed],
+		}
+	}
+	by := traffic.Refused
+	if q.By == api.ByUsed {
+		by = traffic.Admitted
+	}
+	keys := s.traffic.Top(by, q.Top, want)
+	if err := hold(len(keys)); err != nil {
+		return nil, err
+	}
+	out.Keys = make([]api.KeyTraffic, len(keys))
+	for i := range keys {
+		out.Keys[i] = keyTraffic(&keys[i])
+	}
+	if err := s.present(ctx, out.Keys); err != nil {
+		out.Problem = Problem(err)
+	}
+	return out, nil
+}
+
+// keyTraffic is a key on the wire.
+func keyTraffic(k *traffic.Key) api.KeyTraffic {
+	out := api.KeyTraffic{
+		Limit: k.Limit, Key: k.Key, Used: decimal(k.Used), Refused: decimal(k.Refused),
+		Recent: make([]json.Number, len(k.Recent)),
+	}
+	for i, n := range k.Recent {
+		out.Recent[i] = decimal(n)
+	}
+	return out
+}
+
+// decimal writes an amount to the thousandth.
+func decimal(n float64) json.Number {
+	return json.Number(strconv.FormatFloat(math.Round(n*1000)/1000, 'f', -1, 64))
+}
+
+// present tells of each key what it uses now. Keys of limits that are there no more are left out.
+func (s *Service) present(ctx context.Context, keys []api.KeyTraffic) error {
+	ctx = By(ctx, ProtocolNone)
+	var charges []headgate.Charge
+	var index []int
+	for i := range keys {
+		if l, err := s.existing(ctx, keys[i].Limit); err == nil {
+			charges, index = append(charges, headgate.Charge{Limit: l, Key: keys[i].Key}), append(index, i)
+		}
+	}
+	if charges == nil {
+		return nil
+	}
+	used, err := s.limiter.UsageOf(ctx, charges)
+	for k := range used {
+		now := limitUsage(&used[k])
+		keys[index[k]].Now = &now
+	}
+	return err
+}

@@ -1,0 +1,355 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/internal/testing/tier"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/redis"
+)
+
+// catalogued is a service over a store with a catalogue of limits.
+func catalogued(t *testing.T, s store.Store, limits map[string]string) (*service.Service, *catalog.Catalog) {
+	t.Helper()
+	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	var list []catalog.Definition
+	for name, notation := range limits {
+		l, err := headgate.ParseNamed(name, notation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, catalog.Definition{Limit: l})
+	}
+	if _, err := c.Set(t.Context(), catalog.By{Author: "ann"}, list...); err != nil {
+		t.Fatal(err)
+	}
+	l := headgate.New(s, &headgate.Config{Names: c, Timeout: time.Minute}) // a database may be slow at first
+	return service.New(l, &config.Config{}, c), c
+}
+
+// usage asks for what a key has used, and returns that by limit too.
+func usage(t *testing.T, s *service.Service, q service.UsageQuery) (*api.Usage, map[string]api.LimitUsage) {
+	t.Helper()
+	held := -1
+	u, err := s.Usage(t.Context(), &q, func(n int) error { held = n; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Key != q.Key || u.Refusals == nil || len(u.Limits) > held {
+		t.Fatalf("held for %d limits: %+v", held, u)
+	}
+	limits := map[string]api.LimitUsage{}
+	for _, l := range u.Limits {
+		limits[l.Limit] = l
+	}
+	return u, limits
+}
+
+func take(t *testing.T, s *service.Service, limit, key string) {
+	t.Helper()
+	r := &api.Request{Charge: api.Charge{Limit: limit, Key: key}}
+	if _, err := s.Take(t.Context(), r, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUsageSaysWhyAKeyIsRefused of several keys, over stores with what stands in front of them in a
+// server.
+func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	type kind struct {
+		name string
+		open func() (store.Store, error)
+	}
+	kinds := []kind{
+		{"memory", func() (store.Store, error) { return memory.New(&memory.Config{Names: true}), nil }},
+		{"postgres", func() (store.Store, error) { return postgres.Open(t.Context(), migrated.Postgres(t), nil) }},
+		{"mysql", func() (store.Store, error) { return mysql.Open(t.Context(), migrated.MariaDB(t), nil) }},
+		{"redis", func() (store.Store, error) { return redis.Open(t.Context(), dbtest.Redis(t), nil) }},
+	}
+	for _, kind := range tier.Pick(kinds[:2], kinds, kinds) {
+		inner, err := kind.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := front.New(inner, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
+		t.Cleanup(func() { s.Close() })
+		t.Run(kind.name, func(t *testing.T) { t.Parallel(); whyRefused(t, s) })
+	}
+}
+
+func whyRefused(t *testing.T, st store.Store) {
+	s, c := catalogued(t, st, map[string]string{
+		"api": "fixed-window 2/1d from-first", "login": "sliding-log 1/1h block 15m", "jobs": "concurrency 1 ttl 1h",
+	})
+	end := time.Now().Add(48 * time.Hour).Truncate(time.Microsecond)
+	off, err := headgate.ParseNamed("api", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Override(t.Context(), catalog.By{Author: "eve"}, catalog.Override{
+		Limit: off, Key: "-off", Until: end, Reason: "has not paid",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	block := func(key, reason string) {
+		if _, err := s.Block(t.Context(), &api.Block{
+			Subject: api.Subject{Limit: "login", Key: key}, For: "1h", Reason: reason,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	block("blocked", "guesses passwords")
+	block("silent", "")
+	for range 2 {
+		take(t, s, "login", "used")
+		take(t, s, "api", "used")
+	}
+	if _, err := s.Acquire(t.Context(), &api.Request{Charge: api.Charge{Limit: "jobs", Key: "used"}}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, s, "fixed-window 5/1h from-first", "used")
+	before, err := s.Cells(t.Context(), "", false, store.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, none := usage(t, s, service.UsageQuery{Key: "nobody"})
+	if len(none) != 3 {
+		t.Errorf("of a key that has used nothing: %+v", none)
+	}
+	for limit, l := range none {
+		if l.Exists || l.Used != "0" || l.Hint != "" || l.BlockedBy != "" || *l.RetryAfterMS != 0 || l.ResetAfterMS != 0 {
+			t.Errorf("of a key that has used nothing: %s: %+v", limit, l)
+		}
+	}
+	_, blocked := usage(t, s, service.UsageQuery{Key: "blocked"})
+	if l := blocked["login"]; l.BlockedBy != api.ByOperator || l.Reason != "guesses passwords" || l.Remaining.Units != 0 ||
+		l.BlockedUntil == nil || *l.RetryAfterMS < 3_000_000 || *l.RetryAfterMS > 3_600_000 ||
+		!strings.HasSuffix(l.Hint, ", or lift the block: headgate block --for 0 login blocked") {
+		t.Errorf("blocked: %+v", l)
+	}
+	_, silent := usage(t, s, service.UsageQuery{Key: "silent", Limits: []string{"login"}})
+	if l := silent["login"]; len(silent) != 1 || l.BlockedBy != api.ByOperator || l.Reason != "" { // for longer than the limit blocks
+		t.Errorf("blocked without a reason: %+v", silent)
+	}
+	_, closed := usage(t, s, service.UsageQuery{Key: "-off", Authors: true})
+	if l := closed["api"]; l.Applied != "override" || l.AppliedUntil == nil || *l.AppliedUntil != end.UnixMicro() ||
+		l.AppliedReason != "has not paid" || !strings.HasPrefix(l.AppliedBy, "eve") || l.Rule != "0" ||
+		!strings.HasSuffix(l.Hint, ", or raise the limit for this key: headgate override -- api -off 'NEW LIMIT'") {
+		t.Errorf("with an override: %+v", l)
+	}
+	if _, again := usage(t, s, service.UsageQuery{Key: "-off"}); again["api"].AppliedBy != "" {
+		t.Errorf("without authors: %+v", again["api"])
+	}
+	u, used := usage(t, s, service.UsageQuery{Key: "used"})
+	if l := used["login"]; l.Used != "1" || l.BlockedBy != api.ByLimit ||
+		!strings.HasSuffix(l.Hint, ", or forget the block and what was used: headgate reset login used") {
+		t.Errorf("blocked by the limit: %+v", l)
+	}
+	if l := used["api"]; l.Used != "2" || l.Remaining.Units != 0 || l.ResetAfterMS < *l.RetryAfterMS || *l.RetryAfterMS <= 0 ||
+		!strings.HasPrefix(l.Hint, "wait ") || !strings.Contains(l.Hint, "headgate override api used 'NEW LIMIT'") {
+		t.Errorf("used up: %+v", l)
+	}
+	if l := used["jobs"]; l.Used != "1" || !strings.HasPrefix(l.Hint, "wait until something is released, ") {
+		t.Errorf("held: %+v", l)
+	}
+	if l := used["fixed-window 5/1h from-first"]; len(used) != 4 || l.Remaining.Units != 4 || l.Hint != "" {
+		t.Errorf("a notation: %+v", used)
+	}
+	if len(u.Refusals) != 1 || u.Refusals[0].Limit != "login" || u.Refusals[0].Cost != "1" {
+		t.Errorf("refusals: %+v", u.Refusals)
+	}
+	after, err := s.Cells(t.Context(), "", false, store.Query{})
+	if err != nil || len(after.Cells) != len(before.Cells) {
+		t.Fatalf("%d keys before, %d after, %v", len(before.Cells), len(after.Cells), err)
+	}
+	for i, cell := range after.Cells {
+		if cell.Used != before.Cells[i].Used {
+			t.Errorf("charged: %+v, before %+v", cell, before.Cells[i])
+		}
+	}
+}
+
+// TestUsageWithoutACatalogueListsTheCells of the key, also after a restart.
+func TestUsageWithoutACatalogueListsTheCells(t *testing.T) {
+	t.Parallel()
+	st := memory.New(&memory.Config{Names: true})
+	start := func() *service.Service { return service.New(headgate.New(st, nil), &config.Config{}, nil) }
+	s := start()
+	for _, limit := range []string{"fixed-window 2/1h from-first", "sliding-log 1/1h"} {
+		take(t, s, limit, "k")
+		take(t, s, limit, "l")
+	}
+	if _, used := usage(t, start(), service.UsageQuery{Key: "k"}); len(used) != 2 ||
+		used["fixed-window 2/1h from-first"].Used != "1" || !strings.HasSuffix(used["sliding-log 1/1h"].Hint,
+		", or forget what was used: headgate reset 'sliding-log 1/1h' k") {
+		t.Errorf("%+v", used)
+	}
+	if _, used := usage(t, start(), service.UsageQuery{Key: "nobody"}); len(used) != 0 {
+		t.Errorf("%+v", used)
+	}
+	if _, used := usage(t, start(), service.UsageQuery{Key: "n", Limits: []string{"5/1m"}}); len(used) != 1 {
+		t.Errorf("a limit that is named is told of, used or not: %+v", used)
+	}
+}
+
+func TestUsageIsHeldForBeforeItIsAsked(t *testing.T) {
+	t.Parallel()
+	s, _ := catalogued(t, memory.New(nil), map[string]string{"a": "5/1m", "b": "5/1m", "c": "5/1m"})
+	full := errors.New("full")
+	_, err := s.Usage(t.Context(), &service.UsageQuery{Key: "k"}, func(n int) error {
+		if n != 3 {
+			t.Errorf("held for %d", n)
+		}
+		return full
+	})
+	if !errors.Is(err, full) {
+		t.Error(err)
+	}
+	_, err = s.Usage(t.Context(), &service.UsageQuery{Key: "k", Limits: []string{"d"}}, func(int) error { return nil })
+	if !errors.Is(err, headgate.ErrUnknownLimit) || service.Problem(err).Field != "limit" {
+		t.Errorf("an unknown limit: %v", err)
+	}
+}
+
+// TestRefusalsOfEveryVerbAreRemembered but those of checks, which refuse nobody.
+func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
+	t.Parallel()
+	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
+	const limit, held = "fixed-window 2/1h from-first", "concurrency 1 ttl 1m"
+	one := api.Request{Charge: api.Charge{Limit: limit, Key: "k", Cost: "2"}}
+	jobs := api.Request{Charge: api.Charge{Limit: held, Key: "k"}}
+	several := api.Request{Charges: []api.Charge{
+		{Limit: limit, Key: "other"}, {Limit: limit, Key: "k", Cost: "1.5"},
+	}}
+	check := one
+	check.Check = true
+	ctx := t.Context()
+	ask := map[string]func() error{
+		"take":    func() error { _, err := s.Take(ctx, &one, false); return err },
+		"check":   func() error { _, err := s.Take(ctx, &one, true); return err },
+		"fill-up": func() error { _, err := s.FillUp(ctx, &one); return err },
+		"reserve": func() error { _, err := s.Reserve(ctx, &api.Reserve{Request: one}); return err },
+		"acquire": func() error { _, err := s.Acquire(ctx, &jobs); return err },
+		"several": func() error { _, err := s.Take(ctx, &several, false); return err },
+		"batch": func() error {
+			_, err := s.Batch(ctx, &api.Batch{Requests: []api.Request{one, check, one}}, func(error) {})
+			return err
+		},
+		"headroom": func() error {
+			_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k", Keep: "25%"}}, false)
+			return err
+		},
+		"never": func() error {
+			_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k", Cost: "3"}}, false)
+			return err
+		},
+	}
+	for _, verb := range []string{"take", "acquire"} {
+		if err := ask[verb](); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var want []string
+	for _, step := range []struct {
+		verb string
+		told []string
+	}{
+		{"take", []string{limit + " 2"}},
+		{"check", nil},
+		{"fill-up", []string{limit + " 2"}},
+		{"reserve", []string{limit + " 2"}},
+		{"acquire", []string{held + " 1"}},
+		{"several", []string{limit + " 1.5"}},
+		{"batch", []string{limit + " 2", limit + " 2"}},
+		{"headroom", []string{limit + " 1 keep 25%"}},
+		{"never", []string{limit + " 3 never"}},
+	} {
+		if err := ask[step.verb](); err != nil {
+			t.Fatal(step.verb, err)
+		}
+		want = append(slices.Clone(step.told), want...)
+		u, _ := usage(t, s, service.UsageQuery{Key: "k"})
+		var got []string
+		for _, r := range u.Refusals {
+			text := r.Limit + " " + r.Cost.String()
+			if r.Keep != "" {
+				text += " keep " + r.Keep
+			}
+			if r.RetryAfterMS == nil {
+				text += " never"
+			}
+			if got = append(got, text); r.At == 0 {
+				t.Errorf("%s: %+v", step.verb, r)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %s: %q, want %q", step.verb, got, want)
+		}
+	}
+	if u, _ := usage(t, s, service.UsageQuery{Key: "other"}); len(u.Refusals) != 0 {
+		t.Errorf("of a charge that would have passed: %+v", u.Refusals)
+	}
+}
+
+// TestOldRefusalsAreForgotten, however many callers are refused at once.
+func TestOldRefusalsAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
+	refuse := func(ctx context.Context, key string) {
+		d, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: "0", Key: key}}, false)
+		if err != nil || d.Allowed {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	count := func(key string) int {
+		u, _ := usage(t, s, service.UsageQuery{Key: key})
+		return len(u.Refusals)
+	}
+	refuse(t.Context(), "first")
+	for range 30 {
+		refuse(t.Context(), "often")
+	}
+	if n := count("first"); n != 1 {
+		t.Errorf("%d refusals are remembered, want 1", n)
+	}
+	if n := count("often"); n != 20 {
+		t.Errorf("%d refusals are shown, want 20", n)
+	}
+	var all sync.WaitGroup
+	for n := range 10 {
+		all.Go(func() {
+			for i := range 99 {
+				refuse(t.Context(), fmt.Sprint("key ", n, i))
+			}
+		})
+	}
+	all.Wait()
+	if first, often := count("first"), count("often"); first != 0 || often != 10 {
+		t.Errorf("of 1,021 refusals the first is remembered: %d; of the next 30: %d, want 10", first, often)
+	}
+}

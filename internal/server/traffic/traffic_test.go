@@ -1,0 +1,289 @@
+package traffic_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/traffic"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// rig is a Traffic over a clock that stands still.
+type rig struct {
+	*traffic.Traffic
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newRig(defined func(string) bool) *rig {
+	r := &rig{now: time.Unix(1_795_600_000, 500_000_000)}
+	r.Traffic = traffic.New(&traffic.Config{Defined: defined, Clock: func() time.Time {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.now
+	}})
+	return r
+}
+
+func (r *rig) pass(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = r.now.Add(d)
+}
+
+// take tells of a decision about one charge.
+func (r *rig) take(limit, key, cost string, allowed bool) {
+	r.Decided(nil, event(limit, key, cost, allowed)) //nolint:staticcheck // the context is not looked at
+}
+
+func event(limit, key, cost string, allowed bool) headgate.Event {
+	return headgate.Event{
+		Verb: headgate.VerbTake, Limit: limit,
+		Decision: headgate.Decision{Allowed: allowed, LimitName: limit, Key: key},
+		Charges:  []headgate.Charge{{Key: key, Cost: headgate.MustCost(cost)}},
+	}
+}
+
+func all(string) bool { return true }
+
+// top are the first keys as text.
+func (r *rig) top(by traffic.Outcome, n int) string {
+	var list []string
+	for _, k := range r.Top(by, n, all) {
+		list = append(list, fmt.Sprintf("%s/%s %v used, %v refused", k.Limit, k.Key, k.Used, k.Refused))
+	}
+	return strings.Join(list, "; ")
+}
+
+func TestEverySecondIsCountedExactly(t *testing.T) {
+	r := newRig(nil)
+	for n := range 10 {
+		for range n {
+			r.take("api", "k", "1", n%3 != 0)
+		}
+		r.Decided(t.Context(), headgate.Event{Limit: "login", Err: headgate.ErrInvalid})
+		r.pass(time.Second)
+	}
+	list, end := r.Series(9, all)
+	if len(list) != 2 || list[0].Limit != "api" || list[1].Limit != "login" || end.Unix() != 1_795_600_010 {
+		t.Fatalf("%+v, %s", list, end)
+	}
+	want := [traffic.Outcomes][]uint32{
+		{1, 2, 0, 4, 5, 0, 7, 8, 0}, {0, 0, 3, 0, 0, 6, 0, 0, 9}, {0, 0, 0, 0, 0, 0, 0, 0, 0},
+	}
+	for o := range want {
+		if !slices.Equal(list[0].Counts[o], want[o]) {
+			t.Errorf("outcome %d: %v, want %v", o, list[0].Counts[o], want[o])
+		}
+	}
+	if !slices.Equal(list[1].Counts[traffic.Failed], []uint32{1, 1, 1, 1, 1, 1, 1, 1, 1}) {
+		t.Errorf("failed: %v", list[1].Counts[traffic.Failed])
+	}
+	r.pass(295 * time.Second)
+	if list, _ := r.Series(1000, all); len(list) != 2 || len(list[0].Counts[0]) != traffic.Seconds ||
+		list[0].Counts[traffic.Admitted][3] != 8 || list[0].Counts[traffic.Refused][4] != 9 {
+		t.Errorf("after 305 s: %v", list[0].Counts[0][:5])
+	}
+	r.take("api", "k", "1", true) // which takes the place of a second that is over
+	r.pass(5 * time.Second)
+	if list, _ := r.Series(traffic.Seconds, all); len(list) != 1 || slices.Max(list[0].Counts[0]) != 1 {
+		t.Errorf("after 310 s: %v", list)
+	}
+}
+
+func TestChecksAndRepetitionsAreLeftOut(t *testing.T) {
+	r := newRig(nil)
+	check := event("api", "k", "1", false)
+	check.Verb = headgate.VerbCheck
+	r.Decided(t.Context(), check)
+	again := event("api", "k", "1", true)
+	again.Decision.Replayed = true
+	r.Decided(t.Context(), again)
+	if got := r.top(traffic.Admitted, 9) + r.top(traffic.Refused, 9); got != "" {
+		t.Error(got)
+	}
+}
+
+func TestKeysAreRankedByWhatWasAdmittedAndRefused(t *testing.T) {
+	r := newRig(nil)
+	r.take("api", "a", "2.5", true)
+	r.take("api", "b", "4", true)
+	r.take("api", "a", "100", false)
+	r.take("login", "a", "0.25", true)
+	several := event("api", "a", "3", true)
+	several.Charges = append(several.Charges, headgate.Charge{Key: "a"})
+	several.Decision.Each = []headgate.Figures{
+		{Charge: 0, Allowed: true, LimitName: "api", Key: "a"}, {Charge: 1, Allowed: true, LimitName: "login", Key: "a"},
+	}
+	r.Decided(t.Context(), several)
+	several.Decision.Allowed, several.Decision.Each[1].Allowed = false, false
+	r.Decided(t.Context(), several) // login alone refuses
+	fill := event("api", "b", "9", true)
+	fill.Verb, fill.Accepted = headgate.VerbFillUp, headgate.MustCost("0.75")
+	r.Decided(t.Context(), fill)
+	want := "api/a 5.5 used, 1 refused; api/b 4.75 used, 0 refused; login/a 1.25 used, 1 refused"
+	if got := r.top(traffic.Admitted, 3); got != want {
+		t.Errorf("used: %s\nwant: %s", got, want)
+	}
+	want = "api/a 5.5 used, 1 refused; login/a 1.25 used, 1 refused"
+	if got := r.top(traffic.Refused, 3); got != want {
+		t.Errorf("refused: %s\nwant:    %s", got, want)
+	}
+	r.pass(20 * time.Second)
+	r.take("login", "a", "1", false)
+	k := r.Top(traffic.Refused, 1, func(limit string) bool { return limit == "login" })
+	if len(k) != 1 || k[0].Refused != 2 || k[0].Recent[traffic.Parts-3] != 1 || k[0].Recent[traffic.Parts-1] != 1 {
+		t.Errorf("%+v", k)
+	}
+	r.pass(290 * time.Second)
+	if got := r.top(traffic.Refused, 3); got != "login/a 0 used, 1 refused" {
+		t.Errorf("after 310 s: %s", got)
+	}
+	r.pass(20 * time.Second)
+	if got := r.top(traffic.Refused, 3); got != "" {
+		t.Errorf("after 330 s: %s", got)
+	}
+}
+
+// TestWhatIsNewTakesThePlaceOfWhatIsOld even if much more was charged long ago: the weights halve each minute.
+func TestWhatIsNewTakesThePlaceOfWhatIsOld(t *testing.T) {
+	for _, pause := range []time.Duration{10 * time.Minute, 100 * time.Hour, 10 * 365 * 24 * time.Hour} {
+		r := newRig(nil)
+		for i := range traffic.Most {
+			r.take("api", fmt.Sprint("old", i), "100", true)
+		}
+		r.pass(pause)
+		for n := range 20 {
+			for i := range 20 {
+				r.take("api", fmt.Sprint("new", i), "1", true)
+				r.take("api", fmt.Sprint("once", n, i), "1", true)
+			}
+			r.pass(time.Second)
+		}
+		for i, k := range r.Top(traffic.Admitted, 20, all) {
+			if !strings.HasPrefix(k.Key, "new") || k.Used != 20 {
+				t.Errorf("after %s: key %d is %s with %v", pause, i, k.Key, k.Used)
+			}
+		}
+	}
+}
+
+func TestLimitsBeyondTheMostShareANameAndRemovedOnesMakeRoom(t *testing.T) {
+	gone := false
+	r := newRig(func(name string) bool { return !gone && name != "nobody" })
+	full := tier.Pick(40, traffic.MaxLimits+5, traffic.MaxLimits+5) // limits with as many keys as are kept, or more
+	for i := range traffic.MaxLimits + 5 {
+		keys := traffic.Most
+		if i >= full {
+			keys = 2 * traffic.Fewest
+		}
+		for k := range keys {
+			r.take(fmt.Sprint("limit", i), fmt.Sprint("key", k), "1", true)
+		}
+	}
+	r.take("fixed-window 1/1h", "k", "1", true)
+	r.Decided(t.Context(), headgate.Event{Limit: "nobody", Err: headgate.ErrInvalid})
+	names := func() (list []string) {
+		series, _ := r.Series(10, all)
+		for _, s := range series {
+			list = append(list, s.Limit)
+		}
+		return list
+	}
+	r.pass(time.Second)
+	if got := names(); len(got) != traffic.MaxLimits+3 || !slices.Equal(got[:3],
+		[]string{"(inline)", "(others)", "(unknown)"}) {
+		t.Errorf("%d: %v", len(got), got)
+	}
+	kept := r.Top(traffic.Admitted, 1<<20, all)
+	if most := traffic.All + traffic.MaxLimits*traffic.Fewest; len(kept) > most || len(kept) < traffic.All {
+		t.Errorf("%d keys are kept of %d, at most %d", len(kept), (traffic.MaxLimits+5)*traffic.Most, most)
+	}
+	of := map[string]int{}
+	for _, k := range kept {
+		of[k.Limit]++
+	}
+	if of["limit0"] != traffic.Most || of["limit199"] != traffic.Fewest || of["fixed-window 1/1h"] != 1 {
+		t.Errorf("%d, %d, %d keys are kept", of["limit0"], of["limit199"], of["fixed-window 1/1h"])
+	}
+	gone = true
+	if got := names(); len(got) != 3 {
+		t.Errorf("after all limits were removed: %v", got)
+	}
+	gone = false
+	for k := range traffic.Most {
+		r.take("another", fmt.Sprint("key", k), "1", true)
+	}
+	kept = r.Top(traffic.Admitted, 1<<20, func(name string) bool { return name == "another" })
+	if len(kept) != traffic.Most {
+		t.Errorf("%d keys of another limit are kept", len(kept))
+	}
+}
+
+// TestManyAtOnce counts exactly what goroutines tell of.
+func TestManyAtOnce(t *testing.T) {
+	r := newRig(nil)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 1000 {
+				r.take("api", fmt.Sprint("key", i%10), "1", g%2 == 0)
+				if i%100 == 0 {
+					r.Top(traffic.Refused, 5, all)
+					r.Series(5, all)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.pass(time.Second)
+	list, _ := r.Series(1, all)
+	if len(list) != 1 || list[0].Counts[traffic.Admitted][0] != 4000 || list[0].Counts[traffic.Refused][0] != 4000 {
+		t.Errorf("%v", list)
+	}
+	for _, k := range r.Top(traffic.Refused, 20, all) {
+		if k.Used != 400 || k.Refused != 400 {
+			t.Errorf("%+v", k)
+		}
+	}
+}
+
+func TestKnownKeysTakeNoMemory(t *testing.T) {
+	r := traffic.New(nil)
+	e := event("api", "k", "1", true)
+	if n := testing.AllocsPerRun(1000, func() { r.Decided(t.Context(), e) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkDecided(b *testing.B) {
+	random := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(random, 1.1, 1, 999_999)
+	events := make([]headgate.Event, 1<<16)
+	for i := range events {
+		events[i] = event("api", fmt.Sprint("user-", zipf.Uint64()), "1", i%4 != 0)
+	}
+	b.Run("one key", func(b *testing.B) {
+		r := traffic.New(nil)
+		b.ReportAllocs()
+		for b.Loop() {
+			r.Decided(b.Context(), events[0])
+		}
+	})
+	b.Run("a million keys", func(b *testing.B) {
+		r := traffic.New(nil)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			r.Decided(b.Context(), events[i%len(events)])
+		}
+	})
+}

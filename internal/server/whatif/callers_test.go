@@ -1,0 +1,68 @@
+package whatif_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/whatif"
+)
+
+// TestLogsBelongToTheirCaller: nobody sees the log of another caller, nor the history of a limit that it may not touch.
+func TestLogsBelongToTheirCaller(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, whatif.Config{})
+	s.caller = &auth.Caller{Name: "ann", Role: auth.RoleRead}
+	a := s.send(t, url.Values{"key": {"ip"}}, accessLog())
+	s.caller = &auth.Caller{Name: "bob", Role: auth.RoleRead, Limits: []string{"api"}}
+	v := url.Values{"id": {a.ID}, "limit": {"api"}}
+	if code, text := s.ask(t, http.MethodGet, "/v1/whatif", v, nil); code != http.StatusNotFound {
+		t.Errorf("status %d: %s", code, text)
+	}
+	if b := s.send(t, url.Values{"key": {"ip"}}, accessLog()); b.ID == a.ID {
+		t.Error("two callers have the same id")
+	}
+	code, text := s.ask(t, http.MethodPost, "/v1/whatif", url.Values{"recorded": {"login"}}, nil)
+	if code != http.StatusForbidden {
+		t.Errorf("status %d: %s", code, text)
+	}
+	v.Set("limit", "login")
+	if code, text := s.ask(t, http.MethodGet, "/v1/whatif", v, nil); code != http.StatusForbidden {
+		t.Errorf("status %d: %s", code, text)
+	}
+}
+
+// BenchmarkSlider is what a moved slider costs here.
+func BenchmarkSlider(b *testing.B) {
+	names, err := config.Parse("headgate.yaml", []byte(file))
+	if err != nil {
+		b.Fatal(err)
+	}
+	logs := whatif.New(&whatif.Config{Names: names})
+	defer logs.Close()
+	mux := http.NewServeMux()
+	for _, r := range logs.Routes() {
+		mux.HandleFunc(r.Pattern, r.Handler)
+	}
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/whatif?key=ip", bytes.NewReader(accessLog())))
+	var a api.WhatIfLog
+	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+		b.Fatal(err, w.Body)
+	}
+	for i := 0; b.Loop(); i++ {
+		v := url.Values{"id": {a.ID}, "limit": {fmt.Sprintf("token-bucket %d/1m burst 5", i%50+1)}}
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/whatif?"+v.Encode(), nil))
+		if w.Code != http.StatusOK {
+			b.Fatal(w.Body)
+		}
+	}
+}

@@ -1,0 +1,382 @@
+package whatif
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
+	"github.com/headgate/headgate/internal/replay"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/store"
+)
+
+// How long it may take to send and read a log, to answer a question, and to wait for a turn to be asked.
+const (
+	readWithin   = 2 * time.Minute
+	answerWithin = 25 * time.Second
+	turnWithin   = 5 * time.Second
+)
+
+// How many requests may wait for a turn to read a log, all together and of one caller.
+const (
+	allWaiting = 16
+	maxWaiting = 4
+)
+
+// held is about what a log takes while it is read, beside what is kept of it.
+const held = 4 << 20
+
+// maxLimits is how many limits may be asked about at once, and maxTop how many keys are named.
+const (
+	maxLimits = 8
+	maxTop    = 100
+)
+
+// Routes are the paths that it serves.
+func (l *Logs) Routes() []rest.Route {
+	return []rest.Route{
+		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Handler: l.with(l.post), MaxBody: held},
+		{Pattern: "GET /v1/whatif", Role: auth.RoleRead, Handler: l.with(l.get)},
+		{Pattern: "GET /v1/whatif/suggest", Role: auth.RoleRead, Handler: l.with(l.suggest)},
+	}
+}
+
+// with serves what answers with JSON, or fails.
+func (l *Logs) with(do func(w http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var text []byte
+		values, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			err = headgate.Invalid("query", "%v", err)
+		} else {
+			text, err = do(w, r, values)
+		}
+		if err != nil {
+			l.fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+		if _, err := w.Write(text); err != nil {
+			l.cfg.Log.Debug("write answer", "error", err)
+		}
+	}
+}
+
+// turn waits for one of the turns of a kind, and returns what gives it back.
+func turn(ctx context.Context, turns chan struct{}, within time.Duration) (end func(), err error) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+		return nil, fmt.Errorf("%w: other logs are being replayed", store.ErrBusy)
+	}
+}
+
+// readingTurn waits for a turn to read a log. The number of requests that wait is bounded, in all and for each caller:
+// a client that sends nothing must not keep others out.
+func (l *Logs) readingTurn(r *http.Request) (end func(), err error) {
+	caller := owner(r.Context())
+	l.mu.Lock()
+	wait := l.waiting[caller] < maxWaiting && l.waits < allWaiting
+	if wait {
+		l.waiting[caller]++
+		l.waits++
+	}
+	l.mu.Unlock()
+	if !wait {
+		return nil, fmt.Errorf("%w: other logs wait to be replayed", store.ErrBusy)
+	}
+	end, err = turn(r.Context(), l.reading, turnWithin)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting[caller]--; l.waiting[caller] == 0 {
+		delete(l.waiting, caller)
+	}
+	l.waits--
+	return end, err
+}
+
+// paced is the body of a request that has to come at some pace: a turn is held for it.
+type paced struct {
+	from    io.Reader
+	begin   time.Time
+	read    int64
+	control *http.ResponseController
+}
+
+// The pace: so many bytes a second, after a while for which it does not matter.
+const (
+	leastPace   = 16 << 10
+	beforePaced = 10 * time.Second
+)
+
+// Read implements io.Reader.
+func (p *paced) Read(b []byte) (int, error) {
+	until := p.begin.Add(min(readWithin, beforePaced+time.Duration(p.read)*time.Second/leastPace))
+	_ = p.control.SetReadDeadline(until)
+	n, err := p.from.Read(b)
+	if p.read += int64(n); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("the log came too slowly: %w", err)
+	}
+	return n, err
+}
+
+// owner is the name of the caller of a request, to whom a log belongs.
+func owner(ctx context.Context) string {
+	if c := auth.From(ctx); c != nil {
+		return c.Name
+	}
+	return ""
+}
+
+// post reads a log that is sent, or what a limit has recorded.
+func (l *Logs) post(w http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
+	control := http.NewResponseController(w) // which a test need not have
+	_ = control.SetWriteDeadline(time.Now().Add(readWithin + answerWithin))
+	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
+	defer cancel()
+	q, recorded, err := readQuestion(v)
+	if err != nil {
+		return nil, err
+	}
+	if recorded == "" {
+		sent := &paced{from: http.MaxBytesReader(w, r.Body, l.cfg.MaxUpload), begin: time.Now(), control: control}
+		a, err := l.read(ctx, owner(ctx), q, sent)
+		if err != nil {
+			return nil, badLog(ctx, err)
+		}
+		return encode(a)
+	}
+	if err := auth.From(ctx).Touches(recorded); err != nil {
+		return nil, err
+	}
+	write, err := l.recorded(ctx, recorded, q)
+	if err != nil {
+		return nil, err
+	}
+	from, finish := piped(write)
+	a, err := l.read(ctx, owner(ctx), q, from)
+	if wrong := finish(); wrong != nil {
+		return nil, wrong
+	}
+	switch {
+	case errors.Is(err, replay.ErrEmpty):
+		return nil, headgate.Invalid("recorded", "%s has recorded nothing yet", recorded)
+	case err != nil:
+		return nil, badLog(ctx, err)
+	}
+	return encode(a)
+}
+
+// get says what limits would have done to a log.
+func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
+	if err := edge.Known(v, "id", "limit...", "top"); err != nil {
+		return nil, err
+	}
+	top := replay.DefaultTop
+	if v.Has("top") {
+		n, err := strconv.Atoi(v.Get("top"))
+		if err != nil || n < 1 || n > maxTop {
+			return nil, headgate.Invalid("top", "%+.40q is not a number from 1 to %d", v.Get("top"), maxTop)
+		}
+		top = n
+	}
+	if len(v["limit"]) > maxLimits {
+		return nil, headgate.Invalid("limit", "%d are given; name at most %d", len(v["limit"]), maxLimits)
+	}
+	limits := make([]headgate.Limit, len(v["limit"]))
+	for i, text := range v["limit"] {
+		var err error
+		if limits[i], err = l.limit(r.Context(), text); err != nil {
+			return nil, err
+		}
+	}
+	if len(limits) == 0 {
+		return nil, headgate.Invalid("limit", "is missing: a name, or a notation such as token-bucket 10/1m burst 5")
+	}
+	return l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
+		reports, err := q.Compare(ctx, top, limits...)
+		if err != nil {
+			return err
+		}
+		return replay.WriteAllJSON(w, reports)
+	})
+}
+
+// limit is the limit of a name or a notation.
+func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
+	limit, err := headgate.Parse(text)
+	if headgate.ValidName(text) == nil && l.cfg.Names != nil {
+		if err := auth.From(ctx).Touches(text); err != nil {
+			return limit, err
+		}
+		return l.cfg.Names.Find(ctx, text, "")
+	}
+	if err == nil && limit.OnlyName() {
+		err = headgate.ErrUnknownLimit
+	}
+	return limit, err
+}
+
+// suggest names limits that would have refused little of a log.
+func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
+	if err := edge.Known(v, "id", "refuse", "of", "period..."); err != nil {
+		return nil, err
+	}
+	refuse, of, periods := "0.1%", "requests", []string{"1m", "1h", "1d"}
+	if v.Has("refuse") {
+		refuse = v.Get("refuse")
+	}
+	if v.Has("of") {
+		of = v.Get("of")
+	}
+	if v.Has("period") {
+		periods = v["period"]
+	}
+	ask, err := replay.ParseAsk(refuse, of, periods)
+	if err != nil {
+		return nil, err
+	}
+	return l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
+		found, err := q.Suggest(ctx, ask)
+		if err != nil {
+			return err
+		}
+		return found.WriteJSON(w)
+	})
+}
+
+// ask asks about a log when it is its turn, and returns what do writes.
+func (l *Logs) ask(ctx context.Context, id string,
+	do func(ctx context.Context, q *replay.Requests, w io.Writer) error,
+) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	requests, err := l.find(owner(ctx), id)
+	if err != nil {
+		return nil, err
+	}
+	end, err := turn(ctx, l.asking, turnWithin)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var out bytes.Buffer
+	err = do(ctx, requests, &out)
+	return out.Bytes(), err
+}
+
+// readQuestion reads how a log is to be read; recorded is the limit whose history is asked for, if any.
+func readQuestion(v url.Values) (q *question, recorded string, err error) {
+	err = edge.Known(v, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle", "year",
+		"attempts")
+	if err != nil {
+		return nil, "", err
+	}
+	q = &question{key: v.Get("key"), name: v.Get("name"), cfg: replay.Config{
+		Format: accesslog.Format(strings.ToLower(v.Get("format"))), Where: v["where"], Cost: v.Get("cost"),
+		Settle: v.Get("settle"),
+	}}
+	var noSince, noUntil, noYear, noAttempts error
+	q.cfg.Since, noSince = replay.ParseTime("since", v.Get("since"))
+	q.cfg.Until, noUntil = replay.ParseTime("until", v.Get("until"))
+	q.cfg.Year, noYear = strconv.Atoi(v.Get("year"))
+	q.cfg.Attempts, noAttempts = strconv.ParseBool(v.Get("attempts"))
+	switch {
+	case noSince != nil, noUntil != nil:
+		err = cmp.Or(noSince, noUntil)
+	case v.Has("year") && noYear != nil:
+		err = headgate.Invalid("year", "%+.40q is not a year", v.Get("year"))
+	case v.Has("attempts") && noAttempts != nil:
+		err = headgate.Invalid("attempts", "%+.40q is not true or false", v.Get("attempts"))
+	case v.Has("recorded") && v.Get("recorded") == "":
+		err = headgate.Invalid("recorded", "is empty; it is the name of a limit")
+	case len(q.name) > maxName:
+		err = headgate.Invalid("name", "is longer than %d bytes", maxName)
+	}
+	return q, v.Get("recorded"), err
+}
+
+// maxName is how long the name of a log may be.
+const maxName = 255
+
+// encode writes JSON.
+func encode(v any) ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return text.Bytes(), err
+}
+
+// errGone is the error about an id of which no log is kept.
+var errGone = errors.New("no log of this id is kept for you: it was not used for long, or others needed the room; " +
+	"send it again")
+
+// logError is what is wrong with a log.
+type logError struct{ error }
+
+// badLog makes an error of what is wrong with a log that was read, unless it is something else.
+func badLog(ctx context.Context, err error) error {
+	large := new(http.MaxBytesError)
+	switch {
+	case ctx.Err() != nil, errors.As(err, &large), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.Is(err, headgate.ErrInvalid), errors.Is(err, replay.ErrLarge):
+		return err
+	}
+	return logError{err}
+}
+
+// fail answers with a problem.
+func (l *Logs) fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := service.Problem(err)
+	text := strings.TrimPrefix(err.Error(), "replay: ")
+	wrong, large := logError{}, new(http.MaxBytesError)
+	switch {
+	case errors.Is(err, errGone):
+		p = &api.Problem{Title: "Not found", Status: http.StatusNotFound, Detail: text, Field: "id"}
+	case errors.As(err, &large):
+		p = &api.Problem{
+			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("at most %d bytes are read; headgate replay reads logs of any size", large.Limit),
+		}
+	case errors.Is(err, replay.ErrLarge):
+		p = &api.Problem{
+			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
+			Detail: text + "; headgate replay reads logs of any size",
+		}
+	case errors.As(err, &wrong):
+		p = &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: text, Field: "log"}
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		p = &api.Problem{
+			Title: "It took too long", Status: http.StatusGatewayTimeout,
+			Detail: "Nothing was charged. Headgate replay reads logs of any size.",
+		}
+	case errors.Is(err, context.Canceled):
+	case p.Status >= http.StatusInternalServerError && !errors.Is(err, store.ErrBusy):
+		l.cfg.Log.Error("request failed", "class", service.Class(err), "path", r.URL.Path, "error", err)
+	}
+	edge.WriteProblem(w, p)
+}

@@ -1,0 +1,363 @@
+package whatif_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/replay"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/server/whatif"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/store/memory"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// server is what is asked.
+type server struct {
+	logs    *whatif.Logs
+	limiter *headgate.Limiter
+	handler http.Handler
+	caller  *auth.Caller
+	now     time.Time
+}
+
+const file = `limits:
+  login: sliding-log 3/1m history 1d
+  api: token-bucket 10/1m burst 5
+`
+
+func newServer(t *testing.T, c whatif.Config) *server {
+	t.Helper()
+	names, err := config.Parse("headgate.yaml", []byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{now: time.Unix(1795600000, 0)}
+	store := memory.New(&memory.Config{Names: true, Clock: func() int64 { return s.now.UnixMicro() }})
+	s.limiter = headgate.New(store, &headgate.Config{Names: names})
+	c.Names, c.Limiter, c.Now = names, s.limiter, func() time.Time { return s.now }
+	s.logs = whatif.New(&c)
+	t.Cleanup(s.logs.Close)
+	s.handler = rest.New(service.New(s.limiter, names, names), slog.New(slog.DiscardHandler),
+		&rest.Config{More: s.logs.Routes()})
+	return s
+}
+
+// ask returns the status and the body of an answer.
+func (s *server) ask(t *testing.T, method, path string, v url.Values, body io.Reader) (int, string) {
+	t.Helper()
+	r := httptest.NewRequest(method, path+"?"+v.Encode(), body)
+	r = r.WithContext(auth.With(r.Context(), s.caller))
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// send sends a log.
+func (s *server) send(t *testing.T, v url.Values, log []byte) *api.WhatIfLog {
+	t.Helper()
+	code, text := s.ask(t, http.MethodPost, "/v1/whatif", v, bytes.NewReader(log))
+	if code != http.StatusOK {
+		t.Fatalf("status %d: %s", code, text)
+	}
+	return decode[api.WhatIfLog](t, text)
+}
+
+// decode reads an answer, of which every member must be known.
+func decode[T any](t *testing.T, text string) *T {
+	t.Helper()
+	v := new(T)
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// figures are what an answer says of one limit.
+type figures struct {
+	Allowed, Denied int64
+	Top             []replay.KeyReport
+}
+
+func figuresOf(t *testing.T, text string) (f figures) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &f); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return f
+}
+
+// accessLog is a log of 10,000 requests of about 1,700 addresses within four days, as busy sites have it: few addresses
+// ask for much.
+func accessLog() []byte {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)
+	var b bytes.Buffer
+	at := time.Date(2026, 5, 17, 10, 5, 0, 0, time.UTC)
+	for lines := 0; lines < 10_000; {
+		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(90*time.Second)))
+		n := zipf.Uint64()
+		for range min(1+int(rnd.ExpFloat64()*4), 10_000-lines) { // a page, and what is on it
+			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"-\" \"Mozilla/5.0\"\n",
+				n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
+			at = at.Add(time.Second)
+			lines++
+		}
+	}
+	return b.Bytes()
+}
+
+// TestFiguresAreThoseOfReplay compares answers with what `headgate replay --json` and `headgate suggest --json` write.
+func TestFiguresAreThoseOfReplay(t *testing.T) {
+	t.Parallel()
+	log := accessLog()
+	name := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(name, log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, whatif.Config{})
+	a := s.send(t, url.Values{"key": {"ip"}, "name": {name}}, log)
+	for _, limits := range [][]string{
+		{"token-bucket 10/1m burst 5"},
+		{"fixed-window 30/1h", "sliding-window 30/1h", "sliding-log 20/1h block 10m", "leaky-bucket 1/10s capacity 4"},
+	} {
+		var parsed []headgate.Limit
+		for _, text := range limits {
+			limit, err := headgate.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed = append(parsed, limit)
+		}
+		reports, err := replay.Compare(t.Context(), parsed, "ip", []string{name}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want bytes.Buffer
+		if err := replay.WriteAllJSON(&want, reports); err != nil {
+			t.Fatal(err)
+		}
+		code, got := s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": limits}, nil)
+		if code != http.StatusOK || got != want.String() {
+			t.Errorf("%v: status %d\n%.400s\nwant\n%.400s", limits, code, got, &want)
+		}
+		if reports[0].Denied == 0 {
+			t.Errorf("%v refuses nothing, which says little", limits)
+		}
+	}
+	ask, err := replay.ParseAsk("0.2%", "keys", []string{"1m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, err := replay.Read(t.Context(), "ip", []string{name}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer requests.Close()
+	found, err := requests.Suggest(t.Context(), ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	if err := found.WriteJSON(&want); err != nil {
+		t.Fatal(err)
+	}
+	code, got := s.ask(t, http.MethodGet, "/v1/whatif/suggest",
+		url.Values{"id": {a.ID}, "refuse": {"0.2%"}, "of": {"keys"}, "period": {"1m"}}, nil)
+	if code != http.StatusOK || got != want.String() {
+		t.Errorf("status %d\n%.400s\nwant\n%.400s", code, got, &want)
+	}
+}
+
+// TestAskedManyTimes asks about one log from many goroutines at a time.
+func TestAskedManyTimes(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, whatif.Config{})
+	a := s.send(t, url.Values{"key": {"ip"}}, accessLog())
+	want := map[string]string{}
+	ask := func(limit string) (int, string) {
+		return s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": {limit}}, nil)
+	}
+	for n := range 4 {
+		limit := fmt.Sprintf("token-bucket %d/1m burst 2", n+1)
+		_, want[limit] = ask(limit)
+	}
+	done := make(chan bool)
+	for limit := range want {
+		go func() {
+			for range 3 {
+				if code, got := ask(limit); code != http.StatusOK || got != want[limit] {
+					t.Errorf("%s: status %d: %.200s", limit, code, got)
+				}
+			}
+			done <- true
+		}()
+	}
+	for range want {
+		<-done
+	}
+}
+
+// TestRecorded: the attempts that a limit has recorded are replayed with their costs, the refused ones too.
+func TestRecorded(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, whatif.Config{})
+	login, err := headgate.Named("login")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const hostile = "<script>\"'\n\x01,;"
+	for i := range 12 {
+		key := "alice"
+		if i%3 == 0 {
+			key = hostile
+		}
+		if _, err := s.limiter.Take(t.Context(), headgate.Charge{Limit: login, Key: key}); err != nil {
+			t.Fatal(err)
+		}
+		s.now = s.now.Add(time.Second)
+	}
+	a := s.send(t, url.Values{"recorded": {"login"}}, nil)
+	if a.Requests != 12 || a.Keys != 2 || a.Name != "the history of login" || a.Unparsed != 0 {
+		t.Fatalf("%+v", a)
+	}
+	_, text := s.ask(t, http.MethodGet, "/v1/whatif",
+		url.Values{"id": {a.ID}, "limit": {"fixed-window 2/1h from-first"}}, nil)
+	r := figuresOf(t, text)
+	if r.Allowed != 4 || r.Denied != 8 || len(r.Top) != 2 || r.Top[1].Key != hostile || r.Top[1].Denied != 2 {
+		t.Errorf("%s", text)
+	}
+	// By the limit itself, what was refused is refused again.
+	_, text = s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": {"login"}}, nil)
+	if r := figuresOf(t, text); r.Allowed != 6 || r.Denied != 6 {
+		t.Errorf("%s", text)
+	}
+	since := s.now.Add(-3 * time.Second).UTC().Format(time.RFC3339)
+	if a := s.send(t, url.Values{"recorded": {"login"}, "since": {since}}, nil); a.Requests != 3 || a.Filtered != 9 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestBadQuestions: what is wrong is said, with the field.
+func TestBadQuestions(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, whatif.Config{MaxUpload: 20_000})
+	a := s.send(t, url.Values{"key": {"ip"}}, accessLog()[:10_000])
+	line, _, _ := bytes.Cut(accessLog(), []byte("\n"))
+	line = append(line, '\n')
+	for _, c := range []struct {
+		method, path string
+		v            url.Values
+		body         string
+		code         int
+		field, text  string
+	}{
+		{"POST", "", url.Values{"key": {"ip"}}, "", 400, "log", "the log is empty"},
+		{"POST", "", url.Values{"key": {"ip"}}, "no\nlog\n", 400, "log", "format"},
+		{"POST", "", url.Values{}, string(line), 400, "key", "is missing"},
+		{"POST", "", url.Values{"key": {"shoe"}}, string(line), 400, "field", `"shoe"`},
+		{"POST", "", url.Values{"key": {"ip"}, "since": {"soon"}}, string(line), 400, "since", "is not a time"},
+		{"POST", "", url.Values{"key": {"ip"}, "where": {"x"}}, string(line), 400, "where", "method=POST"},
+		{"POST", "", url.Values{"key": {"ip"}, "until": {"2001-01-01"}}, string(line), 400, "log", "no request"},
+		{"POST", "", url.Values{"key": {"ip"}, "format": {"tea"}}, string(line), 400, "format", "is not one of"},
+		{"POST", "", url.Values{"key": {"ip"}, "year": {"x"}}, string(line), 400, "year", "is not a year"},
+		{"POST", "", url.Values{"key": {"ip", "path"}}, string(line), 400, "key", "stands 2 times"},
+		{"POST", "", url.Values{"keys": {"ip"}}, string(line), 400, "query", "unknown parameter"},
+		{"POST", "", url.Values{"key": {"ip"}}, strings.Repeat(string(line), 300), 413, "", "at most 20000 bytes"},
+		{"POST", "", url.Values{"recorded": {"api"}}, "", 400, "recorded", "keeps no history"},
+		{"POST", "", url.Values{"recorded": {"login"}}, "", 400, "recorded", "nothing yet"},
+		{"POST", "", url.Values{"recorded": {"nothing"}}, "", 400, "limit", "unknown"},
+		{"POST", "", url.Values{"recorded": {""}}, "", 400, "recorded", "is empty"},
+		{"GET", "", url.Values{"id": {a.ID}}, "", 400, "limit", "is missing"},
+		{"GET", "", url.Values{"id": {a.ID}, "limit": {"token-bucket"}}, "", 400, "limit", ""},
+		{"GET", "", url.Values{"id": {a.ID}, "limit": {"nothing"}}, "", 400, "limit", "unknown"},
+		{"GET", "", url.Values{"id": {a.ID}, "limit": {"concurrency 1 ttl 9s"}}, "", 400, "limit", "at the same time"},
+		{"GET", "", url.Values{"id": {"x"}, "limit": {"api"}}, "", 404, "id", "send it again"},
+		{"GET", "", url.Values{"id": {a.ID}, "limit": {"api"}, "top": {"0"}}, "", 400, "top", "from 1 to 100"},
+		{"GET", "/suggest", url.Values{"id": {a.ID}, "refuse": {"2"}}, "", 400, "refuse", "is not a share"},
+		{"GET", "/suggest", url.Values{"id": {a.ID}, "of": {"shoes"}}, "", 400, "of", "neither"},
+		{"GET", "/suggest", url.Values{"id": {a.ID}, "period": {"x"}}, "", 400, "period", ""},
+	} {
+		code, text := s.ask(t, c.method, "/v1/whatif"+c.path, c.v, strings.NewReader(c.body))
+		var p api.Problem
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Errorf("%v: %v in %s", c.v, err, text)
+		}
+		if code != c.code || p.Field != c.field || !strings.Contains(p.Detail, c.text) {
+			t.Errorf("%s %v: status %d: %s", c.method, c.v, code, text)
+		}
+	}
+}
+
+// TestPackedLogIsBounded: a small body that unpacks to much more than may be read is refused.
+func TestPackedLogIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, whatif.Config{MaxUpload: 100_000, MaxMemory: 1 << 30})
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	for range 100_000 {
+		fmt.Fprintln(z, `10.0.0.1 - - [17/May/2026:10:05:00 +0000] "GET / HTTP/1.1" 200 5`)
+	}
+	z.Close()
+	code, text := s.ask(t, http.MethodPost, "/v1/whatif", url.Values{"key": {"ip"}}, &packed)
+	if code != http.StatusRequestEntityTooLarge || !strings.Contains(text, "the log is too large") {
+		t.Errorf("status %d: %s", code, text)
+	}
+}
+
+// TestMemoryIsBounded: of many logs those go that were used longest ago, and one that takes too much is refused.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	log := accessLog()
+	s := newServer(t, whatif.Config{MaxMemory: 1_200_000, MaxLogs: 3})
+	var ids []string
+	for i := range 4 {
+		s.now = s.now.Add(time.Second)
+		ids = append(ids, s.send(t, url.Values{"key": {"ip"}, "name": {fmt.Sprint(i)}}, log[:len(log)/4]).ID)
+	}
+	alive := func() (list string) {
+		for i, id := range ids {
+			code, _ := s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {id}, "limit": {"api"}}, nil)
+			if code == http.StatusOK {
+				list += fmt.Sprint(i)
+			}
+		}
+		return list
+	}
+	if got := alive(); got != "123" {
+		t.Errorf("%q are kept, not 123", got)
+	}
+	s.now = s.now.Add(whatif.DefaultLife)
+	if got := alive(); got != "" {
+		t.Errorf("%q are kept after their life", got)
+	}
+	var many bytes.Buffer
+	for i := range 9000 {
+		fmt.Fprintf(&many, "10.0.%d.%d - - [17/May/2026:10:05:00 +0000] \"GET / HTTP/1.1\" 200 5\n", i/250, i%250)
+	}
+	code, text := s.ask(t, http.MethodPost, "/v1/whatif", url.Values{"key": {"ip"}}, &many)
+	if code != http.StatusRequestEntityTooLarge {
+		t.Errorf("status %d: %s", code, text)
+	}
+}

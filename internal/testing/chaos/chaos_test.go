@@ -1,0 +1,132 @@
+package chaos_test
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/testing/chaos"
+	"github.com/headgate/headgate/internal/testing/history"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+var (
+	lasts  = flag.Duration("for", 20*time.Second, "how long to break each engine")
+	chosen = flag.String("engines", "postgres mariadb redis", "which, with spaces between them; all for all")
+	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order of the faults")
+	table  = flag.String("table", "", "file to write the table to")
+)
+
+var engines = []chaos.Engine{
+	{Name: "postgres", Start: onPostgres("")},
+	{Name: "postgres-serializable", Start: onPostgres("?default_transaction_isolation=serializable")},
+	{Name: "postgres-standby", Start: onPostgresPair},
+	{Name: "mariadb", Start: onMySQL("")},
+	{Name: "mysql", Start: onMySQL("mysql")},
+	{Name: "group-replication", Start: onGroup(false)},
+	{Name: "group-replication-single", Start: onGroup(true)},
+	{Name: "galera", Start: onGalera},
+	{Name: "redis", Start: onRedis("", "--appendonly", "yes", "--appendfsync", "always")},
+	{Name: "valkey", Start: onRedis("valkey", "--appendonly", "yes", "--appendfsync", "always")},
+	{Name: "redis-cluster", Start: onCluster},
+	{Name: "redis-sentinel", Start: onSentinel},
+	{Name: "sqlite", Start: onSQLite},
+}
+
+// TestWhatAKillForgetsIsFound runs on a Redis that keeps nothing on its disk.
+func TestWhatAKillForgetsIsFound(t *testing.T) {
+	tier.Nightly(t)
+	e := &chaos.Engine{Name: "redis without a disk", Start: onRedis("", "--save", "")}
+	for s := uint64(1); s < 20; s++ { // on a slow machine a run has few faults
+		r := chaos.Run(t, e, 5*time.Second, s)
+		if t.Log(r.Row()); r.Over > 0 {
+			t.Log(r.First)
+			return
+		}
+	}
+	t.Error("nothing was found, although each kill forgets all charges")
+}
+
+// TestAFewFaults is what each run of the tests has of this: Redis, for as long as a few faults take.
+func TestAFewFaults(t *testing.T) {
+	t.Parallel()
+	e := &chaos.Engine{Name: "redis", Start: onRedis("", "--appendonly", "yes", "--appendfsync", "always")}
+	r := chaos.Run(t, e, 3*time.Second, 1)
+	if t.Log(r.Row()); r.Over > 0 {
+		t.Errorf("%d things are not as they should be; %s\n%s", r.Over, r.First, kept(t, r.History))
+	}
+}
+
+// kept writes a history to a file, and returns its name.
+func kept(t *testing.T, h *history.History) string {
+	t.Helper()
+	f, err := os.CreateTemp("", "headgate-chaos-*.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := h.Write(f); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
+}
+
+// breakFor breaks an engine, up to eight times as long where a slow machine does little in the time.
+func breakFor(t *testing.T, e *chaos.Engine, lasts time.Duration) chaos.Report {
+	t.Helper()
+	for long := 1; ; long *= 2 {
+		r := chaos.Run(t, e, lasts*time.Duration(long), *seed)
+		t.Log(r.Row())
+		if r.Over > 0 {
+			t.Errorf("%d things are not as they should be; %s\n%s", r.Over, r.First, kept(t, r.History))
+			return r
+		}
+		if r.Decisions >= 100 && r.Count() >= 3 && r.Decisions-r.Admitted >= 10 {
+			return r
+		}
+		if long == 8 {
+			t.Errorf("nothing was tested: %d decisions, %d refused, %d faults", r.Decisions, r.Decisions-r.Admitted,
+				r.Count())
+			return r
+		}
+	}
+}
+
+// TestChaos breaks engines, one after the other, and writes a table.
+func TestChaos(t *testing.T) {
+	tier.Nightly(t)
+	var rows strings.Builder
+	names := strings.Fields(*chosen)
+	t.Logf("-seed %d", *seed)
+	for i := range engines {
+		e := &engines[i]
+		at := slices.Index(names, e.Name)
+		if at < 0 && *chosen != "all" {
+			continue
+		}
+		if at >= 0 {
+			names = slices.Delete(names, at, at+1)
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			r := breakFor(t, e, *lasts)
+			rows.WriteString(r.Row() + "\n")
+		})
+	}
+	if len(names) > 0 && *chosen != "all" {
+		t.Errorf("no engine is named %q", names)
+	}
+	if *table == "" || t.Failed() {
+		return
+	}
+	if err := os.WriteFile(*table,
+		[]byte("| engine | decisions | admitted | faults | over the bound | longest without a decision | "+
+			"longest recovery |\n|---|---|---|---|---|---|---|\n"+rows.String()), 0o600); err != nil {
+		t.Error(err)
+	}
+}

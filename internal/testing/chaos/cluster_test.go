@@ -1,0 +1,250 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate/internal/testing/chaos"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+)
+
+// onPostgresPair starts a primary with a synchronous standby, which is promoted when the primary is killed.
+func onPostgresPair(t *testing.T) *chaos.System {
+	t.Helper()
+	p := dbtest.StartPostgresPair(t)
+	url := dbtest.PostgresAt(t, p.Primary().DSN)
+	first, second := host(t, p.Primary().DSN), host(t, p.Standby().DSN)
+	each := func(do func(*dbtest.Server)) func(context.Context, *rand.Rand) error {
+		return func(_ context.Context, rng *rand.Rand) error {
+			s := p.Primary()
+			if rng.IntN(2) == 0 {
+				s = p.Standby() // for which commits wait
+			}
+			do(s)
+			return nil
+		}
+	}
+	return &chaos.System{
+		URL:   strings.Replace(url, first, first+","+second, 1) + "?target_session_attrs=read-write",
+		Hosts: []string{first, second}, Open: openPostgres,
+		Faults: []chaos.Fault{
+			{Name: "fail-over", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+				p.Primary().Crash()
+				chaos.Pause(rng, 500*time.Millisecond)
+				if err := p.Promote(ctx); err != nil {
+					return err
+				}
+				chaos.Pause(rng, 2*time.Second)
+				return p.Rejoin(ctx)
+			}},
+			{Name: "killed", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
+				s := p.Primary()
+				if rng.IntN(2) == 0 {
+					s = p.Standby()
+				}
+				s.Crash()
+				chaos.Pause(rng, 500*time.Millisecond)
+				return s.Restart(ctx)
+			}},
+			{Name: "stopped", Weight: 2, Do: each(func(s *dbtest.Server) {
+				s.Pause()
+				time.Sleep(time.Second)
+				s.Resume()
+			})},
+			{Name: "sessions ended", Weight: 1, Do: func(ctx context.Context, _ *rand.Rand) error {
+				at := strings.Replace(url, first, host(t, p.Primary().DSN), 1)
+				return maybe(postgresDo(at, "pg_terminate_backend")(ctx))
+			}},
+		},
+	}
+}
+
+// nodes are those of a cluster, of which one at a time is broken.
+type nodes interface {
+	Kill(i int)
+	Restart(ctx context.Context, i int) error
+	Pause(i int)
+	Resume(i int)
+	Await(ctx context.Context) error // until all are well
+}
+
+// lose returns the faults of a cluster of n nodes on a network, which take one for lost that stands still for longer
+// than patience. They take much longer than those of the network, and are rarer.
+func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []chaos.Fault {
+	return []chaos.Fault{
+		{Name: "node killed", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
+			i := rng.IntN(n)
+			c.Kill(i)
+			chaos.Pause(rng, patience)
+			begin := time.Now()
+			err := c.Restart(ctx, i)
+			for err != nil && time.Since(begin) < 5*time.Minute { // the others may not have noticed that it was away
+				time.Sleep(2 * time.Second)
+				c.Kill(i)
+				err = c.Restart(ctx, i)
+			}
+			if err != nil {
+				return err
+			}
+			return c.Await(ctx)
+		}},
+		{Name: "node parted", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
+			i := rng.IntN(n)
+			if err := network.Part(i); err != nil {
+				return err
+			}
+			chaos.Pause(rng, 2*patience)
+			if err := network.Join(i); err != nil {
+				return err
+			}
+			return c.Await(ctx)
+		}},
+		{Name: "node stopped", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
+			i := rng.IntN(n)
+			c.Pause(i)
+			chaos.Pause(rng, 2*patience)
+			c.Resume(i)
+			return c.Await(ctx)
+		}},
+	}
+}
+
+// onNodes returns a system of three nodes that all have a database.
+func onNodes(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System {
+	t.Helper()
+	urls := dbtest.MariaDBAt(t, servers...)
+	hosts := make([]string, len(urls))
+	for i, u := range urls {
+		hosts[i] = host(t, u)
+	}
+	name := urls[0][strings.LastIndexByte(urls[0], '/')+1:]
+	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+		return maybe(mysqlDo(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
+	}}
+	return &chaos.System{
+		URL:   "mysql://root@" + strings.Join(hosts, ",") + "/" + name,
+		Hosts: hosts, Open: openMySQL, Faults: append(faults, ended),
+	}
+}
+
+// onGroup returns how a Group Replication is started; single says that one node takes writes.
+func onGroup(single bool) func(*testing.T) *chaos.System {
+	return func(t *testing.T) *chaos.System {
+		t.Helper()
+		choose(t, dbtest.GroupReplication)
+		network := dbtest.NewNetwork(t, 3)
+		g := dbtest.StartMySQLGroup(t, network, single)
+		return onNodes(t, g.Servers(), lose(g, network, 3, 4*time.Second))
+	}
+}
+
+func onGalera(t *testing.T) *chaos.System {
+	t.Helper()
+	network := dbtest.NewNetwork(t, 3)
+	g, err := dbtest.StartGalera(t.Context(), network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Stop)
+	return onNodes(t, g.Servers(), lose(g, network, 3, 3*time.Second))
+}
+
+// clusterForgets is what a fail-over of a Redis Cluster forgets at most, and that of a Sentinel too: 1.5 node
+// timeouts of 2 s, and 0.2 s (docs/stores.md).
+const clusterForgets = 3200 * time.Millisecond
+
+// onCluster starts a Redis Cluster whose nodes keep all on disk. Its clients are told addresses by the nodes, so
+// there is no proxy.
+func onCluster(t *testing.T) *chaos.System {
+	t.Helper()
+	network := dbtest.NewNetwork(t, 6)
+	c, err := dbtest.StartRedisCluster(t.Context(), network, "--appendonly", "yes", "--appendfsync", "always")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	faults := lose(c, network, len(c.Addrs()), 4*time.Second)
+	for i := range faults {
+		faults[i].Forgets = clusterForgets
+	}
+	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+		return maybe(endRedis(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
+	}}
+	return &chaos.System{URL: c.URL(), Open: openRedis, Faults: append(faults, ended)}
+}
+
+// onSentinel starts a Redis with a replica, and the Sentinel that names the one that takes writes.
+func onSentinel(t *testing.T) *chaos.System {
+	t.Helper()
+	keeps := []string{"--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"}
+	first := own(t, func(ctx context.Context) (*dbtest.Server, error) { return dbtest.StartRedis(ctx, keeps...) })
+	_, port, err := net.SplitHostPort(host(t, first.DSN))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := own(t, func(ctx context.Context) (*dbtest.Server, error) {
+		return dbtest.StartRedis(ctx, append(keeps, "--replicaof", "127.0.0.1", port)...)
+	})
+	sentinel := dbtest.Sentinel(t, port)
+	servers := []*dbtest.Server{first, second}
+	well := func(ctx context.Context) error { return inStep(ctx, sentinel) }
+	if err := well(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return &chaos.System{
+		URL: "redis://" + sentinel + "/?master=main", Open: openRedis,
+		Faults: []chaos.Fault{
+			{Name: "node killed", Weight: 3, Forgets: clusterForgets, Do: func(ctx context.Context, rng *rand.Rand) error {
+				s := servers[rng.IntN(2)]
+				s.Crash()
+				chaos.Pause(rng, 4*time.Second)
+				if err := s.Restart(ctx); err != nil {
+					return err
+				}
+				return well(ctx)
+			}},
+			{Name: "node stopped", Weight: 3, Forgets: clusterForgets, Do: func(ctx context.Context, rng *rand.Rand) error {
+				s := servers[rng.IntN(2)]
+				s.Pause()
+				chaos.Pause(rng, 4*time.Second)
+				s.Resume()
+				return well(ctx)
+			}},
+			{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
+				return maybe(endRedis(ctx, host(t, servers[rng.IntN(2)].DSN)))
+			}},
+		},
+	}
+}
+
+// inStep waits until the primary that a Sentinel at an address names has a replica that is in step.
+func inStep(ctx context.Context, sentinel string) error {
+	once := func() error {
+		c, err := rueidis.NewClient(rueidis.ClientOption{
+			InitAddress: []string{sentinel}, Sentinel: rueidis.SentinelOption{MasterSet: "main"}, DisableCache: true,
+		})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		text, err := c.Do(ctx, c.B().Info().Section("replication").Build()).ToString()
+		if err == nil && !strings.Contains(text, "state=online") {
+			err = errors.New("no replica is in step: " + text)
+		}
+		return err
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if err := once(); err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}

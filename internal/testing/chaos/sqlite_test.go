@@ -1,0 +1,85 @@
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/client"
+	"github.com/headgate/headgate/internal/testing/chaos"
+	"github.com/headgate/headgate/internal/testing/command"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+)
+
+// onSQLite starts three processes of `headgate serve` over one file. SQLite has no server, so they are what is
+// broken.
+func onSQLite(t *testing.T) *chaos.System {
+	t.Helper()
+	dir := t.TempDir()
+	program := command.Path(t)
+	var servers []*dbtest.Server
+	var hosts []string
+	for range 3 {
+		at := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
+		serve := func() *exec.Cmd {
+			return exec.Command(program, "serve", "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "--http", at)
+		}
+		servers = append(servers, dbtest.Start(t, serve, func() error { return ready(at) }))
+		hosts = append(hosts, at)
+	}
+	next := 0
+	return &chaos.System{
+		URL: "http://" + hosts[0], Hosts: hosts[:1],
+		// Each stack asks the next server, through its proxy where it is the first.
+		Open: func(_ context.Context, url string) (*chaos.Stack, error) {
+			of := next % len(hosts)
+			if next++; of > 0 {
+				url = "http://" + hosts[of]
+			}
+			c, err := client.New(url, nil)
+			if err != nil {
+				return nil, err
+			}
+			return &chaos.Stack{Limiter: c, Node: hosts[of], Close: c.Close}, nil
+		},
+		Faults: []chaos.Fault{
+			{Name: "killed", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+				s := servers[rng.IntN(len(servers))]
+				s.Crash()
+				chaos.Pause(rng, 500*time.Millisecond)
+				return s.Restart(ctx)
+			}},
+			{Name: "stopped", Weight: 3, Do: func(_ context.Context, rng *rand.Rand) error {
+				s := servers[rng.IntN(len(servers))] // it may hold the lock of the file
+				s.Pause()
+				chaos.Pause(rng, 2*time.Second)
+				s.Resume()
+				return nil
+			}},
+		},
+	}
+}
+
+// ready reports whether a server of Headgate is.
+func ready(at string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("/readyz answers %s", res.Status)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package dbtest
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// TestTheStoresPageNamesTheVersions: docs/stores.md says which versions are tested. Those of the distribution and of
+// Debian's newest change by themselves; these are chosen here.
+func TestTheStoresPageNamesTheVersions(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/stores.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(page), "## Which versions were tested\n")
+	table, _, _ = strings.Cut(table, "\n\n`make engines`")
+	if !found {
+		t.Fatal("docs/stores.md has no table of versions")
+	}
+	for _, version := range packaged {
+		number, _, _ := strings.Cut(version, ".0-") // 15.18.0-beta.17 is PostgreSQL 15.18
+		if !strings.Contains(table, number) {
+			t.Errorf("docs/stores.md does not name PostgreSQL %s", number)
+		}
+	}
+	if !strings.Contains(table, sqlite3.SQLITE_VERSION) {
+		t.Errorf("docs/stores.md does not name SQLite %s", sqlite3.SQLITE_VERSION)
+	}
+	for name, e := range engines {
+		if is := strings.TrimSuffix(strings.Fields(e.is + " -")[0], "."); is != "-" && !strings.Contains(table, is) {
+			t.Errorf("docs/stores.md does not name %s, of %s", is, name)
+		}
+	}
+}

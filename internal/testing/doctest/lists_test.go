@@ -1,0 +1,72 @@
+package doctest
+
+import "regexp"
+
+// cluster is why blocks of docs/kubernetes.md do not run.
+const cluster = "a cluster is not there: make chart renders the chart with these values"
+
+// unrunnable are the blocks that nothing runs, by page and first line, and why.
+var unrunnable = map[string]map[string]string{
+	"README.md":   {"make test": "runs this test"},
+	"docs/sql.md": {"select cron.schedule('headgate-sweep', '* * * * *', 'select headgate.sweep(10000)');": "the extension pg_cron is not installed here"},
+	"docs/kubernetes.md": {
+		"docker build --build-arg VERSION=v0.1.0 -t registry.example.com/headgate:v0.1.0 .": "Docker is not there: " +
+			"TestTheImage of deploy carries out the steps",
+		"kubectl create namespace limits": cluster,
+		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
+	},
+	"docs/project/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
+	"docs/stores.md": {
+		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
+			"-run TestConformanceOfYugabyteDB": "there is no YugabyteDB here, and the page says so",
+	},
+	"docs/installing.md": {
+		"systemd-analyze verify /etc/systemd/system/headgate.service /etc/systemd/system/headgate.socket": "is for " +
+			"installed units; TestUnits of deploy verifies these",
+		"sudo systemctl enable --now headgate.socket": system,
+	},
+	"docs/access.md": {
+		"callers:": "hashes of tokens that do not exist; internal/server/auth tests the form",
+		`level=INFO msg="admin action" verb=block limit=login key=mallory by=oncall reason="password guessing" for=15m0s`: "a line " +
+			"of the log, which TestAddressesOfTheServer looks for",
+	},
+	"docs/metrics.md": {
+		`{"time":"2026-11-26T14:41:07.3Z","level":"INFO","msg":"decision","outcome":"refused","limit":"login","key":"mallory","cost":"1","why":"a cost of 1 does not fit, 0 of 5 remain","capacity":5,"remaining":0,"retry_after":12000000000,"way":"store","verb":"take","protocol":"http","took":310000}`: "a line of the log, of which internal/server/decisionlog tests the form",
+	},
+	"docs/project/design.md": {".                 package headgate: limits and algorithms as values, Charge, " +
+		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
+}
+
+const system = "changes the system that it runs on"
+
+// shapes are outputs in which every number differs from run to run.
+var shapes = map[string][]string{
+	"docs/stores.md": {"granted"}, // what time it is
+}
+
+// given are the files that a reader has already, by page.
+var given = map[string]map[string]string{
+	"docs/getting-started.md": {
+		"backup.sh": script("backed-up"), "access.log": "../../replay/testdata/apache.log.gz",
+		"auth.log": "../../accesslog/testdata/sshd.log",
+	},
+	"docs/sql.md": {
+		"retry_postgres.py": "../../../examples/sql/retry_postgres.py",
+		"retry_mysql.py":    "../../../examples/sql/retry_mysql.py", "Retry.java": "../../../examples/sql/Retry.java",
+	},
+	"docs/algorithms.md": {"access.log": "../../replay/testdata/apache.log.gz"},
+	"docs/tour-log.md":   {"access.log": "../../replay/testdata/apache.log.gz"},
+}
+
+func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
+
+// goOfFolder is a command that compiles the files of the page.
+var goOfFolder = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
+
+// left are the files that a page leaves behind: what it says that it starts has run.
+var left = map[string][]string{
+	"README.md":               {"headgate.db"},
+	"docs/getting-started.md": {"backed-up", "guessing.html"},
+	"docs/algorithms.md":      {"fills.html"},
+	"docs/tour-log.md":        {"limit.html"},
+}

@@ -1,0 +1,174 @@
+package doctest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// root is the project's folder.
+const root = "../../.."
+
+// block is a fenced block of a page.
+type block struct {
+	line     int    // of its fence, in the page
+	language string // the first word after the fence
+	option   string // what follows it
+	text     string // with the end of each line
+}
+
+// first returns the block's first line, by which lists name it.
+func (b *block) first() string {
+	line, _, _ := strings.Cut(b.text, "\n")
+	return line
+}
+
+// page is a file of the documentation.
+type page struct {
+	name   string // from the project's folder
+	blocks []block
+	port   string // of the page's server, in place of 8080
+}
+
+// servers are the URLs of servers that a page uses, and programs are those that a page calls beside headgate, curl
+// and jq.
+var (
+	servers  = regexp.MustCompile(`(postgres|mysql|redis)://localhost`)
+	programs = regexp.MustCompile(`(?m)^ *(make|go (run [^.]|run \.$|run \.[^/]|get|mod|build|test|install)|nginx|caddy|haproxy|envoy|` +
+		`python3|node|java|javac|psql|mysql|redis-cli|docker|git)\b`)
+)
+
+var testOfGo = regexp.MustCompile(`(?m)^func Test`)
+
+// needs returns what a page needs beside the command, curl and jq, or nothing.
+func (p *page) needs() string {
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		switch b.language {
+		case "sql", "js", "python", "java":
+			return b.language
+		case "go":
+			if testOfGo.MatchString(b.text) {
+				return "a program of its tests"
+			}
+		case "sh":
+			if what := programs.FindString(b.text); what != "" {
+				return strings.TrimSpace(what)
+			}
+		}
+		if what := servers.FindString(b.text); what != "" {
+			return what
+		}
+	}
+	return ""
+}
+
+// pageFiles returns the paths of all pages of docs and of the folders in it.
+func pageFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	folders, err2 := filepath.Glob(filepath.Join(root, "docs", "*", "*.md"))
+	if err != nil || err2 != nil || len(files) < 5 || len(folders) < 5 {
+		t.Fatalf("found %q and %q, %v, %v", files, folders, err, err2)
+	}
+	return append(files, folders...)
+}
+
+// pages returns the README and all pages of docs and of the folders in it.
+func pages(t *testing.T) []page {
+	t.Helper()
+	files := pageFiles(t)
+	var all []page
+	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, err := filepath.Rel(root, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := parse(string(text))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all = append(all, page{name: name, blocks: blocks})
+	}
+	return all
+}
+
+var fence = regexp.MustCompile("^( *)```+ *([^ `]*) *(.*)$")
+
+// parse returns the fenced blocks of a page. Those of other kinds are errors: they
+// would be documentation that nothing runs.
+func parse(text string) (blocks []block, err error) {
+	var (
+		open   *block
+		indent string
+		list   bool // within a list, text may be indented
+		before string
+	)
+	for i, line := range strings.Split(text, "\n") {
+		m := fence.FindStringSubmatch(line)
+		switch {
+		case open != nil && m != nil && m[2] == "":
+			blocks, open = append(blocks, *open), nil
+		case open != nil:
+			open.text += strings.TrimPrefix(line, indent) + "\n"
+		case m != nil && m[2] == "":
+			return nil, fmt.Errorf("line %d: a block without a language", i+1)
+		case m != nil:
+			open, indent = &block{line: i + 1, language: m[2], option: m[3]}, m[1]
+		case strings.HasPrefix(line, "    ") && before == "" && !list:
+			return nil, fmt.Errorf("line %d: an indented block; say by a fence what language it is", i+1)
+		case strings.HasPrefix(line, "- "), listItem.MatchString(line):
+			list = true
+		case line != "" && line[0] != ' ':
+			list = false
+		}
+		before = line
+	}
+	if open != nil {
+		return nil, fmt.Errorf("line %d: the block has no end", open.line)
+	}
+	return blocks, nil
+}
+
+var listItem = regexp.MustCompile(`^[0-9]+\. `)
+
+var fileName = regexp.MustCompile(`^(?:#|//|--) ([A-Za-z0-9_-]+\.(?:go|ya?ml|sh|py|java|m?js|sql|conf|cfg|lua|log|service)|Caddyfile)$`)
+
+// file returns the name that the block's first line gives to it.
+func (b *block) file() string {
+	if m := fileName.FindStringSubmatch(b.first()); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+func TestPagesAreParsed(t *testing.T) {
+	t.Parallel()
+	got, err := parse("a\n\n```sh\nb\n\n    c\n```\n\n- list\n\n    of more\n\n  ```sql mysql\n  d\n  ```\n")
+	if err != nil || len(got) != 2 || got[0].text != "b\n\n    c\n" || got[0].line != 3 ||
+		got[1].text != "d\n" || got[1].language != "sql" || got[1].option != "mysql" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"a\n\n    b\n":        "line 3: an indented block",
+		"```\na\n```\n":       "line 1: a block without a language",
+		"a\n```sh\nb\n":       "line 2: the block has no end",
+		"- a\n\nb\n\n    c\n": "line 5: an indented block",
+	} {
+		if _, err := parse(text); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got %v", text, err)
+		}
+	}
+	for text, want := range map[string]string{"# headgate.yaml\na\n": "headgate.yaml", "// main.go\n": "main.go", "// a\n": ""} {
+		if b := (block{text: text}); b.file() != want {
+			t.Errorf("%q: got %q", text, b.file())
+		}
+	}
+}

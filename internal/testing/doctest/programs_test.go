@@ -1,0 +1,40 @@
+package doctest
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/internal/testing/dbtest"
+)
+
+// links are the programs of the distribution that pages use by these names.
+func links(t *testing.T, programs string) {
+	t.Helper()
+	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
+	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
+	link(t, programs, "psql", dbtest.Program(t, "psql", "postgresql-client"))
+	link(t, programs, "pg_dump", dbtest.Program(t, "pg_dump", "postgresql-client"))
+	link(t, programs, "mysql", dbtest.Program(t, "mariadb", "mariadb-client"))
+	link(t, programs, "nginx", dbtest.Program(t, "nginx", "nginx-light"))
+	link(t, programs, "caddy", dbtest.Program(t, "caddy", "caddy"))
+	link(t, programs, "haproxy", dbtest.Program(t, "haproxy", "haproxy"))
+	redis, err := dbtest.RedisProgram("redis-cli")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(t, programs, "redis-cli", redis)
+	runtimes(t)
+	link(t, programs, "python3", "/usr/bin/python3")
+}
+
+// runtimes are those of the languages, which are installed if need be.
+func runtimes(t *testing.T) {
+	t.Helper()
+	// Python from the distribution, which has the packages.
+	dbtest.Program(t, "/usr/bin/python3", "python3")
+	dbtest.Installed(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
+	dbtest.Installed(t, "/usr/lib/python3/dist-packages/pymysql", "python3-pymysql")
+	dbtest.Program(t, "javac", "default-jdk-headless")
+	dbtest.Installed(t, "/usr/share/java/postgresql.jar", "libpostgresql-jdbc-java")
+	dbtest.Installed(t, "/usr/share/java/mariadb-java-client.jar", "libmariadb-java")
+	dbtest.Program(t, "node", "nodejs")
+}

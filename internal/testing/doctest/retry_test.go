@@ -1,0 +1,369 @@
+package doctest
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
+	"github.com/headgate/headgate/store"
+	storemysql "github.com/headgate/headgate/store/mysql"
+	"github.com/headgate/headgate/store/postgres"
+)
+
+// callers ask at the same time, in tests of the programs of examples/sql.
+const callers = 8
+
+const sqlPrograms = root + "/examples/sql"
+
+// language is one in which examples/sql has a program that repeats what conflicts.
+type language struct {
+	name  string
+	mysql bool
+	drive []string // the command that runs it, in the folder of all programs
+}
+
+var languages = []language{
+	{"Python on PostgreSQL", false, []string{"/usr/bin/python3", "drive_postgres.py"}},
+	{"Python on MariaDB", true, []string{"/usr/bin/python3", "drive_mysql.py"}},
+	{"Java on PostgreSQL", false, []string{"java", "-cp", ".:/usr/share/java/postgresql.jar", "Drive"}},
+	{"Java on MariaDB", true, []string{"java", "-cp", ".:/usr/share/java/mariadb-java-client.jar", "Drive"}},
+	{"Node on PostgreSQL", false, []string{"node", "drive_postgres.mjs"}},
+	{"Node on MariaDB", true, []string{"node", "drive_mysql.mjs"}},
+}
+
+// programsOf writes the programs of examples/sql to a folder, as they stand there, with
+// what drives them.
+func programsOf(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	programs, err := filepath.Glob(sqlPrograms + "/*")
+	if err != nil || len(programs) == 0 {
+		t.Fatalf("found %q, %v", programs, err)
+	}
+	for _, path := range programs {
+		write(t, filepath.Join(dir, filepath.Base(path)), read(t, path))
+	}
+	drivers, err := filepath.Glob("testdata/retry/*")
+	if err != nil || len(drivers) == 0 {
+		t.Fatalf("found %q, %v", drivers, err)
+	}
+	for _, path := range drivers {
+		write(t, filepath.Join(dir, filepath.Base(path)), read(t, path))
+	}
+	runtimes(t)
+	link(t, dir, "node_modules", dbtest.NodeModules(t, "testdata/node"))
+	compile := exec.CommandContext(t.Context(), "javac", "Retry.java", "Drive.java")
+	compile.Dir = dir
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("javac: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// driven is what a program says of its calls.
+type driven struct {
+	Admitted map[string]int
+	Repeated int // transactions beyond one for each call
+	Errors   []string
+}
+
+// run runs a program against a database.
+func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, what string) driven {
+	t.Helper()
+	switch {
+	case l.drive[0] != "java":
+	case l.mysql:
+		dsn = jdbc(t, "mariadb", dsn)
+	default:
+		dsn = jdbc(t, "postgresql", dsn)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	args := slices.Concat(l.drive, []string{dsn, rule, strconv.Itoa(callers), strconv.Itoa(calls), what})
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var d driven
+	if err == nil {
+		err = json.Unmarshal(out, &d)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", l.name, err, out, &stderr)
+	}
+	t.Logf("%s: %+v", what, d)
+	return d
+}
+
+// database returns a database with the schema.
+func (l *language) database(t *testing.T) string {
+	t.Helper()
+	if l.mysql {
+		return migratedMySQL(t, dbtest.MariaDB(t))
+	}
+	dsn := dbtest.Postgres(t)
+	s, err := postgres.Open(t.Context(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, s)
+	// Deadlocks are looked for after a second otherwise.
+	_, err = connect(t, dsn).Exec(t.Context(),
+		"do $$ begin execute format('alter database %I set deadlock_timeout = 20', current_database()); end $$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dsn
+}
+
+func migratedMySQL(t *testing.T, dsn string) string {
+	t.Helper()
+	s, err := storemysql.Open(t.Context(), dsn, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, s)
+	return dsn
+}
+
+func migrate(t *testing.T, s store.Store) {
+	t.Helper()
+	defer s.Close()
+	if _, err := s.(store.Migrator).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRetryPrograms runs the programs of examples/sql where transactions conflict:
+// eight callers at SERIALIZABLE who charge two keys, in either order; where answers
+// get lost; and on MariaDB, where another holds the key for longer than one waits.
+// Every call gets its decision in the end, and each is charged once.
+func TestRetryPrograms(t *testing.T) {
+	tier.Engines(t)
+	t.Parallel()
+	dir := programsOf(t)
+	for _, l := range languages {
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			dsn := l.database(t)
+			t.Run("conflicts", func(t *testing.T) {
+				const calls, most = 5, 25
+				d := l.run(t, dir, dsn, fmt.Sprintf("fixed-window %d/30d", most), callers, calls, "pairs")
+				if d.Admitted["a"] != most || d.Admitted["b"] != most || d.Repeated == 0 || len(d.Errors) > 0 {
+					t.Errorf("got %+v, want %d of %d, and conflicts", d, most, callers*calls)
+				}
+			})
+			t.Run("lost answers", func(t *testing.T) { l.lostAnswers(t, dir, dsn) })
+			if l.mysql {
+				t.Run("a held key", func(t *testing.T) { l.heldKey(t, dir, dsn) })
+			}
+		})
+	}
+}
+
+// lostAnswers cuts connections while their answers are on the way.
+func (l *language) lostAnswers(t *testing.T, dir, dsn string) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = lossy(t, u.Host, 15)
+	const callers, calls = 4, 10
+	d := l.run(t, dir, u.String(), "fixed-window 1000/30d", callers, calls, "takes")
+	left := l.remaining(t, dsn, "fixed-window 1000/30d", "a")
+	if d.Admitted["a"] != callers*calls || d.Repeated == 0 || len(d.Errors) > 0 || left != 1000-callers*calls {
+		t.Errorf("got %+v, charged %d; want %d, and lost answers", d, 1000-left, callers*calls)
+	}
+}
+
+// heldKey charges a key in a transaction that stays open for longer than the program
+// waits for it: error 1205.
+func (l *language) heldKey(t *testing.T, dir, dsn string) {
+	db := openMySQL(t, dsn)
+	const rule = "fixed-window 5/30d"
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "CALL headgate_take(?, 'a', 1)", rule); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	freed := make(chan struct{})
+	go func() {
+		defer close(freed)
+		const waiting = `select t.trx_wait_started from information_schema.innodb_trx t
+			join information_schema.processlist p on p.id = t.trx_mysql_thread_id
+			where p.db = database() and t.trx_wait_started is not null`
+		// A second wait has begun: the first one took too long.
+		for began := map[string]bool{}; len(began) < 2 && ctx.Err() == nil; {
+			var since string
+			if db.QueryRowContext(ctx, waiting).Scan(&since) == nil {
+				began[since] = true
+			}
+		}
+		_ = tx.Commit()
+	}()
+	d := l.run(t, dir, dsn, rule, 1, 1, "waits")
+	cancel()
+	<-freed
+	if left := l.remaining(t, dsn, rule, "a"); d.Admitted["a"] != 1 || d.Repeated == 0 || len(d.Errors) > 0 ||
+		left != 3 {
+		t.Errorf("got %+v, %d left; want one admission, after a wait that took too long", d, left)
+	}
+}
+
+func openMySQL(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// remaining asks what is left of a limit. What check answers is less by its own cost.
+func (l *language) remaining(t *testing.T, dsn, rule, key string) (left int) {
+	t.Helper()
+	var err error
+	if l.mysql {
+		var allowed, retry, reset, name, at any
+		err = openMySQL(t, dsn).QueryRowContext(t.Context(), "CALL headgate_check(?, ?, 1)", rule, key).Scan(&allowed,
+			&left, &retry, &reset, &name, &at)
+	} else {
+		err = connect(t, dsn).QueryRow(t.Context(), "select remaining from headgate.check($1, $2)", rule,
+			key).Scan(&left)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left + 1
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// TestRetriesOnGroupReplication is TestRetryPrograms for error 3101: callers of two
+// nodes charge the same keys.
+func TestRetriesOnGroupReplication(t *testing.T) {
+	dbtest.NeedEngine(t, dbtest.GroupReplication)
+	group := dbtest.StartMySQLGroup(t, nil, false)
+	dir := programsOf(t)
+	for _, l := range languages {
+		if !l.mysql || l.drive[0] == "java" { // MariaDB's driver for Java
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			nodes := dbtest.MariaDBAt(t, group.Servers()...)
+			migratedMySQL(t, nodes[0])
+			const calls, most = 5, 25
+			d := l.run(t, dir, strings.Join(nodes, ","), fmt.Sprintf("token-bucket %d/30d", most), callers,
+				calls, "pairs")
+			if d.Admitted["a"] != most || d.Admitted["b"] != most || d.Repeated == 0 || len(d.Errors) > 0 {
+				t.Errorf("got %+v, want %d of %d, and conflicts", d, most, callers*calls)
+			}
+		})
+	}
+}
+
+// TestRetriesInPsql is the same for the procedure and the shell function of examples/sql,
+// in sessions at SERIALIZABLE.
+func TestRetriesInPsql(t *testing.T) {
+	tier.Engines(t)
+	t.Parallel()
+	dsn := languages[0].database(t)
+	dir := t.TempDir()
+	for _, name := range []string{"take.sh", "take_patiently.sql"} {
+		write(t, filepath.Join(dir, name), read(t, filepath.Join(sqlPrograms, name)))
+	}
+	psql := dbtest.Program(t, "psql", "postgresql-client")
+	run := func(script string) string {
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PGOPTIONS=-c default_transaction_isolation=serializable", "DSN="+dsn,
+			"HEADGATE_STORE="+dsn,
+			"PSQL="+psql)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	run(`$PSQL -Xq -v ON_ERROR_STOP=1 $DSN -f take_patiently.sql`)
+	for name, caller := range map[string]string{
+		"procedure": `for i in $(seq 10); do echo "call take_patiently('$n-$i', 'fixed-window 50/30d', 'procedure');"; done | $PSQL -XqAt $DSN`,
+		"shell":     `. ./take.sh; for i in $(seq 10); do take 'fixed-window 50/30d' shell 1 120; done`,
+	} {
+		out := run("for n in 1 2 3 4 5 6 7 8; do (" + caller + ") & done; wait")
+		if strings.Count(out, "t\n") != 50 || strings.Count(out, "f\n") != 30 || len(out) != 160 {
+			t.Errorf("%s: 50 of 80 were to be admitted, without an error:\n%s", name, out)
+		}
+	}
+}
+
+// TestAHandlerAloneDoesNotHelp: what docs/sql.md says of EXCEPTION in PL/pgSQL. The
+// snapshot of the transaction stays the one that was too old.
+func TestAHandlerAloneDoesNotHelp(t *testing.T) {
+	tier.Engines(t)
+	t.Parallel()
+	dsn := languages[0].database(t)
+	ctx := t.Context()
+	a, b := connect(t, dsn), connect(t, dsn)
+	const take = "select allowed from headgate.take('fixed-window 50/30d', 'k')"
+	for _, sql := range []string{take, "begin isolation level repeatable read", "select 1"} {
+		if _, err := a.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Exec(ctx, take); err != nil {
+		t.Fatal(err)
+	}
+	_, err := a.Exec(ctx, `do $$ begin
+		for attempt in 1..5 loop
+			begin
+				perform headgate.take('fixed-window 50/30d', 'k');
+				return;
+			exception when serialization_failure then
+			end;
+		end loop;
+		raise exception 'five attempts';
+	end $$`)
+	if failed, ok := errors.AsType[*pgconn.PgError](err); !ok || failed.Message != "five attempts" {
+		t.Errorf("got %v", err)
+	}
+}

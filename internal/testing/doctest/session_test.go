@@ -1,0 +1,219 @@
+package doctest
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/testing/leaktest"
+)
+
+// TestMain lets more tests run at a time than there are processors, unless -parallel says how many:
+// they wait for other programs most of the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
+	}
+	leaktest.Main(m)
+}
+
+// patience is how long one block may take.
+const patience = 5 * time.Minute
+
+// prelude is what a session does differently from the shell of a reader: a server
+// goes on in the background, in place of one that was started before; go run is
+// the command that was built already; and git clone copies the project's folder.
+const prelude = `set -eo pipefail
+server=
+headgate() {
+  if [ "$1" != serve ]; then command headgate "$@"; return; fi
+  if [ -n "$server" ]; then kill $server 2>/dev/null || true; wait $server || true; fi
+  command headgate "$@" >.serve.log 2>&1 &
+  server=$!
+  for i in $(seq 300); do
+    if grep -q 'headgate listens on' .serve.log; then cat .serve.log; return 0; fi
+    if ! kill -0 $server 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  cat .serve.log; return 1
+}
+go() {
+  case "$1 $2" in
+  'run ./cmd/headgate') shift 2; headgate "$@" ;;
+  *) command go "$@" ;;
+  esac
+}
+git() {
+  if [ "$1 $2" != 'clone https://github.com/headgate/headgate' ]; then command git "$@"; return; fi
+  mkdir headgate
+  tar -C "$HEADGATE_DOC_ROOT" --exclude=./.git --exclude=./bin --exclude=./dist -cf - . | tar -C headgate -xf -
+}
+`
+
+// inBackground is a server that a page starts in the background. The prelude does that for every server, and leaves the
+// process in $! too.
+var inBackground = regexp.MustCompile(`(?m)^(headgate serve\b.*) &$`)
+
+// session is a shell in a folder of its own, which keeps its variables from one
+// block to the next.
+type session struct {
+	dir   string
+	to    io.Writer
+	lines chan string // what it prints
+	n     int
+	dead  bool
+}
+
+// newSession starts a shell whose PATH begins with a folder of programs.
+func newSession(t *testing.T, programs string, env ...string) *session {
+	t.Helper()
+	s := &session{dir: t.TempDir(), lines: make(chan string, 1000)}
+	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
+	cmd.Dir = s.dir
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "HEADGATE_") && !strings.HasPrefix(v, "PG") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC",
+		"PAGER=cat", "HEADGATE_DEADLINE=10s", "PSQLRC=/dev/null",
+		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_DOC_ROOT="+absolute(root))
+	for _, folder := range []string{"GOCACHE", "GOMODCACHE"} { // which depend on HOME
+		cmd.Env = append(cmd.Env, folder+"="+goEnv(t, folder))
+	}
+	cmd.Env = append(cmd.Env, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its servers
+	to, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, into, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr, s.to = into, into, to
+	// An answer that is an error fails the block.
+	write(t, filepath.Join(s.dir, ".curlrc"), "silent\nshow-error\nfail-with-body\n")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	into.Close()
+	go func() {
+		defer close(s.lines)
+		for r := bufio.NewReader(from); ; {
+			line, err := r.ReadString('\n')
+			if line != "" {
+				s.lines <- line
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+		from.Close()
+	})
+	if out, err := s.run(prelude); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return s
+}
+
+// goEnv returns a setting of the go command.
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a script in the session and returns what it prints. After a command that
+// fails the session is over.
+func (s *session) run(script string) (out string, err error) {
+	if s.dead {
+		return "", fmt.Errorf("the session is over: a block before has failed")
+	}
+	s.n++
+	name := fmt.Sprintf(".block-%d.sh", s.n)
+	end := fmt.Sprintf("end of %s", name)
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(script), 0o600); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(s.to, "source ./%s </dev/null; echo; echo '%s'\n", name, end); err != nil {
+		s.dead = true
+		return "", err
+	}
+	late, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		select {
+		case line, ok := <-s.lines:
+			switch {
+			case !ok:
+				s.dead = true
+				return out, fmt.Errorf("a command has failed")
+			case line == end+"\n":
+				return strings.TrimSuffix(out, "\n"), nil
+			}
+			out += line
+		case <-late.Done():
+			s.dead = true
+			return out, fmt.Errorf("it takes longer than %s", patience)
+		}
+	}
+}
+
+func TestSession(t *testing.T) {
+	t.Parallel()
+	s := newSession(t, t.TempDir())
+	for _, c := range []struct{ script, want string }{
+		{"export A=1\necho x", "x\n"},
+		{"echo -n $A", "1"},
+		{"echo y >&2; false || true", "y\n"},
+	} {
+		if got, err := s.run(c.script); got != c.want || err != nil {
+			t.Errorf("%s: got %q, %v", c.script, got, err)
+		}
+	}
+	if got, err := s.run("echo a\nfalse\necho b"); got != "a\n" || err == nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := s.run("true"); err == nil {
+		t.Error("the session goes on after a failure")
+	}
+	for script, want := range map[string]string{
+		"a &\nheadgate serve --config x.yaml &\n": "a &\nheadgate serve --config x.yaml\n",
+		"headgate take a b &\n":                   "headgate take a b &\n",
+	} {
+		if got := inBackground.ReplaceAllString(script, "$1"); got != want {
+			t.Errorf("%q: got %q", script, got)
+		}
+	}
+}

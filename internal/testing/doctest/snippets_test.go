@@ -1,0 +1,262 @@
+package doctest
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// imported are the packages that a fragment may use without importing them.
+var imported = map[string]string{
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
+	"sql": "database/sql", "strings": "strings", "time": "time",
+	"rand": "math/rand/v2",
+	"pgx":  "github.com/jackc/pgx/v5", "pgconn": "github.com/jackc/pgx/v5/pgconn",
+	"pgxpool": "github.com/jackc/pgx/v5/pgxpool",
+	"catalog": module + "/catalog", "client": module + "/client", "headgate": module,
+	"httplimit": module + "/httplimit",
+	"front":     module + "/store/front", "memory": module + "/store/memory",
+	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis",
+	"sqlite": module + "/store/sqlite",
+	"law":    module + "/law", "store": module + "/store", "storetest": module + "/store/storetest",
+	"testing": "testing",
+}
+
+const module = "github.com/headgate/headgate"
+
+// surroundings are what fragments may use without declaring it.
+const surroundings = `package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+var (
+	ctx                 = context.Background()
+	limiter             = headgate.New(memory.New(nil), nil)
+	s       store.Store = memory.New(&memory.Config{Names: true})
+)
+
+var fragments = map[string]func() error{}
+
+func main() {
+	if err := fragments[os.Args[1]](); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+`
+
+// postgresURL is the variable that has the URL of a page's database, for fragments.
+const postgresURL = "HEADGATE_DOC_POSTGRES"
+
+// snippets are the Go blocks of all pages, as files of packages that are not there.
+type snippets struct {
+	dir     string            // of the files
+	overlay map[string]string // by their paths in the project
+	runs    map[string]string // the commands that run them
+	tests   map[string]string // packages of those that are test files
+	options []string          // of go build
+}
+
+// buildSnippets compiles all Go blocks, with options of go build, and makes the program "snippets" in a folder, which runs
+// the fragment that it is given the name of, and a program of each test of the pages that will run.
+func buildSnippets(t *testing.T, pages, running []page, programs string, options ...string) *snippets {
+	t.Helper()
+	s := &snippets{
+		dir: t.TempDir(), overlay: map[string]string{}, runs: map[string]string{},
+		tests: map[string]string{}, options: options,
+	}
+	s.add(t, "main.go", surroundings)
+	for _, p := range pages {
+		for i := range p.blocks {
+			b := &p.blocks[i]
+			if b.language != "go" || b.file() != "" { // commands of the page compile a file
+				continue
+			}
+			name := fmt.Sprintf("%s:%d", p.name, b.line)
+			if err := s.place(t, name, b); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if len(s.overlay) < 2 {
+		t.Fatal("the pages have no Go at all")
+	}
+	list, err := json.Marshal(map[string]any{"Replace": s.overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.dir, "overlay.json"), string(list))
+	s.goTool(t, "build", "-o", filepath.Join(programs, "snippets"), "./internal/testing/doctest/snippets")
+	// All are compiled, tests too, and none is linked: that takes most of the time.
+	s.goTool(t, "list", append([]string{"-export", "-test"}, s.packages()...)...)
+	for name, pkg := range s.tests {
+		if !slices.ContainsFunc(running, func(p page) bool { return strings.HasPrefix(name, p.name+":") }) {
+			continue
+		}
+		s.runs[name] = filepath.Join(programs, filepath.Base(pkg))
+		s.goTool(t, "test", "-vet=off", "-c", "-o", s.runs[name], pkg) // vet does not read overlays
+	}
+	return s
+}
+
+func (s *snippets) goTool(t *testing.T, verb string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go",
+		slices.Concat([]string{verb}, s.options, []string{"-overlay", filepath.Join(s.dir, "overlay.json")}, args)...)
+	cmd.Dir = root
+	if slices.Contains(s.options, "-trimpath") {
+		cmd.Env = released()
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", verb, err, out)
+	}
+}
+
+// packages returns those beside the program.
+func (s *snippets) packages() (list []string) {
+	for path := range s.overlay {
+		rel, _ := strings.CutPrefix(filepath.Dir(path), absolute(root)+"/")
+		if pkg := "./" + rel; !slices.Contains(list, pkg) {
+			list = append(list, pkg)
+		}
+	}
+	return list
+}
+
+func absolute(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		panic(err)
+	}
+	return abs
+}
+
+// add adds a file to a package below internal/testing/doctest/snippets.
+func (s *snippets) add(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join(s.dir, strings.ReplaceAll(name, "/", "-"))
+	write(t, file, text)
+	s.overlay[filepath.Join(absolute(root), "internal/testing/doctest/snippets", name)] = file
+}
+
+// place makes a file of a block: of a whole one as it is, of declarations with a
+// package clause and imports, of statements a function.
+func (s *snippets) place(t *testing.T, name string, b *block) error {
+	id := strings.NewReplacer("/", "_", ".", "_", ":", "_").Replace(name)
+	at := fmt.Sprintf("//line %s:%d\n", strings.Replace(name, fmt.Sprintf(":%d", b.line), "", 1), b.line+1)
+	if file, err := parser.ParseFile(token.NewFileSet(), "", b.text, parser.SkipObjectResolution); err == nil {
+		pkg, kind := "p"+id, "p"+id+"/a.go"
+		if strings.HasSuffix(file.Name.Name, "_test") {
+			kind = pkg + "/a_test.go"
+			s.tests[name] = "./internal/testing/doctest/snippets/" + pkg
+			s.add(t, pkg+"/a.go", "package "+strings.TrimSuffix(file.Name.Name, "_test")+"\n")
+		}
+		s.add(t, kind, at+b.text)
+		return nil
+	}
+	if file, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+b.text, 0); err == nil {
+		s.add(t, "p"+id+"/a.go", "package p\n"+imports(file)+at+b.text)
+		return nil
+	}
+	const head = "package main\nfunc _() error {\n"
+	text := strings.ReplaceAll(b.text, `"postgres://localhost/app"`, `os.Getenv("`+postgresURL+`")`)
+	file, err := parser.ParseFile(token.NewFileSet(), "", head+text+"\n}", 0)
+	if err != nil {
+		return err
+	}
+	names := declared(file)
+	end := "return nil"
+	if slices.Contains(names, "err") {
+		end = "return err"
+	}
+	for _, v := range names {
+		end = "_ = " + v + "; " + end
+	}
+	s.runs[name] = "snippets " + name
+	s.add(t, id+".go", fmt.Sprintf("package main\n%sfunc init() { fragments[%q] = func() error {\n%s%s\n%s\n} }\n",
+		imports(file), name, at, text, end))
+	return nil
+}
+
+// imports returns the import declaration that a file lacks.
+func imports(file *ast.File) string {
+	var b strings.Builder
+	seen := map[string]bool{}
+	for _, id := range file.Unresolved {
+		if path := imported[id.Name]; path != "" && !seen[id.Name] {
+			seen[id.Name] = true
+			fmt.Fprintf(&b, "import %q\n", path)
+		}
+	}
+	return b.String()
+}
+
+// declared returns the variables that a fragment declares, which it need not use.
+func declared(file *ast.File) (names []string) {
+	add := func(id *ast.Ident) {
+		if id.Name != "_" && !slices.Contains(names, id.Name) {
+			names = append(names, id.Name)
+		}
+	}
+	body := file.Decls[len(file.Decls)-1].(*ast.FuncDecl).Body
+	for _, stmt := range body.List {
+		switch stmt := stmt.(type) {
+		case *ast.AssignStmt:
+			if stmt.Tok == token.DEFINE {
+				for _, lhs := range stmt.Lhs {
+					if id, ok := lhs.(*ast.Ident); ok {
+						add(id)
+					}
+				}
+			}
+		case *ast.DeclStmt:
+			if decl, ok := stmt.Decl.(*ast.GenDecl); ok && decl.Tok == token.VAR {
+				for _, spec := range decl.Specs {
+					for _, id := range spec.(*ast.ValueSpec).Names {
+						add(id)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// released is the environment of builds. They are made as make build does, which a page runs too: then all packages
+// are compiled once.
+func released() []string { return append(os.Environ(), "CGO_ENABLED=0") }
+
+// buildHeadgate makes the program in a folder.
+func buildHeadgate(t *testing.T, programs string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(programs, "headgate"),
+		"./cmd/headgate")
+	cmd.Dir, cmd.Env = root, released()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
+// link gives a program a name in the folder of programs.
+func link(t *testing.T, programs, name, path string) {
+	t.Helper()
+	if err := os.Symlink(path, filepath.Join(programs, name)); err != nil {
+		t.Fatal(err)
+	}
+}

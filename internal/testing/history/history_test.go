@@ -1,0 +1,92 @@
+package history_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/testing/history"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+const sample = `{"t":0,"limit":{"name":"api","algorithm":"token-bucket","version":1,"amount":"10","period":1000000,"burst":"1/3"}}
+{"t":1000,"node":"a","call":{"id":1,"verb":"take","charges":[{"limit":"api","version":1,"key":"k","cost":"2.5"}],"idem":"x"}}
+{"t":1000,"node":"store","fault":{"kind":"clock","by":-5}}
+{"t":1500,"limit":{"name":"api","algorithm":"gcra","version":2,"amount":"1","period":1000000,"key":"k","until":99,"felt":2000000}}
+{"t":2000,"removal":{"limit":"api","version":2}}
+{"t":9000,"node":"a","return":{"id":1,"outcome":"admitted","at":17,"via":"store","each":[{"remaining":4,"capacity":5}]}}
+{"t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999","at":18}}
+`
+
+// read reads a line as strictly as the format says.
+func read(line string) (e history.Event, err error) {
+	d := json.NewDecoder(strings.NewReader(line))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&e); err == nil && d.More() {
+		err = errors.New("more than one object")
+	}
+	return e, cmp.Or(err, e.Valid())
+}
+
+func TestRoundTrip(t *testing.T) {
+	h := &history.History{}
+	for line := range strings.Lines(sample) {
+		e, err := read(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Events = append(h.Events, e)
+	}
+	var out bytes.Buffer
+	if err := h.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != sample {
+		t.Errorf("written again:\n%s", out.String())
+	}
+	if len(h.Events) != 7 || h.Events[2].Fault.By != -5 || h.Events[1].Call.Charges[0].Cost != "2.5" {
+		t.Errorf("read: %+v", h.Events)
+	}
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	for _, line := range []string{
+		``, `{}`, `[]`, `null`, `{"t":1}`,
+		`{"t":1,"fault":{"kind":"kill"},"more":1}`,
+		`{"t":1,"fault":{"kind":"kill","more":1}}`,
+		`{"t":1,"fault":{"kind":"kill"}} {}`,
+		`{"t":-1,"fault":{"kind":"kill"}}`,
+		`{"t":1.5,"fault":{"kind":"kill"}}`,
+		`{"t":1,"fault":{"kind":"kill"},"state":{"limit":"l","key":"k"}}`,
+		`{"t":1,"guess":{"kind":"kill"}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"bucket","amount":"1","period":1}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"gcra","amount":"1"}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"gcra","amount":"0","period":1}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"gcra","amount":"1e3","period":1}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"gcra","period":1}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"fixed-window","amount":"1"}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"fixed-window","amount":"1","calendar":"year"}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"concurrency","amount":"1"}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"gcra","amount":"1","period":1,"until":5}}`,
+		`{"t":1,"limit":{"name":"l","algorithm":"gcra","amount":"1","period":1,"key":"k","until":-5}}`,
+		`{"t":1,"call":{"id":0,"verb":"take","charges":[{"limit":"l","key":"k","cost":"1"}]}}`,
+		`{"t":1,"call":{"id":1,"verb":"grab","charges":[{"limit":"l","key":"k","cost":"1"}]}}`,
+		`{"t":1,"call":{"id":1,"verb":"take"}}`,
+		`{"t":1,"call":{"id":1,"verb":"take","charges":[{"limit":"l","key":"k"}]}}`,
+		`{"t":1,"call":{"id":1,"verb":"take","charges":[{"limit":"l","key":"k","cost":"-1"}]}}`,
+		`{"t":1,"call":{"id":1,"verb":"settle","of":1,"actual":["x"]}}`,
+		`{"t":1,"return":{"id":1,"outcome":"perhaps"}}`,
+		`{"t":1,"return":{"id":1,"outcome":"done","via":"luck"}}`,
+		`{"t":1,"return":{"id":1,"outcome":"done","corrected":["1/0"]}}`,
+		`{"t":1,"state":{"limit":"l","key":"k","used":"-1"}}`,
+	} {
+		if e, err := read(line); err == nil {
+			t.Errorf("%s: read as %+v", line, e)
+		}
+	}
+}

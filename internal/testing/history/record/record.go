@@ -1,0 +1,219 @@
+// Package record writes down what a Limiter or a Client is asked and what it answers, as
+// a history: for the simulator and for tests that break real servers.
+package record
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/testing/history"
+	"github.com/headgate/headgate/store"
+)
+
+// Recorder records one history. It is safe for concurrent use.
+type Recorder struct {
+	// UnknownFor is the time after an answer that leaves open what was done, from which on it
+	// is surely not done any more. 0: not known.
+	UnknownFor time.Duration
+
+	mu        sync.Mutex
+	now       func() time.Duration
+	h         history.History
+	calls     int
+	underWay  map[int]*history.Call
+	decisions int64
+	repeats   int64
+}
+
+// New returns a recorder by a clock that tells the time since the start of the run, and
+// never goes back. Nil: this machine's, from now on.
+func New(now func() time.Duration) *Recorder {
+	if now == nil {
+		begin := sched.Now()
+		now = func() time.Duration { return sched.Since(begin) }
+	}
+	return &Recorder{now: now, underWay: map[int]*history.Call{}}
+}
+
+// Now returns the time since the start of the run.
+func (r *Recorder) Now() time.Duration { return r.now() }
+
+// History returns what was recorded, once nothing is recorded any more.
+func (r *Recorder) History() *history.History { return &r.h }
+
+// Decisions returns how many calls were admitted or refused, and how many of these were
+// refusals that were repeated without the store.
+func (r *Recorder) Decisions() (all, repeated int64) { return r.decisions, r.repeats }
+
+// add adds an event; r.mu is held.
+func (r *Recorder) add(e history.Event) {
+	e.T = int64(r.now())
+	r.h.Events = append(r.h.Events, e)
+}
+
+// tell adds an event that is no call and no return.
+func (r *Recorder) tell(e history.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(e)
+}
+
+// Limit records a version of a limit, before it is asked for.
+func (r *Recorder) Limit(l history.Limit) { r.tell(history.Event{Limit: &l}) }
+
+// Removal records that an override is removed, before it is.
+func (r *Recorder) Removal(of history.Removal) { r.tell(history.Event{Removal: &of}) }
+
+// Fault records a fault of a process or of a part of the system, before it takes effect.
+func (r *Recorder) Fault(node string, f history.Fault) {
+	r.tell(history.Event{Node: node, Fault: &f})
+}
+
+// State records what the store says of a cell in the end.
+func (r *Recorder) State(limit history.Limit, st headgate.Status) {
+	r.tell(history.Event{State: &history.State{
+		Limit: limit.Name, Version: limit.Version, Key: st.Key, Used: st.Used.String(), At: st.At.UnixMicro(),
+	}})
+}
+
+// Charge is a charge of a version of a limit.
+func Charge(l *history.Limit, c headgate.Charge) history.Charge {
+	cost := c.Cost.String()
+	if c.Cost == (headgate.Cost{}) {
+		cost = "1"
+	}
+	return history.Charge{Limit: l.Name, Version: l.Version, Key: c.Key, Cost: cost, Keep: c.Keep.String()}
+}
+
+// Call records that a process asks. It sets the number of the call, and returns it.
+func (r *Recorder) Call(node string, c history.Call) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	c.ID = r.calls
+	r.underWay[c.ID] = &c
+	r.add(history.Event{Node: node, Call: &c})
+	return c.ID
+}
+
+// Answer is what a call was answered.
+type Answer struct {
+	Decision  *headgate.Decision // nil: the verb has none
+	Err       error
+	StartAt   time.Time       // of a reservation
+	Corrected []headgate.Cost // of what was settled or cancelled
+	Charged   []headgate.Cost // of what was extended
+}
+
+// Decided records the answer of Take, Check, Reserve or Acquire.
+func (r *Recorder) Decided(node string, id int, d headgate.Decision, err error) {
+	r.Return(node, id, Answer{Decision: &d, Err: err})
+}
+
+// Return records the answer of a call.
+func (r *Recorder) Return(node string, id int, a Answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.underWay[id]
+	if c == nil {
+		panic(fmt.Sprintf("record: call %d is not under way", id))
+	}
+	delete(r.underWay, id)
+	ret := &history.Return{ID: id}
+	d, err := a.Decision, a.Err
+	if denied, ok := errors.AsType[*headgate.DeniedError](err); ok {
+		d, err = &denied.Decision, nil
+	}
+	waited := errors.Is(a.Err, headgate.ErrDeadline)
+	lost := errors.Is(err, headgate.ErrLeaseLost) && store.Class(err) == nil
+	switch {
+	case lost && (c.Verb == history.Renew || c.Verb == history.Release):
+		ret.Outcome = history.Refused
+	case err != nil:
+		ret.Outcome, ret.Error = history.Unknown, err.Error()
+		if store.NothingDone(err) {
+			ret.Outcome = history.Nothing
+		} else if r.UnknownFor > 0 {
+			ret.Until = int64(r.now() + r.UnknownFor)
+		}
+	case d == nil && c.Verb == history.Take: // of a call that waited
+		ret.Outcome = history.Admitted
+	case d == nil:
+		ret.Outcome = history.Done
+	case waited && !d.Allowed: // it may have been refused by those that stood before it
+		ret.Outcome = history.Refused
+		r.decisions++
+	default:
+		r.decision(ret, d, len(c.Charges))
+	}
+	if !a.StartAt.IsZero() {
+		ret.StartAt = a.StartAt.UnixMicro()
+	}
+	for _, cost := range a.Corrected {
+		ret.Corrected = append(ret.Corrected, cost.String())
+	}
+	for _, cost := range a.Charged {
+		ret.Charged = append(ret.Charged, cost.String())
+	}
+	r.add(history.Event{Node: node, Return: ret})
+}
+
+// decision writes a decision about some charges into a return.
+func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges int) {
+	r.decisions++
+	ret.Outcome = history.Refused
+	if d.Allowed {
+		ret.Outcome = history.Admitted
+	}
+	if !d.At.IsZero() {
+		ret.At = d.At.UnixMicro()
+	}
+	ret.Replayed, ret.Via = d.Replayed, vias[d.Via]
+	if ret.Via == history.ViaRepeat {
+		r.repeats++
+	}
+	each := d.Each
+	switch {
+	case each == nil && charges > 1: // it does not tell which charge it is about
+		return
+	case each == nil:
+		each = []headgate.Figures{{
+			Allowed: d.Allowed, Capacity: d.Capacity, Remaining: d.Remaining, RetryAfter: d.RetryAfter,
+			Applied: d.Applied,
+		}}
+	}
+	for range charges {
+		ret.Each = append(ret.Each, history.Figures{Remaining: -1})
+	}
+	for _, f := range each {
+		retry := f.RetryAfter.Microseconds()
+		if f.RetryAfter == headgate.Never {
+			retry = -1
+		}
+		ret.Each[f.Charge] = history.Figures{
+			Capacity: f.Capacity, Remaining: f.Remaining, RetryAfter: retry, Version: versionOf(f.Applied),
+		}
+	}
+}
+
+var vias = map[headgate.Via]string{
+	headgate.ViaStore: history.ViaStore, headgate.ViaLocal: history.ViaRepeat,
+	headgate.ViaPrefetch: history.ViaPrefetch, headgate.ViaFallback: history.ViaFallback,
+}
+
+// Because is why a version of a limit applies, as decisions say it.
+func Because(version int) string { return becauseVersion + strconv.Itoa(version) }
+
+const becauseVersion = "version "
+
+// versionOf is the version that a decision has applied; 0: it does not say.
+func versionOf(applied string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(applied, becauseVersion))
+	return n
+}

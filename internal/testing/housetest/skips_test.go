@@ -1,0 +1,69 @@
+package housetest_test
+
+import (
+	"go/ast"
+	"slices"
+	"testing"
+)
+
+// maySkip lists the functions that skip tests, beside those of package tier, and what runs these tests.
+var maySkip = map[string]string{
+	"cmd/headgate.peakMemory":        "systems that have /proc",
+	"deploy.TestTheComposeFileIsOne": "make compose",
+	"deploy.TestTheImage":            "make image, as root",
+	"deploy.proxies":                 "make traefik",
+	"deploy/helm.helm":               "make chart",
+	"law.FuzzDecide":                 "a fuzz target leaves out inputs that are no batch",
+	"store/mysql.TestATransactionThatAConflictWouldUndoIsRefused": "make engines, on servers that have the setting",
+	"store/mysql.TestModesThatChangeTheTextAreRefused":            "make engines, on servers that have the modes",
+	"store/mysql.modeIsRefused":                                   "make engines, on servers that have the mode",
+	"store/postgres.TestConformanceOfYugabyteDB":                  "HEADGATE_TEST_YUGABYTE_DSN, which names a server",
+}
+
+// TestNothingIsSkippedInSilence finds tests that are skipped for a reason that no command of the list removes.
+func TestNothingIsSkippedInSilence(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for dir, files := range testFiles(t, "../../..") {
+		for _, f := range files.files {
+			for _, decl := range f.Decls {
+				name := dir + "." + declared(decl)
+				ast.Inspect(decl, func(n ast.Node) bool {
+					call, ok := n.(*ast.CallExpr)
+					if !ok {
+						return true
+					}
+					sel, ok := call.Fun.(*ast.SelectorExpr)
+					if !ok || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, sel.Sel.Name) {
+						return true
+					}
+					seen[name] = true
+					if maySkip[name] == "" {
+						t.Errorf("%s: %s skips tests: what runs them?", files.set.Position(call.Pos()), name)
+					}
+					return true
+				})
+			}
+		}
+	}
+	for name := range maySkip {
+		if !seen[name] {
+			t.Errorf("maySkip lists %s, which skips nothing", name)
+		}
+	}
+}
+
+// declared returns the name of a function, or the first name of another declaration.
+func declared(decl ast.Decl) string {
+	switch decl := decl.(type) {
+	case *ast.FuncDecl:
+		return decl.Name.Name
+	case *ast.GenDecl:
+		if len(decl.Specs) > 0 {
+			if v, ok := decl.Specs[0].(*ast.ValueSpec); ok {
+				return v.Names[0].Name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,159 @@
+package check_test
+
+import (
+	"slices"
+
+	"github.com/headgate/headgate/internal/testing/history"
+)
+
+// base is a midnight in UTC, in microseconds.
+const base = 1_700_006_400_000_000
+
+const (
+	second = int64(1_000_000)
+	hour   = 3600 * second
+	day    = 24 * hour
+)
+
+// book builds a history. Times are microseconds since its start, and since base by the
+// store's clock.
+type book struct {
+	h     history.History
+	calls map[int]*history.Call
+	rets  map[int]*history.Return
+	last  int
+}
+
+func newBook(limits ...history.Limit) *book {
+	b := &book{calls: map[int]*history.Call{}, rets: map[int]*history.Return{}}
+	for i := range limits {
+		l := limits[i]
+		if l.Name == "" {
+			l.Name = "l"
+		}
+		if l.Version == 0 {
+			l.Version = 1
+		}
+		b.h.Events = append(b.h.Events, history.Event{Limit: &l})
+	}
+	return b
+}
+
+type option func(c *history.Call, r *history.Return)
+
+// ask adds a call of one charge and its return, which was admitted unless an option says
+// otherwise. It returns the call's id.
+func (b *book) ask(at int64, verb, cost string, options ...option) int {
+	b.last++
+	charge := history.Charge{Limit: "l", Version: 1, Key: "k", Cost: cost}
+	c := &history.Call{ID: b.last, Verb: verb, Charges: []history.Charge{charge}}
+	r := &history.Return{ID: b.last, Outcome: history.Admitted, At: base + at}
+	for _, o := range options {
+		o(c, r)
+	}
+	b.calls[c.ID], b.rets[c.ID] = c, r
+	b.event(history.Event{T: at * 1000, Node: "a", Call: c})
+	b.event(history.Event{T: at*1000 + 100, Node: "a", Return: r})
+	return c.ID
+}
+
+func (b *book) event(e history.Event) { b.h.Events = append(b.h.Events, e) }
+
+func (b *book) take(at int64, cost string, options ...option) int {
+	return b.ask(at, history.Take, cost, options...)
+}
+
+func (b *book) fault(at int64, f history.Fault) *history.Fault {
+	b.event(history.Event{T: at * 1000, Fault: &f})
+	return &f
+}
+
+func (b *book) state(at int64, used string, options ...func(*history.State)) *history.State {
+	s := &history.State{Limit: "l", Version: 1, Key: "k", Used: used, At: base + at}
+	for _, o := range options {
+		o(s)
+	}
+	b.event(history.Event{T: at * 1000, State: s})
+	return s
+}
+
+// done adds a call about another, without charges.
+func (b *book) done(at int64, verb string, of int, options ...option) int {
+	return b.ask(at, verb, "", append([]option{func(c *history.Call, r *history.Return) {
+		c.Charges, c.Of, r.Outcome = nil, of, history.Done
+	}}, options...)...)
+}
+
+// move makes a call happen so many microseconds later, with all that it says.
+func (b *book) move(id int, by int64) {
+	b.rets[id].At += by
+	for i := range b.h.Events {
+		e := &b.h.Events[i]
+		if e.Call == b.calls[id] && e.Call != nil || e.Return == b.rets[id] && e.Return != nil {
+			e.T += by * 1000
+		}
+	}
+	slices.SortStableFunc(b.h.Events, func(x, y history.Event) int { return int(x.T - y.T) })
+}
+
+// arrive makes a call return at a time, with all that it says.
+func (b *book) arrive(id int, at int64) {
+	for i := range b.h.Events {
+		if e := &b.h.Events[i]; e.Return == b.rets[id] && e.Return != nil {
+			e.T = at * 1000
+		}
+	}
+	slices.SortStableFunc(b.h.Events, func(x, y history.Event) int { return int(x.T - y.T) })
+}
+
+func refused(retry int64) option {
+	return func(_ *history.Call, r *history.Return) {
+		r.Outcome, r.Each = history.Refused, []history.Figures{{Remaining: -1, RetryAfter: retry}}
+	}
+}
+
+func outcome(o string) option { return func(_ *history.Call, r *history.Return) { r.Outcome = o } }
+
+func repeated(_ *history.Call, r *history.Return) {
+	r.Outcome, r.Via = history.Refused, history.ViaRepeat
+}
+
+func left(n int64) option {
+	return func(_ *history.Call, r *history.Return) { r.Each = []history.Figures{{Remaining: n}} }
+}
+
+func start(at int64) option {
+	return func(c *history.Call, r *history.Return) { c.Wait, r.StartAt = hour, base+at }
+}
+
+func idem(id string) option { return func(c *history.Call, _ *history.Return) { c.Idem = id } }
+
+func replay(_ *history.Call, r *history.Return) { r.Replayed = true }
+
+func corrected(by string) option {
+	return func(_ *history.Call, r *history.Return) { r.Corrected = []string{by} }
+}
+
+func actual(cost string) option {
+	return func(c *history.Call, _ *history.Return) { c.Actual = []string{cost} }
+}
+
+func version(n int) option {
+	return func(c *history.Call, _ *history.Return) { c.Charges[0].Version = n }
+}
+
+func and(limit, key, cost string) option {
+	return func(c *history.Call, _ *history.Return) {
+		c.Charges = append(c.Charges, history.Charge{Limit: limit, Version: 1, Key: key, Cost: cost})
+	}
+}
+
+func key(k string) func(*history.State) { return func(s *history.State) { s.Key = k } }
+
+func bucket(amount string, burst string) history.Limit {
+	return history.Limit{Algorithm: history.TokenBucket, Amount: amount, Period: second, Burst: burst}
+}
+
+func fixed(amount string, period int64) history.Limit {
+	return history.Limit{Algorithm: history.FixedWindow, Amount: amount, Period: period}
+}

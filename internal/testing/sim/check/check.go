@@ -1,0 +1,151 @@
+// Package check judges a history of Headgate: whether what was admitted, refused and said
+// is what the documentation promises. It knows nothing of the program that it judges: it
+// imports the standard library and the format of histories only, and computes with
+// integers in a unit in which everything is exact.
+//
+// # Rules
+//
+//   - format: the history makes sense.
+//   - bound: no more passes than the limit's bound, by the store's clock and by true time.
+//   - refusal: the store refuses only what does not fit on top of all that can have been
+//     charged, or what a block keeps away; and a check admits only what fits.
+//   - blocks: nothing is admitted while a key is blocked.
+//   - repeat: a refusal is repeated without the store only for what the node was refused, or
+//     had taken the last of, and not for too long.
+//   - once: an idempotency key is charged once and answered alike; an admission is settled once.
+//   - extended: an admission is extended once to a total, not after it was settled, and the answer says
+//     what is charged in all.
+//   - settled: no more is in use at the end than was admitted and not given back.
+//   - recorded: no less is.
+//   - tickets: reservations of a cell start in the order of their decisions, not before it.
+//   - leases: no more is held at any time than the limit says.
+//   - ends: a version of a limit that has a time from which it is in force decides from then on, and
+//     no other one does, for calls that know it.
+//   - overrides: an override of a key decides for that key alone, before its end, and while it is there;
+//     and no other version does, from when each process knows of it.
+//   - figures: remaining, retry-after and capacity are those of the level.
+//
+// A rule never blames what a correct run can show. Where the history leaves open what
+// happened, it takes the view that excuses the run: an outcome that is not known was
+// charged for refusals and was not for bounds.
+//
+// # Allowances
+//
+// They are those of the documentation, which the code names where it makes them: a
+// prefetch's life (docs/operating.md), a jump of the clock forward (docs/stores.md), what
+// a fail-over forgets (docs/stores.md), several versions of a limit (docs/algorithms.md).
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/headgate/headgate/internal/testing/history"
+)
+
+// Violation is a rule that a history breaks.
+type Violation struct {
+	Rule   string
+	Events []int // places in the history, ascending
+	Text   string
+}
+
+// String returns the violation as one line.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s: %s (events %v)", v.Rule, v.Text, v.Events)
+}
+
+// Check returns what is wrong with a history, in the order of its events; nothing if it
+// is as it should be. The history is not changed.
+func Check(h *history.History) []Violation {
+	m := newModel(h)
+	m.extensions()
+	m.corrections()
+	m.once()
+	for _, c := range m.cells {
+		m.judge(c)
+	}
+	for _, a := range m.order {
+		m.fits(a)
+	}
+	m.refusals()
+	m.repeats()
+	m.ends()
+	m.overrides()
+	slices.SortStableFunc(m.found, func(a, b Violation) int { return cmp.Compare(a.Events[0], b.Events[0]) })
+	return m.found
+}
+
+// judge judges one cell, by all rules that look at nothing else.
+func (m *model) judge(c *cell) {
+	if c.family.versions == nil {
+		return
+	}
+	c.rules = c.decidedBy()
+	if c.has(held) {
+		m.leases(c)
+		return
+	}
+	breaks := m.breaks(c)
+	m.boundByStore(c, breaks)
+	m.boundOfEach(c, breaks)
+	m.boundByTrue(c)
+	m.tickets(c, breaks)
+	m.levels(c)
+}
+
+// has reports whether some version of the cell's limit has the shape.
+func (c *cell) has(s shape) bool {
+	for _, r := range c.family.versions {
+		if r.shape == s {
+			return true
+		}
+	}
+	return false
+}
+
+// decidedBy returns the versions by which the cell was asked, in order of their first calls, and the
+// overrides of its key: not all answers say which version has decided.
+func (c *cell) decidedBy() (list []*rule) {
+	add := func(r *rule) {
+		if !slices.Contains(list, r) {
+			list = append(list, r)
+		}
+	}
+	for _, e := range c.entries {
+		add(e.rule)
+	}
+	if len(list) > 0 {
+		for _, r := range c.overrides() {
+			add(r)
+		}
+	}
+	return list
+}
+
+// breaks are where levels may have been lost and the store's times may go back: bounds by
+// the store's clock hold between them.
+func (m *model) breaks(c *cell) *spans {
+	s := &spans{}
+	for _, f := range m.faults {
+		switch {
+		case f.Kind == history.Clock && f.By < 0:
+			s.add(f.t, f.t, num{})
+		case f.Kind == history.Forget:
+			s.add(f.begun(), f.t, num{})
+		}
+	}
+	for _, a := range c.resets {
+		s.add(a.from, a.until(), num{})
+	}
+	s.sort()
+	return s
+}
+
+// timed reports whether the time that was told of a call is that of the decision about each
+// of its charges: after the clock was set back, each cell has a time of its own, and only
+// one of them is told.
+func (m *model) timed(a *ask) bool {
+	return len(a.parts) == 1 || a.to < m.setBack
+}

@@ -1,0 +1,131 @@
+package check_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/history"
+	"github.com/headgate/headgate/internal/testing/history/record"
+	"github.com/headgate/headgate/internal/testing/sim/check"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/front"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// remote is a store that nodes ask as they ask one that is far away. It decides under a lock, as
+// databases do: of decisions that memory makes without one, the order can differ from that of their
+// times by microseconds.
+type remote struct {
+	store.Store
+	mu sync.Mutex
+}
+
+func (r *remote) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Store.Apply(ctx, ops, outs)
+}
+
+// TestConcurrent checks that what several nodes do at the same time is accepted: they share
+// a store, repeat refusals, and take tokens up front. It runs on the time of a bubble, where a clock that is read
+// for many callers never lags by more than it may.
+func TestConcurrent(t *testing.T) { synctest.Test(t, concurrent) }
+
+func concurrent(t *testing.T) {
+	limits := []history.Limit{
+		{Name: "rate", Algorithm: history.TokenBucket, Version: 1, Amount: "1000", Period: second, Burst: "20"},
+		{
+			Name: "ahead", Algorithm: history.TokenBucket, Version: 1, Amount: "1000", Period: second, Burst: "100",
+			Prefetch: "50", PrefetchLife: 100_000,
+		},
+		{Name: "log", Algorithm: history.SlidingLog, Version: 1, Amount: "20", Period: 50_000},
+		{Name: "window", Algorithm: history.FixedWindow, Version: 1, Amount: "20", Period: 50_000},
+		{Name: "held", Algorithm: history.Concurrency, Version: 1, Amount: "2", TTL: 60 * second}, // no pause is so long
+	}
+	texts := []string{
+		"token-bucket 1000/s burst 20", "token-bucket 1000/s burst 100 prefetch 50/100ms", "sliding-log 20/50ms",
+		"fixed-window 20/50ms", "concurrency 2 ttl 1m",
+	}
+	rec := record.New(nil)
+	var named []headgate.Limit
+	for i := range limits {
+		limit, err := headgate.ParseNamed(limits[i].Name, texts[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		named = append(named, limit)
+		rec.Limit(limits[i])
+	}
+	s := &remote{Store: memory.New(nil)}
+	nodes := []*front.Store{front.New(s, nil), front.New(s, nil)}
+	begin := time.Now()
+	var callers sync.WaitGroup
+	for n := range 6 {
+		node := fmt.Sprint("node", n%2)
+		l := headgate.New(nodes[n%2], &headgate.Config{Timeout: time.Minute}) // no pause is so long
+		rnd := rand.New(rand.NewPCG(1, uint64(n)))
+		callers.Go(func() {
+			for time.Since(begin) < 300*time.Millisecond {
+				one(t, rec, l, node, named, rnd)
+				if rnd.IntN(4) == 0 {
+					time.Sleep(time.Duration(rnd.IntN(3)) * time.Millisecond)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	for _, n := range nodes {
+		n.Close()
+	}
+	time.Sleep(time.Second) // in which the goroutines of clocks end that nobody reads
+	h := rec.History()
+	found := check.Check(h)
+	for _, v := range found[:min(len(found), 5)] {
+		t.Error(v)
+	}
+	vias := map[string]int{}
+	for _, e := range h.Events {
+		if e.Return != nil {
+			vias[e.Return.Via+" "+e.Return.Outcome]++
+		}
+	}
+	t.Log(len(h.Events), "events", vias)
+}
+
+// one asks for one thing.
+func one(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node string, named []headgate.Limit, rnd *rand.Rand) {
+	i := rnd.IntN(len(named))
+	ctx := context.Background()
+	cost := []string{"1", "2"}[rnd.IntN(2)]
+	c := history.Call{Verb: history.Take, Charges: []history.Charge{{
+		Limit: named[i].Name(), Version: 1, Key: "k", Cost: cost,
+	}}}
+	charge := headgate.Charge{Limit: named[i], Key: "k", Cost: headgate.MustCost(cost)}
+	if i < len(named)-1 {
+		id := rec.Call(node, c)
+		d, err := l.Take(ctx, charge)
+		rec.Decided(node, id, d, err)
+		return
+	}
+	c.Verb = history.Acquire
+	id := rec.Call(node, c)
+	lease, err := l.Acquire(ctx, charge)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	rec.Decided(node, id, lease.Decision, nil)
+	if !lease.Decision.Allowed {
+		return
+	}
+	time.Sleep(time.Duration(rnd.IntN(2)) * time.Millisecond)
+	release := rec.Call(node, history.Call{Verb: history.Release, Of: id})
+	rec.Return(node, release, record.Answer{Err: lease.Release(ctx)})
+}

@@ -1,0 +1,188 @@
+package check_test
+
+import "github.com/headgate/headgate/internal/testing/history"
+
+func leases(amount string, ttl int64) history.Limit {
+	return history.Limit{Algorithm: history.Concurrency, Amount: amount, TTL: ttl}
+}
+
+var otherCases = []tampered{
+	{"tokens given back that were handed out", "recorded", func() (*book, func()) {
+		l := bucket("1", "9")
+		l.Prefetch, l.PrefetchLife = "5", second
+		b := newBook(l)
+		b.take(1, "1")
+		for at := range int64(4) {
+			b.take(10+at, "1", func(_ *history.Call, r *history.Return) { r.Via = "prefetch" })
+		}
+		s := b.state(20, "9")
+		return b, func() { s.Used = "3" }
+	}},
+	{"repeated for less", "repeat", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "4")
+		b.take(2, "3", refused(2*second))
+		id := b.take(3, "3", repeated)
+		return b, func() { b.calls[id].Charges[0].Cost = "2" }
+	}},
+	{"repeated too late", "repeat", func() (*book, func()) {
+		b := newBook(bucket("10", "5"))
+		b.take(1, "5")
+		b.take(2, "1", refused(second/10-1))
+		id := b.take(second/10, "1", repeated)
+		return b, func() { b.move(id, 10) }
+	}},
+	{"repeated by another node", "repeat", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "4")
+		b.take(2, "3", refused(2*second))
+		b.take(3, "3", repeated)
+		return b, func() { b.h.Events[5].Node, b.h.Events[6].Node = "b", "b" }
+	}},
+	{"repeated from another definition", "repeat", func() (*book, func()) {
+		same := fixed("5", day)
+		same.Version = 2
+		b := newBook(fixed("5", day), same)
+		b.take(1, "4")
+		b.take(2, "3", refused(day-2))
+		b.take(3, "3", version(2), repeated)
+		return b, func() { b.h.Events[1].Limit.Amount = "6" }
+	}},
+	{"refused for ever after a change", "starved", func() (*book, func()) {
+		next := bucket("1", "5")
+		next.Version = 2
+		b := newBook(bucket("1", "5"), next)
+		id := b.take(1, "1")
+		more := b.done(2, history.Settle, id, actual("50"), corrected("49"))
+		b.take(40*second, "1", version(2), refused(second))
+		return b, func() { b.calls[more].Actual, b.rets[more].Corrected = []string{"2"}, []string{"1"} }
+	}},
+	{"refused after a change while others are admitted", "starved", func() (*book, func()) {
+		next := bucket("1", "5")
+		next.Version = 2
+		b := newBook(bucket("1", "5"), next)
+		b.take(1, "1")
+		id := b.take(40*second, "1", refused(second))
+		late := b.take(40*second+2, "5", version(2))
+		b.arrive(id, 41*second)
+		return b, func() { b.move(late, 10*second) }
+	}},
+	{"repeated although there was room", "repeat", func() (*book, func()) {
+		b := newBook(bucket("1", "5"))
+		b.take(1, "5", left(0))
+		b.take(3, "5", repeated)
+		return b, func() { b.rets[1].Each[0].Remaining = 5 }
+	}},
+	{"an id charged twice", "once", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "1", idem("x"))
+		id := b.take(2, "1", idem("x"), replay)
+		return b, func() { b.rets[id].Replayed = false }
+	}},
+	{"an id with two answers", "once", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "1", idem("x"), left(4))
+		id := b.take(2, "1", idem("x"), replay, left(4))
+		return b, func() { b.rets[id].Each[0].Remaining = 3 }
+	}},
+	{"an id for other charges", "once", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "1", idem("x"))
+		id := b.take(2, "1", idem("x"), replay)
+		return b, func() { b.calls[id].Charges[0].Cost = "2" }
+	}},
+	{"an id answered before it was admitted", "once", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "1", idem("x"), outcome(history.Unknown), func(_ *history.Call, r *history.Return) { r.At = 0 })
+		b.take(2, "1", idem("x"), replay)
+		return b, func() { b.rets[1].Outcome = history.Nothing }
+	}},
+	{"an id of which one attempt was lost, charged twice", "settled", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "1", idem("x"), outcome(history.Unknown), func(_ *history.Call, r *history.Return) { r.At = 0 })
+		b.take(2, "1", idem("x"))
+		s := b.state(3, "1")
+		return b, func() { s.Used = "2" }
+	}},
+	{"settled twice", "once", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		id := b.take(1, "3")
+		b.done(2, history.Settle, id, actual("1"), corrected("2"))
+		again := b.done(3, history.Settle, id, actual("1"), outcome(history.Nothing))
+		return b, func() { b.rets[again].Outcome, b.rets[again].Corrected = history.Done, []string{"2"} }
+	}},
+	{"more given back than there was", "once", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		id := b.take(1, "3")
+		b.done(2, history.Settle, id, actual("1"), corrected("2"))
+		return b, func() { b.rets[2].Corrected[0] = "2.5" }
+	}},
+	{"two reservations swapped", "tickets", func() (*book, func()) {
+		b := newBook(bucket("1", "1"))
+		b.ask(0, history.Reserve, "1", start(0))
+		b.ask(1, history.Reserve, "1", start(second))
+		b.ask(2, history.Reserve, "1", start(2*second))
+		return b, func() { b.rets[2].StartAt, b.rets[3].StartAt = b.rets[3].StartAt, b.rets[2].StartAt }
+	}},
+	{"a start too early", "tickets", func() (*book, func()) {
+		b := newBook(bucket("1", "1"))
+		b.ask(0, history.Reserve, "1", start(0))
+		id := b.ask(1, history.Reserve, "1", start(second))
+		return b, func() { b.rets[id].StartAt-- }
+	}},
+	{"a start before its decision", "tickets", func() (*book, func()) {
+		b := newBook(bucket("1", "1"))
+		id := b.ask(5, history.Reserve, "1", start(5))
+		return b, func() { b.rets[id].StartAt-- }
+	}},
+	{"a lease too many", "leases", func() (*book, func()) {
+		b := newBook(leases("2", 10*second))
+		b.ask(1, history.Acquire, "1")
+		b.ask(2, history.Acquire, "1")
+		id := b.ask(3, history.Acquire, "1", outcome(history.Refused))
+		return b, func() { b.rets[id].Outcome = history.Admitted }
+	}},
+	{"a lease renewed after its end", "leases", func() (*book, func()) {
+		b := newBook(leases("2", 10*second))
+		id := b.ask(1, history.Acquire, "1")
+		b.done(9*second, history.Renew, id)
+		renew := b.done(18*second, history.Renew, id)
+		return b, func() { b.move(renew, second+100) }
+	}},
+	{"a lease that was not released", "leases", func() (*book, func()) {
+		b := newBook(leases("1", 10*second))
+		id := b.ask(1, history.Acquire, "1")
+		release := b.done(2, history.Release, id)
+		b.ask(3, history.Acquire, "1")
+		return b, func() { b.rets[release].Outcome = history.Nothing }
+	}},
+	{"a lease refused although one is free", "refusal", func() (*book, func()) {
+		b := newBook(leases("1", 10*second))
+		b.ask(1, history.Acquire, "1")
+		id := b.ask(5*second, history.Acquire, "1", outcome(history.Refused))
+		return b, func() { b.move(id, 6*second) }
+	}},
+	{"a release that was not forgotten", "refusal", func() (*book, func()) {
+		b := newBook(leases("1", 10*second))
+		id := b.ask(1, history.Acquire, "1")
+		b.done(2, history.Release, id)
+		f := b.fault(3, history.Fault{Kind: history.Forget, Since: 1500})
+		b.ask(4, history.Acquire, "1", outcome(history.Refused))
+		return b, func() { f.Since = 2200 }
+	}},
+	{"a return without a call", "format", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "3")
+		return b, func() { b.rets[1].ID = 7 }
+	}},
+	{"a time that goes back", "format", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(2, "3")
+		return b, func() { b.h.Events[2].T = 1000 }
+	}},
+	{"a limit that is not there", "format", func() (*book, func()) {
+		b := newBook(fixed("5", day))
+		b.take(1, "3")
+		return b, func() { b.calls[1].Charges[0].Version = 2 }
+	}},
+}

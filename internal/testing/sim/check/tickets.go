@@ -1,0 +1,60 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/headgate/headgate/internal/testing/history"
+)
+
+// tickets checks that reservations start in the order in which they were decided, and not
+// before they were: docs/algorithms.md, "What each verb does". That they start no faster
+// than the limit allows is the rule bound. What was given back, forgotten or converted in between
+// may let a later one start earlier, so those before it are not compared with those after.
+func (m *model) tickets(c *cell, breaks *spans) {
+	list := m.reservations(c)
+	if len(list) < 2 || len(c.rules) > 1 {
+		return
+	}
+	cuts := breaks.clone()
+	for _, f := range c.fixes {
+		cuts.add(f.from, f.until(), num{})
+	}
+	cuts.sort()
+	// Of those decided at the same time it is not known which was the first: the one that starts first.
+	slices.SortStableFunc(list, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.ret.At, b.ret.At), cmp.Compare(a.start(), b.start()))
+	})
+	var last *entry // with the latest start of those before
+	stretch := -1
+	for _, e := range list {
+		n, ok := cuts.between(e.from, e.to)
+		if !ok {
+			n = -1
+		}
+		switch {
+		case !ok || n != stretch:
+			last = e
+		case e.start() < last.start():
+			m.violation("tickets", c, slices.Concat(last.events, e.events),
+				"decided at %d it starts at %d, that of %d at %d", e.ret.At, e.start(), last.ret.At, last.start())
+		default:
+			last = e
+		}
+		stretch = n
+	}
+}
+
+// reservations returns those of a cell, and checks that none starts before it was decided.
+func (m *model) reservations(c *cell) (list []*entry) {
+	for _, e := range c.entries {
+		if e.Verb != history.Reserve || !e.sure() || !m.timed(e.ask) {
+			continue
+		}
+		list = append(list, e)
+		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.setBack {
+			m.violation("tickets", c, e.events, "a start at %d, before its decision at %d", e.ret.StartAt, e.ret.At)
+		}
+	}
+	return list
+}

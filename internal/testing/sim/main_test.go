@@ -1,0 +1,161 @@
+package sim_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+// The flags of the simulator; `make sim SIM='...'` passes them on.
+var (
+	seedFlag    = flag.Uint64("seed", 0, "run this `seed` alone, and print what the checker finds")
+	withFlag    = flag.String("with", "", "make the simulation smaller, as the search prints it: `options`")
+	outFlag     = flag.String("out", "", "with -seed: write the history to this `file`")
+	fromFlag    = flag.Uint64("from", 0, "first `seed` of the search; 0: a new one, but with make test always the same")
+	forFlag     = flag.Duration("for", 0, "how `long` to search; 0: until -seeds seeds were run")
+	countFlag   = flag.Uint64("seeds", tier.Pick[uint64](5, 100, 1000), "how `many` seeds to run, without -for")
+	stopFlag    = flag.Bool("stop", false, "end the search at the first violation")
+	jsonFlag    = flag.Bool("json", false, "end with one line of JSON")
+	shrinkFlag  = flag.Duration("shrink", time.Minute, "how `long` to make a simulation that fails smaller")
+	workersFlag = flag.Int("workers", runtime.NumCPU(), "search with so many processes")
+	sameFlag    = flag.Int("same", tier.Pick(1, 3, 10), "run so many seeds four times each, and compare their histories")
+	strideFlag  = flag.Uint64("stride", 0, "of a worker: the distance between its seeds")
+)
+
+// totals are what a search has done.
+type totals struct {
+	Decisions  int64   `json:"decisions"`
+	NodeHours  float64 `json:"node_hours"`
+	Seeds      int64   `json:"seeds"`
+	Violations int64   `json:"violations"`
+
+	Repeats int64 `json:"repeats"` // refusals among the decisions that no store was asked about
+}
+
+func (t *totals) add(o totals) {
+	t.Decisions += o.Decisions
+	t.NodeHours += o.NodeHours
+	t.Seeds += o.Seeds
+	t.Violations += o.Violations
+	t.Repeats += o.Repeats
+}
+
+// last is printed after all tests, so that it is the last line.
+var last *totals
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := leaktest.Run(m)
+	if last != nil && *jsonFlag {
+		text, err := json.Marshal(last)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(string(text))
+	}
+	os.Exit(code)
+}
+
+// spread searches with several processes, of which each runs one simulation at a time,
+// and prints what they find.
+func spread(t *testing.T, from uint64) (sum totals) {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	var failed atomic.Bool
+	begin := time.Now()
+	for i := range *workersFlag {
+		done.Go(func() {
+			got, err := worker(ctx, from+uint64(i), uint64(*workersFlag), func(line string) {
+				mu.Lock()
+				defer mu.Unlock()
+				fmt.Println(line)
+				if strings.HasPrefix(line, "seed ") && *stopFlag {
+					cancel()
+				}
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			sum.add(got)
+			if err != nil && ctx.Err() == nil {
+				failed.Store(true)
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
+	end := time.Now()
+	fmt.Printf("%d seeds from %d in %s: %d decisions (%d of them repeated refusals), %.0f node-hours, %d violations\n",
+		sum.Seeds, from, end.Sub(begin).Round(time.Second), sum.Decisions, sum.Repeats, sum.NodeHours,
+		sum.Violations)
+	return sum
+}
+
+// worker runs a process that searches, and returns what it has done. A process that
+// panics, or that hangs, is a violation of the seed that it was at.
+func worker(ctx context.Context, from, stride uint64, say func(string)) (sum totals, err error) {
+	args := []string{
+		"-test.run=^TestSim$", "-test.timeout=0", "-workers=1", "-json",
+		"-for=" + forFlag.String(), "-seeds=" + strconv.FormatUint(max(1, *countFlag/stride), 10),
+		"-shrink=" + shrinkFlag.String(), "-with=" + *withFlag,
+		"-from=" + strconv.FormatUint(from, 10), "-stride=" + strconv.FormatUint(stride, 10),
+		"-stop=" + strconv.FormatBool(*stopFlag),
+	}
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // a third more seeds than with 100
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return sum, err
+	}
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		return sum, err
+	}
+	at, tail, found := "", "", int64(0)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		line := lines.Text()
+		seed, running := strings.CutPrefix(line, "running ")
+		switch {
+		case running:
+			at = seed
+		case strings.HasPrefix(line, "{"):
+			_ = json.Unmarshal([]byte(line), &sum)
+		case strings.HasPrefix(line, "seed "):
+			found++
+			say(line)
+		case strings.HasPrefix(line, "  "):
+			say(line)
+		default:
+			tail += line + "\n"
+		}
+	}
+	err = cmd.Wait()
+	sum.Violations = max(sum.Violations, found) // of a search that was ended at the first, the rest is not told
+	if err != nil && sum.Seeds == 0 && ctx.Err() == nil {
+		sum.Violations++
+		text := tail + errs.String()
+		say(fmt.Sprintf("seed %s: panic: %s", at, first(text, 3000)))
+		return sum, fmt.Errorf("seed %s: %w", at, err)
+	}
+	return sum, nil
+}
+
+func first(s string, n int) string { return s[:min(n, len(s))] }

@@ -1,0 +1,204 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/testing/history"
+)
+
+// network is the network between a client and a server. It is slow, it loses requests and
+// answers, and it delivers requests twice, in any order.
+type network struct {
+	way
+	w     *world
+	twice int // in thousandths
+}
+
+// server is a process that serves.
+type server struct {
+	p       *process
+	handler http.Handler
+}
+
+var (
+	errRefused = errors.New("simulated: connection refused")
+	errBroken  = errors.New("simulated: connection lost")
+)
+
+// RoundTrip implements http.RoundTripper.
+func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
+	s, to := n.s, n.w.server
+	trace := httptrace.ContextClientTrace(req.Context())
+	if trace != nil && trace.GetConn != nil {
+		trace.GetConn("simulated")
+	}
+	var body []byte
+	if req.Body != nil {
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+		req.Body.Close()
+	}
+	if to.p.dead || s.chance(n.refused) {
+		return nil, errRefused
+	}
+	if trace != nil && trace.GotConn != nil {
+		trace.GotConn(httptrace.GotConnInfo{})
+	}
+	var res *http.Response
+	ctx, gone := context.WithCancel(context.Background())
+	trip := n.send(to.p, func() {
+		defer gone()
+		res = serve(ctx, to, req, body) //nolint:bodyclose // it is the client's
+	})
+	if s.chance(n.twice) && req.URL.Path != "/v1/renew" {
+		n.w.doubled(req.URL.Path, body)
+		s.spawn(to.p, func() {
+			s.sleep(s.between(1, 2*time.Second))
+			_ = serve(context.Background(), to, req, body).Body.Close()
+		})
+	}
+	switch trip.wait(req.Context().Done()) {
+	case answered:
+		return res, nil
+	case broken:
+		return nil, errBroken
+	}
+	// The server notices that its client is gone, in its own time.
+	s.spawn(to.p, func() {
+		s.sleep(s.between(1, n.latency))
+		gone()
+	})
+	return nil, req.Context().Err()
+}
+
+// serve lets a server answer a request.
+func serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
+	got := req.Clone(ctx)
+	got.Body, got.ContentLength, got.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
+		req.URL.RequestURI()
+	w := httptest.NewRecorder()
+	to.handler.ServeHTTP(w, got)
+	return w.Result()
+}
+
+// doubled records that the network delivers a request twice: what the second copy does,
+// nobody hears. With an id it is charged if the first copy was refused. The second copy of
+// a cancellation also cancels what has been charged under that id since the first.
+func (w *world) doubled(path string, body []byte) {
+	var all struct {
+		Requests []json.RawMessage `json:"requests"`
+	}
+	verb := map[string]string{
+		"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
+		"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
+		"/v1/cancel": history.Cancel, "/v1/extend": history.Extend,
+	}[path]
+	if verb == "" { // to do it twice is to do it once
+		return
+	}
+	list := []json.RawMessage{body}
+	if path == "/v1/batch" && json.Unmarshal(body, &all) == nil {
+		list = all.Requests
+	}
+	for _, text := range list {
+		var r api.Request
+		if json.Unmarshal(text, &r) != nil || r.Check {
+			continue
+		}
+		if r.Charges == nil {
+			r.Charges = []api.Charge{r.Charge}
+		}
+		call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
+		if verb == history.Take || verb == history.Cancel || verb == history.Extend {
+			call.Idem = r.ID
+		}
+		for _, c := range r.Charges {
+			for _, l := range w.all() {
+				if l.name == c.Limit {
+					g := charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)}
+					call.Charges = append(call.Charges, g.told())
+				}
+			}
+		}
+		if len(call.Charges) > 0 {
+			w.rec.Call(between, call)
+		}
+	}
+}
+
+// between is the node of calls that the network makes, which nobody waits for.
+const between = "network"
+
+func costOf(n json.Number) headgate.Cost {
+	if n == "" {
+		return headgate.Cost{}
+	}
+	return headgate.MustCost(n.String())
+}
+
+// way is a connection to another process. It is slow, and it loses questions and answers.
+type way struct {
+	s       *scheduler
+	latency time.Duration // one way takes up to this
+
+	refused, lostBefore, lostAfter int // in thousandths
+}
+
+// trip is one question on its way.
+type trip struct {
+	*way
+	to                    *process
+	answered              chan struct{}
+	lostBefore, lostAfter bool
+}
+
+// send lets a process do something that it is asked for.
+func (w *way) send(to *process, do func()) *trip {
+	t := &trip{w, to, make(chan struct{}), w.s.chance(w.lostBefore), w.s.chance(w.lostAfter)}
+	w.s.spawn(to, func() {
+		w.s.sleep(w.s.between(1, w.latency))
+		if t.lostBefore {
+			return
+		}
+		do()
+		w.s.sleep(w.s.between(1, w.latency))
+		if !t.lostAfter {
+			close(t.answered)
+		}
+	})
+	return t
+}
+
+// What became of a trip.
+const (
+	answered = iota
+	broken
+	left // by the one that asks
+)
+
+// wait waits until the answer has come, the connection is broken, or the one that asks leaves.
+func (t *trip) wait(leave <-chan struct{}) int {
+	breaks := t.to.killed
+	if t.lostBefore || t.lostAfter { // that is noticed some time later
+		breaks = make(chan struct{})
+		after := t.s.between(1, 3*time.Second)
+		t.s.spawn(t.s.cur.of, func() {
+			t.s.sleep(after)
+			close(breaks)
+		})
+	}
+	return sched.Wait(sched.Forever, t.answered, breaks, leave)
+}

@@ -1,0 +1,80 @@
+package planted_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/testing/sim/planted"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+// notFound lists the faults that the simulator does not find within searched.
+var notFound = []string{"exactness-d4", "handed-out-and-given-back"}
+
+// searched is how long one fault is looked for, by seeds from 1 on.
+const searched = 2 * time.Minute
+
+// TestPlantedFaultsAreFound plants each fault and lets the simulator look for it. It fails for a fault that is missed
+// and that notFound does not list.
+func TestPlantedFaultsAreFound(t *testing.T) {
+	tier.Nightly(t)
+	// What is found without a fault would be taken for the fault of each.
+	if found := simulate(t, "", 30*time.Second); found != "" {
+		t.Fatalf("without a fault: %s", found)
+	}
+	var looked int
+	var missed []string
+	for _, f := range planted.All() {
+		t.Run(f.Name, func(t *testing.T) {
+			looked++
+			overlay, err := f.Overlay(root, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := simulate(t, overlay, searched)
+			if found != "" {
+				t.Logf("found by %s", found)
+				return
+			}
+			t.Logf("not found within %v", searched)
+			if missed = append(missed, f.Name); !slices.Contains(notFound, f.Name) {
+				t.Errorf("the simulator used to find that: %s", f.Breaks)
+			}
+		})
+	}
+	t.Logf("%d of %d faults are found; missed: %q", looked-len(missed), looked, missed)
+}
+
+// violation is a line of the simulator: a seed, the rule that it breaks, and how.
+var violation = regexp.MustCompile(`(?m)^seed \d+: .*$`)
+
+// simulate builds the simulator with an overlay and returns the first violation that it finds.
+func simulate(t *testing.T, overlay string, long time.Duration) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "sim.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay="+overlay, "-o", bin,
+		"./internal/testing/sim")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*long+time.Minute) // a seed that has begun is played to its end
+	defer cancel()
+	sim := exec.CommandContext(ctx, bin, "-test.run=^TestSim$", "-test.timeout=0", "-for="+long.String(), "-from=1",
+		"-stop", "-shrink=0s")
+	sim.Dir = filepath.Join(root, "internal", "sim")
+	sim.Cancel = func() error { return sim.Process.Signal(os.Interrupt) }
+	sim.WaitDelay = 5 * time.Second
+	out, err := sim.CombinedOutput()
+	found := violation.FindString(string(out))
+	if found == "" && err != nil && ctx.Err() == nil {
+		t.Errorf("the simulator failed and named no seed: %v\n%.2000s", err, out)
+	}
+	return found
+}

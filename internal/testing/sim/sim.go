@@ -1,0 +1,122 @@
+// Package sim runs Headgate in a simulation: several processes with the Limiter, the
+// wrappers, the client and the server as they are, over a store and a network that are
+// models, in virtual time. One seed decides everything, so that a run can be repeated.
+//
+// What is real: the root package, law, store/front with deny, prefetch and coalesce,
+// store/memory, catalog, client, internal/server/rest and internal/server/service. What is a model: the database
+// (see database) and the network (see network). Package sched connects the two worlds.
+//
+// In most worlds callers have limits as values, and change them together or one after the other. In some
+// they know names alone: each process has a catalogue, and single keys get overrides (see
+// world.overrideKey).
+//
+// A run records a history (package history), which package check judges. It knows nothing
+// of the code that has run.
+//
+// `make sim` searches for a minute with new seeds; `make sim SIM='-seed N'` repeats a run.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/testing/history"
+	"github.com/headgate/headgate/store"
+)
+
+// Result is what one run was.
+type Result struct {
+	History   *history.History
+	Decisions int64 // answers; of them
+	Repeats   int64 // refusals that were repeated without the store
+	NodeHours float64
+	Broken    []string // calls that were not answered, or not in their order or time
+}
+
+// Run runs the simulation of a seed. It must be called in a bubble of testing/synctest,
+// and by one goroutine at a time.
+func Run(seed uint64, o Options) *Result {
+	s := newScheduler(seed)
+	sched.Simulate(s)
+	defer sched.Simulate(nil)
+	boss := newProcess("world")
+	var w *world
+	s.spawn(boss, func() {
+		w = newWorld(s, &o)
+		w.boss = boss
+		w.populate(&o)
+		s.spawn(boss, w.chaos)
+		s.sleep(w.end - s.now())
+		w.settleDown()
+	})
+	s.run()
+	decisions, repeats := w.rec.Decisions()
+	return &Result{
+		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Broken: w.broken,
+		NodeHours: w.end.Hours() * float64(len(w.nodes)+1),
+	}
+}
+
+// settleDown lets all calls end, records what the store says, and ends all processes.
+func (w *world) settleDown() {
+	if w.db != nil {
+		w.db.full = false
+		w.db.refused, w.db.lostBefore, w.db.lostAfter, w.db.conflicts, w.db.hanging = 0, 0, 0, 0, 0
+	}
+	w.s.sleep(5 * time.Minute)
+	w.broken = append(w.broken, w.unanswered()...)
+	w.record()
+	for _, n := range w.nodes {
+		n.p.kill()
+	}
+	if w.server != nil {
+		w.server.p.kill()
+	}
+	if w.db != nil {
+		w.db.p.kill()
+	}
+	w.boss.kill()
+}
+
+// record records what the store says of every cell.
+func (w *world) record() {
+	l := headgate.New(w.store(), nil)
+	for _, of := range w.all() {
+		v := of.last()
+		for _, key := range w.keys {
+			st, err := l.Inspect(context.Background(), v.limit, key)
+			if errors.Is(err, store.ErrSetup) {
+				continue // the clock was set back, and the version does not hold yet
+			}
+			if err != nil {
+				panic(err)
+			}
+			w.rec.State(v.told, st)
+		}
+	}
+}
+
+// unanswered returns the calls of processes that live which were never answered.
+func (w *world) unanswered() (list []string) {
+	open := map[int]string{} // calls without an answer, and their nodes
+	for _, e := range w.rec.History().Events {
+		switch {
+		case e.Call != nil && e.Node != between:
+			open[e.Call.ID] = e.Node
+		case e.Return != nil:
+			delete(open, e.Return.ID)
+		case e.Fault != nil && e.Fault.Kind == history.Kill:
+			maps.DeleteFunc(open, func(_ int, node string) bool { return node == e.Node })
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(open)) {
+		list = append(list, fmt.Sprintf("call %d was never answered", id))
+	}
+	return list
+}

@@ -1,0 +1,172 @@
+package sim_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/testing/sim"
+	"github.com/headgate/headgate/internal/testing/sim/check"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+// one runs one seed in a bubble of its own.
+func one(t *testing.T, seed uint64, o sim.Options) (r *sim.Result) {
+	synctest.Test(t, func(*testing.T) { r = sim.Run(seed, o) })
+	return r
+}
+
+// options are those of the command line.
+func options(t *testing.T) sim.Options {
+	o, err := sim.ParseOptions(*withFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestSim searches for a seed whose history breaks a rule, and makes the simulation of
+// such a seed smaller. With make test it runs a few seeds, always the same; make sim runs new ones. With -seed it runs
+// that one alone.
+func TestSim(t *testing.T) {
+	if *seedFlag != 0 {
+		replay(t, *seedFlag)
+		return
+	}
+	from := *fromFlag
+	if from == 0 {
+		from = 1
+		if *forFlag > 0 || tier.Pick(false, true, true) {
+			from = uint64(time.Now().UnixMilli())
+		}
+	}
+	var sum totals
+	if *strideFlag == 0 && *workersFlag > 1 {
+		sum = spread(t, from)
+	} else {
+		sum = search(t, from, max(1, *strideFlag))
+	}
+	last = &sum
+	if sum.Violations > 0 {
+		t.Fail()
+	}
+}
+
+// search runs one seed after another.
+func search(t *testing.T, from, stride uint64) (sum totals) {
+	o := options(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if *forFlag > 0 {
+		ctx, cancel = context.WithTimeout(ctx, *forFlag)
+		defer cancel()
+	}
+	for seed, n := from, uint64(0); ctx.Err() == nil && (*forFlag > 0 || n < *countFlag); seed, n = seed+stride, n+1 {
+		fmt.Println("running", seed)
+		r := one(t, seed, o)
+		sum.add(totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats})
+		if bad := violations(r); len(bad) > 0 {
+			sum.Violations++
+			report(t, seed, o, bad)
+			if *stopFlag {
+				return sum
+			}
+		}
+	}
+	return sum
+}
+
+// violations are what the checker finds, and calls that were not answered as they should.
+func violations(r *sim.Result) []check.Violation {
+	bad := check.Check(r.History)
+	for _, text := range r.Broken {
+		bad = append(bad, check.Violation{Rule: "call", Text: text})
+	}
+	return bad
+}
+
+// report prints a violation, and how to repeat it in a smaller simulation.
+func report(t *testing.T, seed uint64, o sim.Options, bad []check.Violation) {
+	fmt.Printf("seed %d: %s\n", seed, bad[0])
+	if *shrinkFlag == 0 {
+		return
+	}
+	small := sim.Shrink(o, *shrinkFlag, func(o sim.Options) bool {
+		found := violations(one(t, seed, o))
+		return slices.ContainsFunc(found, func(v check.Violation) bool { return v.Rule == bad[0].Rule })
+	})
+	fmt.Printf("  make sim SIM=\"-seed %d -with '%s'\"\n", seed, small.String())
+}
+
+// replay runs one seed, prints what breaks a rule, and writes the history.
+func replay(t *testing.T, seed uint64) {
+	r := one(t, seed, options(t))
+	fmt.Printf("seed %d: %d decisions (%d of them repeated refusals), %.0f node-hours, %d events\n",
+		seed, r.Decisions, r.Repeats, r.NodeHours, len(r.History.Events))
+	last = &totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats}
+	if *outFlag != "" {
+		if err := os.WriteFile(*outFlag, text(t, r), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range violations(r) {
+		last.Violations++
+		t.Errorf("seed %d: %s", seed, v)
+	}
+}
+
+func text(t *testing.T, r *sim.Result) []byte {
+	var b bytes.Buffer
+	if err := r.History.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestOneSeedHasOneHistory runs seeds again, in this process and in others with one
+// processor and with two: hash seeds, timers of the runtime and its order of goroutines
+// must not matter.
+func TestOneSeedHasOneHistory(t *testing.T) {
+	for seed := uint64(1); seed <= uint64(*sameFlag); seed++ {
+		o := sim.Options{End: tier.Pick(5*time.Minute, 20*time.Minute, 20*time.Minute)}
+		want := text(t, one(t, seed, o))
+		if got := text(t, one(t, seed, o)); !bytes.Equal(got, want) {
+			t.Fatalf("seed %d has two histories", seed)
+		}
+		for procs := 1; procs <= 2; procs++ {
+			file := t.TempDir() + "/history"
+			cmd := exec.Command(os.Args[0], "-test.run=^TestSim$", fmt.Sprintf("-seed=%d", seed),
+				"-with="+o.String(), "-out="+file)
+			cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", procs))
+			out, _ := cmd.CombinedOutput() // it may find violations
+			got, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if !bytes.Equal(got, want) {
+				t.Fatalf("seed %d has another history in another process with %d processors", seed, procs)
+			}
+		}
+	}
+}
+
+// TestSeedsOfFaults runs seeds that have found faults, which are mended. What a seed does
+// changes with the workload: then the test of the fault itself is what is left, and the seed
+// is exchanged for one that finds the fault where it is planted again.
+func TestSeedsOfFaults(t *testing.T) {
+	for seed, fault := range map[uint64]string{
+		// 1, which is the first of TestSim: a repeated refusal had figures of charges that nobody had looked at
+		63:  "a cancellation that had left its batch was done, and done again",
+		267: "an override was over for a process whose machine's clock was set",
+	} {
+		for _, v := range violations(one(t, seed, sim.Options{})) {
+			t.Errorf("seed %d, found before: %s: %s", seed, fault, v)
+		}
+	}
+}
