@@ -7,7 +7,7 @@ import (
 
 // Observer hears of every decision of a Limiter, for metrics and logs. Its method is called
 // by many goroutines at once, after the decision, and holds up the caller until it returns.
-// What happens beside the decisions is told to store.Observer.
+// store.Observer hears what happens beside the decisions.
 type Observer interface {
 	// Decided is called after each decision, and after each attempt that failed.
 	Decided(ctx context.Context, e Event)

@@ -30,8 +30,8 @@ type ClientConfig struct {
 	// deadline of its context, is not sent, and ends at once with RESOURCE_EXHAUSTED. Zero: as long as its context
 	// lets it. Below 0: no call waits.
 	MaxWait time.Duration
-	// OnBackoff is told of every status that asks to hold back, after the store was, by the goroutine that received
-	// it. Nil: nobody is told.
+	// OnBackoff is called for every status that asks to hold back, after the store was, by the goroutine that received
+	// it. May be nil.
 	OnBackoff func(Backoff)
 }
 
@@ -121,7 +121,7 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn 
 	}
 	err = invoke(ctx, method, req, reply, conn, opts...)
 	if charged {
-		c.heed(call, key, err)
+		c.backOff(call, key, err)
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 		return stream, err
 	}
 	if err != nil {
-		c.heed(call, key, err)
+		c.backOff(call, key, err)
 		return nil, err
 	}
 	return &heededStream{ClientStream: stream, client: c, call: call, key: key}, nil
@@ -157,7 +157,7 @@ type heededStream struct {
 // RecvMsg implements [grpc.ClientStream].
 func (h *heededStream) RecvMsg(m any) error {
 	err := h.ClientStream.RecvMsg(m)
-	h.client.heed(h.call, h.key, err)
+	h.client.backOff(h.call, h.key, err)
 	return err
 }
 

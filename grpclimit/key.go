@@ -14,7 +14,7 @@ import (
 
 // KeyFunc says what a call is charged to. Every text can be the key: one that a store would not take, such as a long
 // one, is hashed. An error that is a [*headgate.InvalidError] is the client's: the call ends with INVALID_ARGUMENT,
-// and the text of the error. Any other is the server's: INTERNAL, and OnError is told. Neither charges anything.
+// and the text of the error. Any other is the server's: INTERNAL, and OnError is called. Neither charges anything.
 //
 // KeyFuncs are safe for concurrent use.
 type KeyFunc func(*Call) (string, error)

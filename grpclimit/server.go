@@ -53,11 +53,11 @@ type ServerConfig struct {
 	// NoFields leaves ratelimit and ratelimit-policy out of the metadata. The field retry-after stays.
 	NoFields bool
 
-	// OnDecision is told of every decision before the call is served or refused. Nil: with Shadow and Advise, Logger
-	// is told of those that are refused.
+	// OnDecision is called with every decision before the call is served or refused. Nil: with Shadow and Advise, Logger
+	// gets those that are refused.
 	OnDecision func(*Call, *headgate.Decision)
-	// OnError is told of every error that is not the client's: the store is away, or a limit is unknown. With Shadow
-	// and Advise it is told of the client's too. Nil: Logger is told.
+	// OnError is called with every error that is not the client's: the store is away, or a limit is unknown. With Shadow
+	// and Advise it is called with the client's too. Nil: Logger gets them.
 	OnError func(*Call, error)
 	// Logger gets at most one line a second of each kind. Nil: slog.Default().
 	Logger *slog.Logger

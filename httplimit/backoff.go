@@ -62,8 +62,8 @@ func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string
 	return b, end
 }
 
-// heed tells the store if an answer asks to hold back, and returns until when: zero if it does not.
-func (t *RoundTripper) heed(ctx context.Context, key string, resp *http.Response) (end time.Time) {
+// backOff tells the store if an answer asks to hold back, and returns until when: zero if it does not.
+func (t *RoundTripper) backOff(ctx context.Context, key string, resp *http.Response) (end time.Time) {
 	b, end := t.observer.observe(ctx, t.limit, key, resp.StatusCode, resp.Header)
 	if !end.IsZero() && t.cfg.OnBackoff != nil {
 		t.cfg.OnBackoff(b)

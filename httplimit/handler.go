@@ -48,7 +48,7 @@ type Charge struct {
 	Keep headgate.Headroom
 	// Settle says what the request cost in the end, when the handler has returned: the charge is
 	// corrected to that, below or above Cost, also beyond the capacity. The zero Cost leaves the
-	// charge as it is, and so does an error, which OnError is told of. Nil: Cost is final.
+	// charge as it is, and so does an error, which OnError gets. Nil: Cost is final.
 	Settle SettleFunc
 }
 
@@ -74,7 +74,7 @@ type HandlerConfig struct {
 	// fills it blocks the key; a refusal does not. It needs limits by sliding-log or
 	// sliding-window: of others the return rule gives back too little. A limit that is given by name is
 	// checked with each request: one that its catalogue defines by another algorithm charges nothing, is answered
-	// with status 500, and OnError is told.
+	// with status 500, and OnError is called.
 	OnlyFailures bool
 	// RefundFailures takes back the charges of requests that fail. The return rule of the
 	// limit says how much of them comes back.
@@ -110,12 +110,12 @@ type HandlerConfig struct {
 	// Legacy adds the old X-RateLimit fields. Zero: NoLegacy.
 	Legacy Style
 
-	// OnDecision is told of every decision before the request is served or refused. Nil: with Shadow and
-	// Advise, Logger is told of those that are refused.
+	// OnDecision is called with every decision before the request is served or refused. Nil: with Shadow and
+	// Advise, Logger gets those that are refused.
 	OnDecision func(*http.Request, *headgate.Decision)
-	// OnError is told of every error that is not the client's: the store is away, a charge could not
-	// be settled, a limit is unknown. With Shadow and Advise it is told of the client's too. Nil: Logger
-	// is told.
+	// OnError is called with every error that is not the client's: the store is away, a charge could not
+	// be settled, a limit is unknown. With Shadow and Advise it is called with the client's too. Nil: Logger
+	// gets them.
 	OnError func(*http.Request, error)
 	// Logger gets at most one line a second of each kind. Nil: slog.Default().
 	Logger *slog.Logger

@@ -38,8 +38,8 @@ type Config struct {
 	// that are idempotent, by their method or by an Idempotency-Key, and whose
 	// body can be had again (GetBody) are. Zero: none.
 	Retries int
-	// OnBackoff is told of every answer that asks to hold back, after the store was,
-	// by the goroutine of the request. Nil: nobody is told.
+	// OnBackoff is called for every answer that asks to hold back, after the store was,
+	// by the goroutine of the request. May be nil.
 	OnBackoff func(Backoff)
 }
 
@@ -142,7 +142,7 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err != nil || resp == nil {
 			return resp, err
 		}
-		end := t.heed(ctx, charge.Key, resp)
+		end := t.backOff(ctx, charge.Key, resp)
 		if retries == 0 || !comeBack(resp.StatusCode) || end.IsZero() || !t.patient(ctx, end) {
 			return resp, nil
 		}

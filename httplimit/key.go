@@ -12,7 +12,7 @@ import (
 // KeyFunc says what an incoming request is charged to. Every text can be the key: one that a store
 // would not take, such as a long one, is hashed. An error that is a [*headgate.InvalidError] is the
 // client's: the request is answered with status 400, and the text of the error. Any other is the
-// server's: status 500, and OnError is told. Neither charges anything.
+// server's: status 500, and OnError is called. Neither charges anything.
 //
 // KeyFuncs are safe for concurrent use.
 type KeyFunc func(*http.Request) (string, error)

@@ -42,7 +42,7 @@ func newAuditCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&q.Key, "key", "", "only what was done to this `KEY`")
-	cmd.Flags().IntVar(&q.Max, "max", 100, "list at most so many entries, up to 1000")
+	cmd.Flags().IntVar(&q.Max, "max", 100, "list at most this many entries, up to 1000")
 	return cmd
 }
 

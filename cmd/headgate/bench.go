@@ -42,7 +42,7 @@ func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Ask a store as fast as it answers, and audit what it admitted",
-		Long: `Ask a store as fast as it answers, from so many clients that each have one
+		Long: `Ask a store as fast as it answers, from a number of clients that each have one
 question under way, about keys drawn at random; then say how fast it was, and
 whether it admitted no more than the limit allows.
 

@@ -20,7 +20,7 @@ func newDoctorCommand() *cobra.Command {
 		SuggestFor: []string{"diagnose", "status", "health", "verify", "examine"},
 		Long: "Look for what is wrong with a store, and print one line about each thing, with what to do about it.\n" +
 			"Nothing is changed. What is \"wrong\" makes limits inexact, loses charges that were admitted, or lets\n" +
-			"requests wait; a \"note\" may be meant so, and says what it costs.\n\n" +
+			"requests wait; a \"note\" may be intended, and says what it costs.\n\n" +
 			"Exit 0 nothing is wrong, 1 something is, 2 error.",
 		Example: "  headgate doctor --store postgres://localhost/app\n" +
 			"  headgate doctor --store redis://localhost/0 --json",

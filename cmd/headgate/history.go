@@ -59,11 +59,11 @@ func newHistoryCommand() *cobra.Command {
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&since, "since", "", "only attempts of the last `PERIOD`, such as 15m")
-	cmd.Flags().IntVar(&max, "max", 20, "show at most so many attempts, up to 10000")
+	cmd.Flags().IntVar(&max, "max", 20, "show at most this many attempts, up to 10000")
 	return cmd
 }
 
-// inspection asks about a key, with at most so many attempts, or as many as are usual if that is 0.
+// inspection asks about a key, with at most max attempts, or as many as are usual if max is 0.
 func inspection(limit, key string, attempts int) *api.InspectRequest {
 	return &api.InspectRequest{Subject: api.Subject{Limit: limit, Key: key}, Attempts: attempts}
 }

@@ -43,7 +43,7 @@ func newListCommand() *cobra.Command {
 	l.asking.flags(cmd)
 	l.looking.flags(cmd)
 	cmd.Flags().StringVar(&l.sort, "sort", "", "the `order`: used, percent, key or retry")
-	cmd.Flags().IntVar(&l.max, "max", 0, "list at most so many keys; 0: all")
+	cmd.Flags().IntVar(&l.max, "max", 0, "list at most this many keys; 0: all")
 	cmd.Flags().StringVar(&l.after, "after", "", "go on after the page that ended with this `place`; not with --sort")
 	cmd.MarkFlagsMutuallyExclusive("sort", "after")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions([]string{"used", "percent", "key", "retry"},

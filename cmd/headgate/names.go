@@ -71,7 +71,7 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 		return err
 	}
 	if _, missing := n.config.Find(ctx, name, ""); missing != nil {
-		return meant(err, name, n.List())
+		return suggest(err, name, n.List())
 	}
 	return fmt.Errorf("%w: %q; %s has it, and it was never applied: headgate limits apply -f %s",
 		headgate.ErrUnknownLimit, name, n.config.File, strings.Join(n.config.Files, " -f "))
@@ -126,8 +126,8 @@ func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Cat
 	return cmp.Or(err, s.Close())
 }
 
-// meant adds to an error about a name which limits it may mean.
-func meant(err error, name string, limits []catalog.Definition) error {
+// suggest adds to an error about a name which limits are like it.
+func suggest(err error, name string, limits []catalog.Definition) error {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, l := range limits {
 		c.AddCommand(&cobra.Command{Use: l.Name(), Run: func(*cobra.Command, []string) {}})

@@ -67,7 +67,7 @@ func newOverrideCommand() *cobra.Command {
 	f.BoolVar(&o.remove, "remove", false, "remove the override")
 	f.StringVar(&o.reason, "reason", "", "why, for the history")
 	f.BoolVar(&o.json, "json", false, "list as JSON")
-	f.IntVar(&o.most, "max", 1000, "list so many at most")
+	f.IntVar(&o.most, "max", 1000, "list at most this many")
 	return cmd
 }
 

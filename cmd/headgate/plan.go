@@ -119,7 +119,7 @@ func newPlanKeysCommand() *cobra.Command {
 	}
 	addSettings(cmd, config.Store, config.File)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().IntVar(&most, "max", 1000, "list so many single keys at most")
+	cmd.Flags().IntVar(&most, "max", 1000, "list at most this many single keys")
 	cmd.Flags().StringVar(&after, "after", "", "list the single keys after this one")
 	return cmd
 }

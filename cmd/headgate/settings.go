@@ -56,7 +56,7 @@ func loadConfig(cmd *cobra.Command) (*config.Config, error) {
 	return c, nil
 }
 
-// resolveLimit returns the limit that is meant where there is no store: a
+// resolveLimit returns the limit of an argument where there is no store: a
 // name of the config file, or a notation.
 func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, error) {
 	c, err := loadConfig(cmd)
@@ -78,10 +78,10 @@ func placeOf(cmd *cobra.Command, c *config.Config) (place, error) {
 }
 
 // makers are the commands that make a store which is not there yet. What looks at a store, or administers one, was
-// meant for another: an empty list would read as if nobody were limited.
+// intended for another: an empty list would read as if nobody were limited.
 var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
-// check refuses a store that the user cannot have meant.
+// check refuses a store that the user cannot want.
 func (p place) check(cmd *cobra.Command) error {
 	server, err := serverOf(cmd)
 	if err != nil {

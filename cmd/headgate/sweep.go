@@ -94,7 +94,7 @@ func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
 	}
 }
 
-// sweepAll removes the rows that are dead when it begins, or at most so many rows;
+// sweepAll removes the rows that are dead when it begins, but no more than most;
 // 0: all. What dies meanwhile does not keep it going.
 func sweepAll(ctx context.Context, s store.Store, most int) (removed int, err error) {
 	partial, _ := store.As[store.PartialSweeper](s)

@@ -28,7 +28,7 @@ func tellStatus(log *slog.Logger, text string) {
 	tell(log, "STATUS="+strings.ReplaceAll(text, "\n", " "))
 }
 
-// tellReloading tells the service manager that files are read again, until it is told daemon.SdNotifyReady.
+// tellReloading tells the service manager that files are read again, until daemon.SdNotifyReady.
 func tellReloading(log *slog.Logger) {
 	tell(log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }

@@ -54,8 +54,8 @@ func newTopCommand() *cobra.Command {
 	t.flags(cmd)
 	cmd.Flags().BoolVar(&t.all, "all", false, "read all keys of the store, and not what a server has decided lately")
 	cmd.Flags().DurationVar(&t.every, "every", time.Second, "how long to wait between two tables")
-	cmd.Flags().IntVar(&t.count, "count", 0, "end after so many tables; 0: go on")
-	cmd.Flags().IntVar(&t.max, "max", 20, "show at most so many keys, and no more than the terminal has lines for")
+	cmd.Flags().IntVar(&t.count, "count", 0, "end after this many tables; 0: go on")
+	cmd.Flags().IntVar(&t.max, "max", 20, "show at most this many keys, and no more than the terminal has lines for")
 	return cmd
 }
 
@@ -109,7 +109,7 @@ type topRow struct {
 	refused, curve string
 }
 
-// table returns the lines of a table of at most so many keys.
+// table returns the lines of a table of the first keys.
 func (t *topping) table(ctx context.Context, s answerer, most, width int) ([]string, error) {
 	now := time.Now().Format("15:04:05")
 	if r, ok := s.(*remote); ok && !t.all && !t.blocked && !t.refusing {

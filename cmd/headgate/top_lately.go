@@ -14,7 +14,7 @@ import (
 // mostLately is how many keys a server tells of at most.
 const mostLately = 100
 
-// lately returns at most so many keys that a server has decided about in the last five minutes: those that were refused
+// lately returns up to most keys that a server has decided about in the last five minutes: those that were refused
 // most, then those that have used most. The head tells how much is decided.
 func (t *topping) lately(ctx context.Context, s *remote, most int) (rows []topRow, head string, err error) {
 	const seconds = 10

@@ -78,7 +78,7 @@ type condition struct {
 	log       *slog.Logger
 	store     string        // as people may see it
 	ill, well string        // the messages
-	heard     func(string)  // is told the message, and nothing once all is well; nil: nobody is
+	heard     func(string)  // gets the message, and an empty one once all is well; nil: it is not called
 	turned    chan struct{} // is sent to when requests find the store away, or back
 
 	mu       sync.Mutex

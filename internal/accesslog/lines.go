@@ -42,7 +42,7 @@ func (c *counter) Read(p []byte) (int, error) {
 // packed is what files begin with that are packed in a way that is not read.
 var packed = map[string]string{"zstd": "\x28\xb5\x2f\xfd", "xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
 
-// NewLines returns the lines of a log, which may be packed with gzip. If most is above 0, more than so many bytes of
+// NewLines returns the lines of a log, which may be packed with gzip. If most is above 0, more than most bytes of
 // unpacked lines are ErrLarge.
 func NewLines(r io.Reader, most int64) (*Lines, error) {
 	l := &Lines{bytes: &counter{r: r}, left: most, start: true}

@@ -30,7 +30,7 @@ type auth struct {
 	lines    int64 // about an attempt
 	pairs    int64 // of them, a second one about the same attempt
 	repeats  int64 // of them, about several attempts at once
-	repeated int64 // so many
+	repeated int64 // how often
 }
 
 func openSSHD(_ *format, names []string, cfg Config) Reader {

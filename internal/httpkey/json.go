@@ -29,7 +29,7 @@ func JSONNumber(text []byte, path string) (json.Number, error) {
 
 // JSONLength returns how many elements the array at a path has, as [JSONNumber] has it. A text that
 // names a member of the path twice, in whatever case, is an error: some decoders take the last one, or
-// heed no case, and what they read could be another array than the one that is counted.
+// ignore case, and what they read could be another array than the one that is counted.
 func JSONLength(text []byte, path string) (int, error) {
 	for member := range strings.SplitSeq(path, ".") {
 		if path == "" {

@@ -25,7 +25,7 @@ type Holder struct {
 func NewHolder(l headgate.Operator) *Holder { return &Holder{limiter: l} }
 
 // Hold blocks a key of a limit until end, unless it is blocked for longer. It returns when the store was told, or
-// with the error of the context if that ends first; the store is told nevertheless, by a goroutine that
+// with the error of the context if that ends first; the store is asked nevertheless, by a goroutine that
 // gives up after 5 s.
 func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
 	w := o.wishes.add(cell{limit.Name(), key}, end, reason, func(w *wish) {

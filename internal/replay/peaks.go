@@ -82,7 +82,7 @@ func (s *scale) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks,
 	list := make([]Peaks, len(peakPeriods))
 	for i := range list {
 		keys := slices.Sorted(slices.Values(s.peaks[i].keys))
-		at := func(share float64) (t Total) { // the least that is enough for so many of the keys
+		at := func(share float64) (t Total) { // the least that is enough for this share of the keys
 			t.add(keys[max(0, int(math.Ceil(share*float64(len(keys))))-1)])
 			return t
 		}

@@ -22,7 +22,7 @@ type player struct {
 	rec     *recorder       // nil: levels are not asked for, and the limiter takes a shorter way
 	pending queue[reserved] // by their ends
 
-	// settling, if set, is told that a request is settled at a time; what it returns is called after that.
+	// settling, if set, is called when a request is settled at a time; what it returns is called after that.
 	settling func(ctx context.Context, at int64) (after func() error, err error)
 }
 

@@ -69,7 +69,7 @@ type Config struct {
 	MaxBytes  int64 // of each log, unpacked; more is ErrLarge; 0: any number
 	MaxMemory int64 // about what requests and keys take; more is ErrLarge, and no file is used; 0: any
 
-	// Progress, if set, is told now and then how far a phase has come. total
+	// Progress, if set, is called now and then with how far a phase has come. total
 	// is -1 where nobody knows.
 	Progress func(p Phase, done, total int64)
 }

@@ -12,7 +12,8 @@ func (in *Requests) Close() { in.events.close() }
 // Log tells of the logs what does not depend on a limit: what was read, the times, the disorder and the notes.
 func (in *Requests) Log() Report { return in.report }
 
-// Compare is what the function of that name does, and names so many of the most refused keys; below 0: none.
+// Compare applies limits to the requests, as [Compare] does to logs. The reports name the top keys by refusals;
+// below 0: none.
 func (in *Requests) Compare(ctx context.Context, top int, limits ...headgate.Limit) ([]*Report, error) {
 	if err := checkLimits(limits); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// crowd runs callers at once, each of which asks so many times.
+// crowd runs callers at once, each of which asks several times.
 func crowd(callers, times int, ask func(caller, time int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})

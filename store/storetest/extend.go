@@ -72,7 +72,7 @@ func settleExtended(t *testing.T, s store.Store) {
 		name    string
 		p       law.Params
 		first   int64      // units at T0
-		more    [][2]int64 // to so many units, after so many seconds
+		more    [][2]int64 // how many units, after how many seconds
 		actual  int64      // units
 		after   int64      // seconds
 		changed int64      // units

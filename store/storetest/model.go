@@ -114,7 +114,7 @@ func (l *ledger) Entry(number int64) (credits, expiresAt int64) {
 	return 0, 0
 }
 
-// rounds does something with so many states of a generator, until the test has failed.
+// rounds does something with a number of states of a generator, until the test has failed.
 func rounds(t *testing.T, n int, opt *Options, do func(g *generator)) {
 	seed := tier.Seed()
 	g := newGenerator(seed, opt)

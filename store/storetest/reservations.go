@@ -18,7 +18,7 @@ type exact struct {
 	returned int64 // ever
 }
 
-// drained returns what is left of a level after so many microseconds.
+// drained returns what is left of a level after some microseconds.
 func (e *exact) drained(level, us int64) int64 { return max(0, level-e.Drain*us) }
 
 func (e *exact) forward(now int64) { e.level, e.at = e.drained(e.level, now-e.at), now }

@@ -139,7 +139,7 @@ func finish(t *testing.T, name string, commit func() error, answered <-chan erro
 	}
 }
 
-// clockPasses waits until the clock of a store has moved on by so many microseconds.
+// clockPasses waits until the clock of a store has moved on by some microseconds.
 func clockPasses(t *testing.T, s store.Store, us int64) {
 	t.Helper()
 	check := check(take("clock", "k", bucket(1, 1), 1, 0))

@@ -126,7 +126,7 @@ type paced struct {
 	control *http.ResponseController
 }
 
-// The pace: so many bytes a second, after a while for which it does not matter.
+// The pace in bytes a second, after a while for which it does not matter.
 const (
 	leastPace   = 16 << 10
 	beforePaced = 10 * time.Second

@@ -42,7 +42,7 @@ type Engine struct {
 type System struct {
 	// URL is that of an empty database.
 	URL string
-	// Hosts are those of the URL that each stack reaches through a proxy of its own. A client that is told of other
+	// Hosts are those of the URL that each stack reaches through a proxy of its own. A client that learns of other
 	// addresses by the server itself has none.
 	Hosts []string
 	// Open opens a stack at a URL.

@@ -16,7 +16,7 @@ import (
 // Disk is a small file system that a test fills.
 type Disk struct{ Path string }
 
-// NewDisk mounts a file system of so many bytes for as long as a test runs, in a process of which [Namespace] says
+// NewDisk mounts a file system of size bytes for as long as a test runs, in a process of which [Namespace] says
 // that it may.
 func NewDisk(tb testing.TB, size int) *Disk {
 	tb.Helper()

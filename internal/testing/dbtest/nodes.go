@@ -21,7 +21,7 @@ type node struct {
 	process *process // nil: it could not be started
 }
 
-// begin gives each node an address and so many ports, and starts all with do. hosts are their addresses where the
+// begin gives each node an address and ports, and starts all with do. hosts are their addresses where the
 // folder has no network. also are distances as of [freePort].
 func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, also []int, do func() error) error {
 	n.folder = f

@@ -3,7 +3,7 @@
 // A server is taken from the environment when a DSN is given there; else a
 // throwaway one is started from installed binaries, on loopback, as an
 // unprivileged user; else the distribution's package is installed, where that
-// is allowed; else the caller is told what is missing, and fails. Nothing is
+// is allowed; else the test fails with what is missing. Nothing is
 // ever skipped in silence. [Engine] chooses another server of the same kind, which
 // is fetched and not installed.
 package dbtest

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Swallower is a proxy in front of a server. While it is told to lose answers, it cuts the
+// Swallower is a proxy in front of a server. While it loses answers, it cuts the
 // connection with the answer in its hand: what a client sees when the network breaks after
 // its statement was done. It can also be silent, or cut everything.
 type Swallower struct {

@@ -107,7 +107,7 @@ type Limit struct {
 	FromFirst bool   `json:"first,omitempty"`    // fixed-window: windows start at the first charge after the last one
 	Calendar  string `json:"calendar,omitempty"` // fixed-window: minute, hour, day, week (from Monday) or month
 	Zone      string `json:"zone,omitempty"`     // of Calendar: an IANA time zone; empty: UTC
-	Block     int64  `json:"block,omitempty"`    // a refusal blocks the key for so many microseconds
+	Block     int64  `json:"block,omitempty"`    // how long a refusal blocks the key, in microseconds
 	TTL       int64  `json:"ttl,omitempty"`      // concurrency: microseconds
 
 	Prefetch     string `json:"prefetch,omitempty"`     // what a node may take up front; empty: nothing

@@ -147,7 +147,7 @@ func (w *world) rushSometime() {
 	w.rush(n, c.charges(1), 2+w.s.rng.IntN(7))
 }
 
-// rush lets so many callers of a node ask for the same within two milliseconds: so most
+// rush lets callers of a node ask for the same within two milliseconds: so most
 // of them share a batch, and often an op. In a rushed world one or two of them leave.
 func (w *world) rush(n *node, g []charge, callers int) {
 	leavers := 0

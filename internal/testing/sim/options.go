@@ -16,8 +16,8 @@ import (
 // same random numbers: a fault may be gone, or another one may be there.
 type Options struct {
 	End     time.Duration // the longest time simulated; 0: any
-	Nodes   int           // at most so many; 0: any
-	Callers int           // at most so many a node; 0: any
+	Nodes   int           // the most; 0: any
+	Callers int           // the most of a node; 0: any
 	Limits  int
 	Keys    int
 	Without []string // faults and verbs that are left out: see Parts

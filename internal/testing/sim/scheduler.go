@@ -277,7 +277,7 @@ func (s *scheduler) Hash(v any) uint64 {
 	return h ^ h>>31
 }
 
-// chance is true in so many of a thousand cases.
+// chance is true in this share of cases, in thousandths.
 func (s *scheduler) chance(thousandths int) bool { return s.rng.IntN(1000) < thousandths }
 
 // between returns a random time between two.

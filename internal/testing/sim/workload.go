@@ -67,7 +67,7 @@ func (c *caller) run() {
 	}
 }
 
-// deeds are what callers do, each in so many of a hundred cases.
+// deeds are what callers do, each with its share in percent.
 var deeds = []struct {
 	often int
 	part  string // which Options can leave out
@@ -256,7 +256,7 @@ func (c *caller) extendTo(ctx context.Context, name string, g []charge) error {
 	return err
 }
 
-// plus is a cost and so many tenths.
+// plus is a cost and some tenths.
 func plus(cost headgate.Cost, tenths int64) headgate.Cost {
 	n, ok := new(big.Rat).SetString(cost.String())
 	if cost == (headgate.Cost{}) || !ok {

@@ -123,7 +123,7 @@ func runAll() int {
 	return 0
 }
 
-// runEach runs suites, so many at a time, and returns the results of those that were begun.
+// runEach runs suites, a few at a time, and returns the results of those that were begun.
 // What one has said is printed when it ends, so that they do not mix.
 func runEach(ctx context.Context, chosen []suite, parallel int, run func(s *suite) result) []result {
 	results := make([]result, len(chosen))

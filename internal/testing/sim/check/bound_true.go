@@ -196,7 +196,7 @@ func (t tree) put(i int, n, start num) {
 	}
 }
 
-// boundOfWindow checks all closed intervals of so many microseconds.
+// boundOfWindow checks all closed intervals of a length in microseconds.
 func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *spans, micros, from, to int64) {
 	var most num
 	strict := true
@@ -234,7 +234,7 @@ func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *spans
 	}
 }
 
-// in is the most that passes in a closed interval of so many microseconds.
+// in is the most that passes in a closed interval of a length in microseconds.
 func (r *rule) in(micros, from, to int64) num {
 	up := func(d, by int64) int64 { return (d + by - 1) / by }
 	switch r.shape {

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/grpcstatus"
 )
 
-// heed blocks a key if the error of a call is a status of the server that asks to hold back.
-func (c *Client) heed(call *Call, key string, err error) {
+// backOff blocks a key if the error of a call is a status of the server that asks to hold back.
+func (c *Client) backOff(call *Call, key string, err error) {
 	if err == nil || errors.Is(err, headgate.ErrDenied) { // an interceptor below this one has refused the call
 		return
 	}
