@@ -50,7 +50,7 @@ func newExportCommand() *cobra.Command {
 	e.flags(cmd)
 	cmd.Flags().StringVar(&e.format, "format", "csv", "csv or jsonl")
 	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
-	cmd.Flags().IntVar(&e.max, "max", api.MaxAttempts, "with --history: at most this many attempts of a key, up to 10000")
+	cmd.Flags().IntVar(&e.max, "max", api.MaxAttempts, "with --history: at most this many attempts a key, up to 10000")
 	cmd.Flags().StringVar(&e.since, "since", "", "with --history: only attempts of the last `PERIOD`, such as 15m")
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"csv", "jsonl"},
 		cobra.ShellCompDirectiveNoFileComp))
