@@ -86,7 +86,7 @@ func (o *serving) guarded(s config.Setting, l net.Listener) error {
 		return nil
 	}
 	return headgate.Invalid(s.Name, "%s can be reached from other machines, and everybody could take, reset and "+
-		"block there: set %s or %s, or %s if you want that", l.Addr(), config.Tokens.Name, config.TLSClientCA.Name,
+		"block there: set %s or %s, or %s if that is meant", l.Addr(), config.Tokens.Name, config.TLSClientCA.Name,
 		config.Open.Name)
 }
 
