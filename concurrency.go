@@ -21,7 +21,7 @@ type Concurrency struct {
 var concurrencyEntry = entry{
 	name:   "concurrency",
 	syntax: "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD] [scale N]",
-	about:  "a number of leases at the same time; a lease that is not renewed ends after its time to live",
+	about:  "so many leases at the same time; a lease that is not renewed ends after its time to live",
 	parse: func(n *notation) (Algorithm, error) {
 		if n.hasPeriod {
 			return nil, n.fail("period", n.periodAt, "concurrency has none: write concurrency AMOUNT ttl PERIOD")
