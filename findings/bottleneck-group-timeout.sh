@@ -5,7 +5,7 @@
 #
 # A Group makes a limiter for each key. The reservoir of each has 2 jobs, refilled once an hour. A key that has used both and
 # asks for nothing for the Group's timeout is deleted with what it has used, and its next job gets a new reservoir: 2 an
-# hour have become 2 in each timeout for who waits, and the default is 5 minutes. A timeout longer than the refill interval
+# hour have become 2 in each timeout for a key that pauses, and the default is 5 minutes. A timeout longer than the refill interval
 # keeps the count.
 #
 # Below the timeout is a second instead of five minutes.

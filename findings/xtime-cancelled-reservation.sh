@@ -5,7 +5,7 @@
 #
 # One token a second, a burst of 10. A reserves 10 and could go at once. B reserves 10 behind it, and is to wait for ten
 # seconds. A cancels, in the same instant: nothing was done with its tokens. One would think that B could go now, or
-# that whoever comes third finds A's tokens. Neither: B waits its ten seconds, the limiter stands at -10, and in ten seconds no
+# that the third caller finds A's tokens. Neither: B waits its ten seconds, the limiter stands at -10, and in ten seconds no
 # event at all happens although none happened before. Cancel gives back what was reserved less what those reserved who
 # came later. Without B it gives all back.
 #

@@ -143,11 +143,11 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 		c.backOff(call, key, err)
 		return nil, err
 	}
-	return &heededStream{ClientStream: stream, client: c, call: call, key: key}, nil
+	return &backoffStream{ClientStream: stream, client: c, call: call, key: key}, nil
 }
 
-// heededStream is a stream whose status is heeded.
-type heededStream struct {
+// backoffStream is a stream whose status is heeded.
+type backoffStream struct {
 	grpc.ClientStream
 	client *Client
 	call   *Call
@@ -155,7 +155,7 @@ type heededStream struct {
 }
 
 // RecvMsg implements [grpc.ClientStream].
-func (h *heededStream) RecvMsg(m any) error {
+func (h *backoffStream) RecvMsg(m any) error {
 	err := h.ClientStream.RecvMsg(m)
 	h.client.backOff(h.call, h.key, err)
 	return err

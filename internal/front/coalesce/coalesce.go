@@ -229,24 +229,24 @@ func (s *Store) context(parties []*flight.Party[law.Cell, *party]) context.Conte
 	return s.cfg.Context(all)
 }
 
-// A caller who asks the store itself cannot leave at its deadline. So it has to have a second until then, and waits
-// a second longer at the most: by then what it was granted can be given back. A call that is cut off leaves a charge
-// that nobody knows of, and a connection less.
+// A caller that asks the store itself cannot leave before the answer comes, so a short deadline would be missed.
+// Such a call needs at least minRemaining until its deadline, and ends grace after it: an answer within grace lets
+// the charge be given back, where a call that is cut off leaves the charge and costs a connection.
 const (
-	fliesWith = time.Second
-	stays     = time.Second
+	minRemaining = time.Second
+	grace        = time.Second
 )
 
 func flies(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
-	return ok && sched.Until(end) >= fliesWith
+	return ok && sched.Until(end) >= minRemaining
 }
 
 // fly asks the store.
 func (s *Store) fly(by context.Context, parties []*flight.Party[law.Cell, *party]) error {
 	timeout := s.cfg.Timeout
 	if end, ok := by.Deadline(); ok {
-		timeout = min(timeout, sched.Until(end)+stays)
+		timeout = min(timeout, sched.Until(end)+grace)
 	}
 	ctx, cancel := sched.WithTimeout(s.context(parties), timeout)
 	defer cancel()
