@@ -146,7 +146,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return &backoffStream{ClientStream: stream, client: c, call: call, key: key}, nil
 }
 
-// backoffStream is a stream whose status is heeded.
+// backoffStream looks at the status that its stream ends with.
 type backoffStream struct {
 	grpc.ClientStream
 	client *Client
