@@ -56,7 +56,7 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answer, err error) {
 	if slices.ContainsFunc(requests, Request.unresolved) {
 		var d deadline
-		ctx, d = withDeadline(ctx, l.soonest())
+		ctx, d = withDeadline(ctx, l.soonest)
 		defer func() {
 			for i := range answers {
 				if a := &answers[i]; errors.Is(a.Err, context.DeadlineExceeded) {

@@ -148,17 +148,7 @@ func (l *Limiter) within(ops []law.Op) time.Duration {
 	case own > 0:
 		return time.Duration(own) * time.Microsecond
 	case plain:
-		return l.soonest()
+		return l.soonest
 	}
 	return l.timeout // what the store must know later is not answered by anything else
-}
-
-// soonest returns how long a decision may take whose limits do not say.
-func (l *Limiter) soonest() time.Duration {
-	if l.deadline != nil {
-		if d := l.deadline.Deadline(); d > 0 {
-			return d
-		}
-	}
-	return l.timeout
 }

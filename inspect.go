@@ -312,14 +312,11 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 // KeyCounts returns how many keys the limits of the store have: those with the most. A store in memory keeps a bounded
 // number of keys, and says which; others count now and then. ErrUnsupported if the store counts no keys.
 func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err error) {
-	if l.store == nil {
-		return nil, errNoStore
-	}
-	c, ok := store.As[store.KeyCounter](l.store)
-	if !ok {
-		return nil, fmt.Errorf("count keys: %w", ErrUnsupported)
+	i, err := l.inspector()
+	if err != nil {
+		return nil, err
 	}
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
-	return c.KeyCounts(ctx)
+	return i.KeyCounts(ctx)
 }

@@ -1,6 +1,7 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -20,12 +21,12 @@ type Limiter struct {
 	clock  store.Clock
 	turns  turns // of the callers that wait
 
-	names    Names           // nil: none
-	known    knower          // names, if it is one
-	ahead    atomic.Int64    // of the clock: the store's, as far as it mattered
-	timeout  time.Duration   // of a question to the store; 0: none
-	deadline store.Deadliner // says how long a decision may take; nil: as long as timeout
-	observer Observer        // nil: none
+	names    Names         // nil: none
+	known    knower        // names, if it is one
+	ahead    atomic.Int64  // of the clock: the store's, as far as it mattered
+	timeout  time.Duration // of a question to the store; 0: none
+	soonest  time.Duration // the same of a decision whose limits do not say
+	observer Observer      // nil: none
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
@@ -41,7 +42,7 @@ type Config struct {
 	// transaction of somebody else's holds the cell. Wait, Await and WithLease, their
 	// kin, and what is built on them wait for as long as their context lasts, for
 	// the store too. Zero: DefaultTimeout; but a request that takes or checks waits only for as long as
-	// its limits say (Tail.Deadline), or else the store (store.Deadliner): behind package
+	// its limits say (Tail.Deadline), or else the store (store.Info): behind package
 	// front 1.5 s. Below 0: none, and none for a store in this process, which answers at once.
 	//
 	// The RetryFor of the drivers is for questions without a deadline: of calls
@@ -58,8 +59,8 @@ type Config struct {
 // one, and of the zero Limiter, each call is ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
 	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
-	if l.timeout > 0 && (cfg == nil || cfg.Timeout == 0) {
-		l.deadline, _ = store.As[store.Deadliner](s)
+	if l.soonest = l.timeout; l.timeout > 0 && (cfg == nil || cfg.Timeout == 0) {
+		l.soonest = cmp.Or(store.InfoOf(s).Deadline, l.timeout)
 	}
 	l.direct, _ = s.(store.OneTaker)
 	if cfg != nil {
@@ -118,7 +119,7 @@ func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err erro
 			return d, nil
 		}
 	}
-	ctx, end := withDeadline(ctx, l.soonest())
+	ctx, end := withDeadline(ctx, l.soonest)
 	defer end.end(&err, store.ErrUnknownOutcome)
 	limit, err := l.resolveOne(ctx, c.Limit, c.Key)
 	if err != nil {
@@ -138,7 +139,7 @@ func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error
 
 func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (d Decision, err error) {
 	c := call{l: l, asked: charges}
-	err = c.do(ctx, l.soonest(), func(ctx context.Context) error {
+	err = c.do(ctx, l.soonest, func(ctx context.Context) error {
 		if err := takeable(c.charges()); err != nil {
 			return err
 		}
@@ -175,7 +176,7 @@ type Filled struct {
 func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err error) {
 	begin := sched.Now()
 	c := call{l: l, asked: []Charge{charge}}
-	err = c.do(ctx, l.soonest(), func(ctx context.Context) error {
+	err = c.do(ctx, l.soonest, func(ctx context.Context) error {
 		if err := takeable(c.charges()); err != nil {
 			return err
 		}
@@ -213,9 +214,8 @@ const DefaultTimeout = 5 * time.Second
 // timeout returns how long to wait for a store; 0: as long as it takes. A store in
 // this process answers at once, and a deadline would cost more than its answer.
 func (cfg *Config) timeout(s store.Store) time.Duration {
-	_, local := store.As[store.Local](s)
 	switch {
-	case local || cfg != nil && cfg.Timeout < 0:
+	case store.InfoOf(s).Local || cfg != nil && cfg.Timeout < 0:
 		return 0
 	case cfg == nil || cfg.Timeout == 0:
 		return DefaultTimeout

@@ -82,8 +82,8 @@ func (b *bench) flood(f *field, c *front.Config) measuring {
 // leftOf returns how many of the keys that were made are there. A store in memory, which counts its keys, live ones
 // too, also removes dead ones when it makes room for others; elsewhere a sweep does.
 func leftOf(ctx context.Context, stack *front.Store, made, live int64) (int64, error) {
-	if counter, ok := store.As[store.KeyCounter](stack); ok {
-		counts, err := counter.KeyCounts(ctx)
+	if i, ok := store.As[store.Inspector](stack); ok {
+		counts, err := i.KeyCounts(ctx)
 		if err != nil {
 			return 0, err
 		}

@@ -16,7 +16,7 @@ var (
 	// Nothing was done; asking again is safe.
 	ErrConflict = errors.New("conflict with other transactions")
 	// ErrHeld: another transaction holds a row. It is ErrConflict too.
-	// Passer.ApplyFree reports it, and coalesce hands it to a caller of several groups
+	// A batch of PassHeld reports it, and coalesce hands it to a caller of several groups
 	// of which others were decided.
 	ErrHeld = fmt.Errorf("%w: a row is held", ErrConflict)
 	// ErrVersion: the catalogue was changed since it was read. It is ErrConflict too.

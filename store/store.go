@@ -41,23 +41,6 @@ type Store interface {
 	Close() error
 }
 
-// Migrator is a Store with a schema.
-type Migrator interface {
-	// Migrate brings the schema to the version that this binary speaks. It is
-	// idempotent, and returns one line about each thing that it did or left
-	// alone for a reason.
-	Migrate(ctx context.Context) (report []string, err error)
-}
-
-// Remover is a Store that can remove all that Migrate has made.
-type Remover interface {
-	// Removal returns a line about each thing that Remove removes; none if there is nothing.
-	Removal(ctx context.Context) (lines []string, err error)
-	// Remove removes it: limits, the state of all keys, histories, functions. Programs that
-	// use the store fail from then on with ErrSetup.
-	Remove(ctx context.Context) error
-}
-
 // Role is what a database user may do with a store.
 type Role string
 
@@ -69,15 +52,24 @@ const (
 	RoleService Role = "service"
 )
 
-// Granter is a Store whose database has users.
-type Granter interface {
-	// Grant gives a role to a user, and returns a line about each thing that it did. What the
+// Migrator is a Store with a schema.
+type Migrator interface {
+	// Migrate brings the schema to the version that this binary speaks. It is
+	// idempotent, and returns one line about each thing that it did or left
+	// alone for a reason.
+	Migrate(ctx context.Context) (report []string, err error)
+	// Grant gives a role to a user of the database, and returns a line about each thing that it did. What the
 	// user may do already stays. Errors are ErrInvalid for a role that is not known, and for a
-	// user that is not there.
+	// user that is not there; ErrUnsupported where there are no users.
 	Grant(ctx context.Context, role Role, user string) (lines []string, err error)
+	// Removal returns a line about each thing that Remove removes; none if there is nothing.
+	Removal(ctx context.Context) (lines []string, err error)
+	// Remove removes all that Migrate has made: limits, the state of all keys, histories, functions. Programs that
+	// use the store fail from then on with ErrSetup. ErrUnsupported where it is a file, to be removed as such.
+	Remove(ctx context.Context) error
 }
 
-// Inspector is a Store that can be looked into. Both methods read without
+// Inspector is a Store that can be looked into. Its methods read without
 // locks and change nothing.
 type Inspector interface {
 	// Cells returns the cells that q selects, ordered by limit and key, byte
@@ -86,32 +78,18 @@ type Inspector interface {
 	// Entries returns the newest n entries in the log of a cell, newest first; none
 	// if n is 0.
 	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
+	// KeyCounts returns how many keys limits have: those with the most, and perhaps
+	// all of them together. It reads what was counted before, and counts nothing that
+	// takes long.
+	KeyCounts(ctx context.Context) ([]KeyCount, error)
 }
 
-// Retrier is a Store that repeats what conflicts with others, or what a server
-// could not decide for the moment. Retries returns how often it has: for
-// metrics. Safe for concurrent use.
-type Retrier interface {
-	// Retries returns how many attempts were repeated, since the store was opened.
-	Retries() int64
-}
-
-// Passer is a Store that can decide a batch without the cells that other transactions hold.
-type Passer interface {
-	// ApplyFree is Apply, but it does not wait for long for a cell that another
-	// transaction holds while other groups could be decided: the error of a group with
-	// such a cell is ErrHeld then, and nothing was done about it. If there are no other
-	// groups, it waits as Apply does.
-	ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error
-}
-
-// PartialSweeper is a Store that looks at a part of its rows in one Sweep. So
-// a Sweep that removes little, or nothing, does not say that nothing is left.
-type PartialSweeper interface {
-	// Passes returns how many times the calls of Sweep through this Store have gone
-	// through all rows. A row of which others depend may need a second pass. It is safe
-	// for concurrent use.
-	Passes() int64
+// KeyCount is how many keys a limit had at some time.
+type KeyCount struct {
+	Limit string // its name; empty: all limits of the store together
+	Keys  int64  // cells, of keys that may count no more included
+	Max   int64  // keys that the store keeps of it at most; 0: any number
+	At    int64  // the store's time of the count, in microseconds
 }
 
 // Query selects cells. The zero Query selects the first DefaultMax of all.

@@ -21,16 +21,3 @@ func As[T any](s Store) (t T, ok bool) {
 	}
 	return t, false
 }
-
-// Parallel is a Store that works best with several batches under way at once.
-type Parallel interface {
-	// Parallel returns how many batches may be under way at once.
-	Parallel() int
-}
-
-// Local is a Store that answers out of the memory of this process: it never waits,
-// so its callers need no deadline.
-type Local interface {
-	// Local does nothing.
-	Local()
-}

@@ -88,11 +88,11 @@ func newMigrateCommand() *cobra.Command {
 
 // grant gives a user of the database a role.
 func grant(cmd *cobra.Command, s store.Store, p place, role, user string) ([]string, error) {
-	g, ok := store.As[store.Granter](s)
+	m, ok := store.As[store.Migrator](s)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s has no roles", headgate.ErrUnsupported, store.RedactURL(p.url))
 	}
-	return g.Grant(cmd.Context(), store.Role(role), user)
+	return m.Grant(cmd.Context(), store.Role(role), user)
 }
 
 // applyOnce applies a file as a server does: one that was applied before changes nothing.
@@ -119,12 +119,12 @@ func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) erro
 
 // remove removes all that migrate has made.
 func (c *changing) remove(cmd *cobra.Command, s store.Store, p place) error {
-	r, ok := store.As[store.Remover](s)
+	m, ok := store.As[store.Migrator](s)
 	if !ok {
 		return fmt.Errorf("%w: %s has nothing that migrate has made, or it is removed otherwise: see docs/stores.md",
 			headgate.ErrUnsupported, store.RedactURL(p.url))
 	}
-	lines, err := r.Removal(cmd.Context())
+	lines, err := m.Removal(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (c *changing) remove(cmd *cobra.Command, s store.Store, p place) error {
 	if err := c.agreed(cmd, "Remove all of this from "+store.RedactURL(p.url)+"?"); err != nil {
 		return err
 	}
-	if err := r.Remove(cmd.Context()); err != nil {
+	if err := m.Remove(cmd.Context()); err != nil {
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), "removed")

@@ -97,11 +97,7 @@ func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
 // sweepAll removes the rows that are dead when it begins, but no more than most;
 // 0: all. What dies meanwhile does not keep it going.
 func sweepAll(ctx context.Context, s store.Store, most int) (removed int, err error) {
-	partial, _ := store.As[store.PartialSweeper](s)
-	var begun int64
-	if partial != nil {
-		begun = partial.Passes()
-	}
+	begun := store.InfoOf(s)
 	for passes, before := int64(0), 0; ; {
 		portion := sweepPortion
 		if most > 0 {
@@ -112,7 +108,7 @@ func sweepAll(ctx context.Context, s store.Store, most int) (removed int, err er
 		if err != nil || removed == most && most > 0 {
 			return removed, err
 		}
-		if partial == nil {
+		if !begun.Partial {
 			if n < portion {
 				return removed, nil
 			}
@@ -120,7 +116,7 @@ func sweepAll(ctx context.Context, s store.Store, most int) (removed int, err er
 		}
 		// A cell goes in the pass after that of its entries, so there are two passes,
 		// unless the first finds nothing.
-		if done := partial.Passes() - begun; done > passes {
+		if done := store.InfoOf(s).Passes - begun.Passes; done > passes {
 			if done >= 2 || removed == before {
 				return removed, nil
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// PassBy applies those groups of a batch of which no op is held, for drivers that implement
-// store.Passer. The error of the others is store.ErrHeld. If all are held, it applies the
+// PassBy applies those groups of a batch of which no op is held, for the drivers that know
+// store.PassHeld. The error of the others is store.ErrHeld. If all are held, it applies the
 // batch, which waits.
 func PassBy(ctx context.Context, ops []law.Op, outs []law.Outcome, held []bool,
 	apply func(context.Context, []law.Op, []law.Outcome) error,

@@ -106,7 +106,7 @@ func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 							byStore = end
 						default:
 							without, last = without+1, end
-							if took := end.Sub(begin); took > s.Deadline() {
+							if took := end.Sub(begin); took > store.InfoOf(s).Deadline {
 								t.Errorf("silent %v: a decision without the store took %s", silent, took)
 							}
 						}
@@ -117,7 +117,7 @@ func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 			}
 			time.Sleep(300 * time.Millisecond)
 			away(true)
-			time.Sleep(2*s.Deadline() + time.Second)
+			time.Sleep(2*store.InfoOf(s).Deadline + time.Second)
 			away(false)
 			back = time.Now()
 			time.Sleep(3 * time.Second)

@@ -44,7 +44,6 @@ import (
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.OneTaker  = (*Store)(nil)
-	_ store.Deadliner = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
 )
 
@@ -138,7 +137,6 @@ type Store struct {
 	deny     *deny.Store  // nil: left out
 	prefetch *prefetch.Store
 	coalesce *coalesce.Store
-	retrier  store.Retrier
 
 	sweeper sweeper
 	close   sync.Once
@@ -148,7 +146,7 @@ type Store struct {
 // New returns the wrappers around a store, and starts the sweeper. Close closes the
 // store too.
 //
-// A store that answers out of the memory of this process (store.Local) gets the
+// A store that answers out of the memory of this process (Info.Local) gets the
 // sweeper and no wrappers, because a wrapper costs more than it can save there.
 // Without a store, each call fails with store.ErrInvalid.
 func New(s store.Store, cfg *Config) *Store {
@@ -157,13 +155,19 @@ func New(s store.Store, cfg *Config) *Store {
 		s, c.SweepEvery = none{}, -1
 	}
 	f := &Store{top: s}
-	if _, local := s.(store.Local); !local {
+	if !isLocal(s) {
 		f.wrap(s, &c)
 		f.guard = guard.New(f.top, c.guard())
 		f.top = f.guard
 	}
 	f.start(s, &c)
 	return f
+}
+
+// isLocal reports whether a store itself, not one behind it, answers out of the memory of this process.
+func isLocal(s store.Store) bool {
+	i, ok := s.(store.Informer)
+	return ok && i.Info().Local
 }
 
 // wrap puts the wrappers around a store that package guard stands in front of.
@@ -177,8 +181,7 @@ func (s *Store) wrap(inner store.Store, c *Config) {
 // start finds what the store can do, and starts the sweeper.
 func (s *Store) start(inner store.Store, c *Config) {
 	s.one, _ = s.top.(store.OneTaker)
-	s.retrier, _ = store.As[store.Retrier](inner)
-	s.sweeper.part, _ = store.As[store.PartialSweeper](inner)
+	s.sweeper.info = func() store.Info { return store.InfoOf(inner) }
 	if s.coalesce != nil {
 		s.sweeper.asked = func() int64 { return s.coalesce.Stats().Ops }
 	}
@@ -187,14 +190,6 @@ func (s *Store) start(inner store.Store, c *Config) {
 
 // Unwrap implements store.Unwrapper. It returns the first of the wrappers.
 func (s *Store) Unwrap() store.Store { return s.top }
-
-// Deadline implements store.Deadliner.
-func (s *Store) Deadline() time.Duration {
-	if s.guard == nil {
-		return 0
-	}
-	return s.guard.Deadline()
-}
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {

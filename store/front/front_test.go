@@ -75,7 +75,7 @@ type remote struct {
 
 func (r *remote) Unwrap() store.Store { return r.Store }
 
-func (r *remote) Retries() int64 { return 7 }
+func (r *remote) Info() store.Info { return store.Info{Retries: 7} }
 
 func (r *remote) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	r.asked.Add(1)
@@ -107,17 +107,14 @@ func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
 	if _, ok := store.As[store.Migrator](s); !ok {
 		t.Error("no Migrator")
 	}
-	if _, ok := store.As[store.Inspector](s); !ok {
-		t.Error("no Inspector")
-	}
 	if _, ok := store.As[store.Catalog](s); !ok {
 		t.Error("no Catalog")
 	}
-	if _, ok := store.As[store.KeyCounter](s); !ok {
-		t.Error("no KeyCounter")
+	if _, ok := store.As[store.Inspector](s); !ok {
+		t.Error("no Inspector")
 	}
-	if _, ok := store.As[store.Retrier](s); !ok {
-		t.Error("no Retrier")
+	if i := store.InfoOf(s); !i.Partial || i.Deadline == 0 {
+		t.Errorf("%+v: not of the driver and of package guard", i)
 	}
 	if got, ok := store.As[*postgres.Store](s); !ok || got != pg {
 		t.Error("the driver is not found")

@@ -32,7 +32,7 @@ func Later(p pending.Config, cfg *Config) *Store {
 // behind returns the stack without package guard, which stands in front of it.
 func behind(s store.Store, c *Config) *Store {
 	f := &Store{top: s}
-	if _, local := s.(store.Local); !local {
+	if !isLocal(s) {
 		f.wrap(s, c)
 	}
 	f.start(s, c)

@@ -39,10 +39,10 @@ func (a *attic) Apply(context.Context, []law.Op, []law.Outcome) error { return s
 
 func (a *attic) Close() error { return nil }
 
-func (a *attic) Passes() int64 {
+func (a *attic) Info() store.Info {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.passes
+	return store.Info{Partial: true, Passes: a.passes}
 }
 
 func (a *attic) dead() float64 { return a.rate*a.since().Seconds() - a.removed }
@@ -184,8 +184,8 @@ func keepsPace(t *testing.T, inner store.Store, pause func()) {
 // removed returns how many of some keys are gone. A store in memory also removes keys when it makes room for others.
 func removed(t *testing.T, s *front.Store, made int) int {
 	t.Helper()
-	if counter, ok := store.As[store.KeyCounter](s); ok {
-		counts, err := counter.KeyCounts(t.Context())
+	if i, ok := store.As[store.Inspector](s); ok {
+		counts, err := i.KeyCounts(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

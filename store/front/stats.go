@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/front/guard"
+	"github.com/headgate/headgate/store"
 )
 
 // Stats are counts since New, for metrics. Counts of a wrapper that is left out are 0.
@@ -23,8 +24,7 @@ type Stats struct {
 	Callers, Batches, Ops int64
 	// Waiting is the number of calls that wait for a batch that has not left.
 	Waiting int
-	// Retries is the number of times that the store below repeated a transaction, if it
-	// is a store.Retrier.
+	// Retries is the number of times that the store below repeated a transaction.
 	Retries int64
 
 	// Sweeps is the number of sweeps that have ended, those of the sweeper and calls of
@@ -62,9 +62,7 @@ func (s *Store) Stats() Stats {
 		c := s.coalesce.Stats()
 		st.Callers, st.Batches, st.Ops, st.Waiting = c.Callers, c.Batches, c.Ops, c.Waiting
 	}
-	if s.retrier != nil {
-		st.Retries = s.retrier.Retries()
-	}
+	st.Retries = store.InfoOf(s).Retries
 	w := &s.sweeper
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -37,8 +37,8 @@ type sweeper struct {
 	log    *slog.Logger
 	tell   store.Observer // nil: nobody
 	sweep  func(ctx context.Context, max int) (removed int, err error)
-	part   store.PartialSweeper // nil: a sweep that does not remove all that it may has looked at all
-	asked  func() int64         // how many ops the store was asked; nil: it has no wrappers
+	info   func() store.Info // of the store
+	asked  func() int64      // how many ops the store was asked; nil: it has no wrappers
 	cancel context.CancelFunc
 	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
 	failed map[string]bool // classes of errors since the last success; the goroutine's own
@@ -84,9 +84,12 @@ func (w *sweeper) run(ctx context.Context) {
 		if !w.wait(ctx, pause, failures == 0) {
 			return
 		}
-		begin, passes := sched.Now(), w.passes()
+		begin, passes := sched.Now(), w.info().Passes
 		removed, err := w.once(ctx)
-		took, more := sched.Since(begin), removed >= sweepMax || w.part != nil && w.passes() == passes
+		took, more := sched.Since(begin), removed >= sweepMax
+		if i := w.info(); i.Partial && i.Passes == passes {
+			more = true
+		}
 		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 			return
 		}
@@ -131,14 +134,6 @@ func (w *sweeper) once(ctx context.Context) (removed int, err error) {
 		w.tell.Swept(store.Sweep{Removed: removed, Full: removed >= sweepMax, Took: sched.Since(begin), Err: err})
 	}
 	return removed, err
-}
-
-// passes returns how often the store was looked through.
-func (w *sweeper) passes() int64 {
-	if w.part == nil {
-		return 0
-	}
-	return w.part.Passes()
 }
 
 // pause returns the time until the next sweep, after failures in a row. more says that the last one has

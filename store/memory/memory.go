@@ -13,11 +13,10 @@ import (
 )
 
 var (
-	_ store.Store      = (*Store)(nil)
-	_ store.Inspector  = (*Store)(nil)
-	_ store.Local      = (*Store)(nil)
-	_ store.KeyCounter = (*Store)(nil)
-	_ store.Catalog    = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Informer  = (*Store)(nil)
+	_ store.Catalog   = (*Store)(nil)
 )
 
 // How many cells a store holds unless told otherwise: of each limit, and of all
@@ -158,8 +157,8 @@ func (s *Store) ready(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Local implements store.Local.
-func (s *Store) Local() {}
+// Info implements store.Informer.
+func (s *Store) Info() store.Info { return store.Info{Local: true} }
 
 // Close implements store.Store. What was kept is forgotten.
 func (s *Store) Close() error {

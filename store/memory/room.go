@@ -179,7 +179,7 @@ func (s *Store) full(l *limit) error {
 		store.ErrFull, s.count.Load())
 }
 
-// KeyCounts implements store.KeyCounter. The first count is that of all limits together.
+// KeyCounts implements store.Inspector. The first count is that of all limits together.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err

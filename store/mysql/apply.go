@@ -14,7 +14,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Apply implements store.Store.
+// Apply implements store.Store. A batch of store.PassHeld waits for one second at most; in a transaction of the
+// caller's and on pools of the caller's it waits for as long as any other.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -22,17 +23,6 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return s.route(ops, outs, func(ops []law.Op, outs []law.Outcome, n *node) error {
 		return s.apply(ctx, n, ops, outs)
 	})
-}
-
-// waitsKey is the key of a context's value that tells whether a batch gives way.
-type waitsKey struct{}
-
-func givesWay(ctx context.Context) bool { return ctx.Value(waitsKey{}) == true }
-
-// ApplyFree implements store.Passer. A batch waits for one second at most; in a transaction of the
-// caller's and on pools of the caller's it waits as in Apply.
-func (s *Store) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return s.Apply(context.WithValue(ctx, waitsKey{}, true), ops, outs)
 }
 
 // apply asks one node.
@@ -101,7 +91,7 @@ func (s *Store) tries() bool {
 // applySums decides a batch by sums, and what these leave by rows. It reports false if it
 // has done nothing.
 func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outcome) (done bool, err error) {
-	giveWay := givesWay(ctx) && len(b.cells) > 1
+	giveWay := store.PassesHeld(ctx) && len(b.cells) > 1
 	ask := func(makes bool) ([]int64, error) {
 		turn := strconv.FormatInt(s.turns.Add(1), 10)
 		return s.sendSums(ctx, n, b.text(turn, makes), turn, giveWay)
@@ -161,7 +151,7 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	for i := range ops {
 		held[i] = !free[ops[i].Cell]
 	}
-	ctx = context.WithValue(ctx, waitsKey{}, false)
+	ctx = store.PassHeld(ctx, false)
 	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 		return s.apply(ctx, n, ops, outs)
 	})

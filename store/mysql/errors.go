@@ -47,7 +47,7 @@ func nothingDone(err error) error {
 }
 
 // lockWait marks an error that came because a lock was waited for long enough. What waited
-// is not repeated as it is: see Store.ApplyFree.
+// is not repeated as it is: see store.PassHeld.
 type lockWait struct{ err error }
 
 func (e *lockWait) Error() string { return e.err.Error() }

@@ -13,8 +13,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var _ store.Granter = (*Store)(nil)
-
 // The rights of the role service: what the procedures and the driver do with the tables. All others
 // it reads.
 const (
@@ -59,7 +57,7 @@ func (a account) condition() string {
 	return "user_name = " + quotedText(a.name) + " AND host_name = " + quotedText(a.host)
 }
 
-// Grant implements store.Granter. user is NAME or NAME@HOST; without a host it is that of %. What
+// Grant implements store.Migrator. user is NAME or NAME@HOST; without a host it is that of %. What
 // is given is written down, so that a migration gives it for what it makes again. The user of this
 // store needs the right to give rights.
 func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {

@@ -85,7 +85,7 @@ func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 					allowed.Add(1)
 				}
 			}
-			retries.Add(s.Retries())
+			retries.Add(s.Info().Retries)
 		})
 	}
 	wg.Wait()

@@ -26,13 +26,11 @@ import (
 )
 
 var (
-	_ store.Store      = (*Store)(nil)
-	_ store.Inspector  = (*Store)(nil)
-	_ store.Retrier    = (*Store)(nil)
-	_ store.Migrator   = (*Store)(nil)
-	_ store.KeyCounter = (*Store)(nil)
-	_ store.Passer     = (*Store)(nil)
-	_ store.Catalog    = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Informer  = (*Store)(nil)
+	_ store.Migrator  = (*Store)(nil)
+	_ store.Catalog   = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -157,8 +155,8 @@ func (s *Store) InTx(tx *sql.Tx) *Store {
 	return in
 }
 
-// Retries implements store.Retrier.
-func (s *Store) Retries() int64 { return s.repeats.Load() }
+// Info implements store.Informer.
+func (s *Store) Info() store.Info { return store.Info{Retries: s.repeats.Load()} }
 
 // Close implements store.Store.
 func (s *Store) Close() error {

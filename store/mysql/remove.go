@@ -13,8 +13,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var _ store.Remover = (*Store)(nil)
-
 var (
 	madeTable = regexp.MustCompile(`(?m)^create table if not exists (\w+)`)
 	madeView  = regexp.MustCompile(`(?m)^create or replace view (\w+)`)
@@ -134,7 +132,7 @@ func recordedNames(ctx context.Context, db querier) (names []string, err error) 
 	return strings.Split(list, ","), err
 }
 
-// Removal implements store.Remover. It needs no schema: without one there is nothing to remove.
+// Removal implements store.Migrator. It needs no schema: without one there is nothing to remove.
 func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	if s.closed.Load() {
 		return nil, store.ErrClosed
@@ -168,7 +166,7 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	return lines, err
 }
 
-// Remove implements store.Remover. Each statement commits by itself here. The first one takes the
+// Remove implements store.Migrator. Each statement commits by itself here. The first one takes the
 // mark away by which a binary knows that there is a schema, so after a removal that was cut off
 // programs fail with ErrSetup, Migrate makes again what is missing, and Remove removes the rest. It waits for
 // transactions that use the tables.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/rows"
 )
 
@@ -140,7 +141,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	if err != nil {
 		err = s.because(ctx, conn, err)
 		_, _ = abandon(ctx, conn, s.restore())
-		if number, _ := numberOf(err); number == errLockWait && givesWay(ctx) && len(f.Cells) > 1 {
+		if number, _ := numberOf(err); number == errLockWait && store.PassesHeld(ctx) && len(f.Cells) > 1 {
 			return &lockWait{err}
 		}
 		return nothingDone(err)

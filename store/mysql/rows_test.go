@@ -106,7 +106,7 @@ func TestATransactionThatEndsBetweenTheTexts(t *testing.T) {
 					t.Fatalf("%+v, %v; want %d used", out, err, charged)
 				}
 			}
-			if got := s.Retries(); got != int64(rounds-1) { // the first found that its cell had been made
+			if got := s.Info().Retries; got != int64(rounds-1) { // the first found that its cell had been made
 				t.Errorf("%d of %d batches were decided again", got, rounds-1)
 			}
 		})

@@ -241,7 +241,7 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 	freed := func(ops ...law.Op) []law.Outcome {
 		outs := make([]law.Outcome, len(ops))
 		done := make(chan error, 1)
-		go func() { done <- s.ApplyFree(context.Background(), ops, outs) }()
+		go func() { done <- s.Apply(store.PassHeld(context.Background(), true), ops, outs) }()
 		begin := serverClock(t, db)
 		await.Until(t, "1.5 s to pass", func() bool { return serverClock(t, db) > begin+1_500_000 })
 		if err := tx.Rollback(); err != nil {
@@ -253,7 +253,7 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 		return outs
 	}
 	outs := make([]law.Outcome, 4) // the last request has two keys
-	if err := s.ApplyFree(t.Context(), []law.Op{charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")},
+	if err := s.Apply(store.PassHeld(t.Context(), true), []law.Op{charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")},
 		outs); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	return removed, err
 }
 
-// KeyCounts implements store.KeyCounter: what this process has counted after a sweep.
+// KeyCounts implements store.Inspector: what this process has counted after a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err

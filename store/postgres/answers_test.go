@@ -113,8 +113,8 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	}
 	for name, s := range map[string]*postgres.Store{"alone": limited, "in the caller's transaction": limited.InTx(tx)} {
 		err := s.Apply(t.Context(), []law.Op{request("", 0)}, make([]law.Outcome, 1))
-		if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) || s.Retries() != 0 {
-			t.Errorf("%s: %v after %d retries", name, err, s.Retries())
+		if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) || s.Info().Retries != 0 {
+			t.Errorf("%s: %v after %d retries", name, err, s.Info().Retries)
 		}
 	}
 	if err := s.InTx(tx).Apply(t.Context(), []law.Op{request("", 0)}, make([]law.Outcome, 1)); !errors.Is(

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // modes of a cell in headgate_internal.apply, the strongest wins.
@@ -30,6 +31,14 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
+	if store.PassesHeld(ctx) && s.pool != nil && s.def == current() {
+		return s.applyPassing(ctx, ops, outs)
+	}
+	return s.apply(ctx, ops, outs)
+}
+
+// apply applies a batch by one of the functions.
+func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if len(ops) == 1 && plain(&ops[0]) && ops[0].Valid() == nil {
 		return s.applyOne(ctx, &ops[0], &outs[0])
 	}

@@ -178,7 +178,7 @@ var password = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
 func hidePassword(s string) string { return password.ReplaceAllString(s, "${1}xxxxx") }
 
 // lockWait marks an error that came because a lock was waited for long enough: nothing was
-// done, and what waited is not repeated as it is. See Store.ApplyFree.
+// done, and what waited is not repeated as it is. See applyPassing.
 type lockWait struct{ error }
 
 func (e *lockWait) Unwrap() error { return e.error }

@@ -7,28 +7,27 @@ import (
 
 	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 )
 
 // heldLately is for how long after a batch has met a held row all that waits returns.
 const heldLately = 10 * time.Second
 
-// ApplyFree implements store.Passer. A batch waits for 50 ms for what others have locked.
+// applyPassing applies a batch of store.PassHeld. It waits for 50 ms for what others have locked.
 // After that it has done nothing; one statement looks which rows are free, and the ops on
 // these are applied. Cells that are not there count as held, as somebody may be about to
 // commit them.
 //
 // What has nothing to do but to wait for a row does not do so in one statement: its snapshot
 // would keep the old versions of all rows that others update meanwhile.
-func (s *Store) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *Store) applyPassing(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	lately := time.Since(begun)-time.Duration(s.heldAt.Load()) < heldLately
 	switch {
-	case s.pool == nil, s.def != current(), len(ops) == 1 && !lately:
-		return s.Apply(ctx, ops, outs)
+	case len(ops) == 1 && !lately:
+		return s.apply(ctx, ops, outs)
 	case len(ops) == 1:
 		return s.applyReturning(ctx, ops, outs)
 	}
-	err := s.Apply(context.WithValue(ctx, impatience{}, givesWay), ops, outs)
+	err := s.apply(context.WithValue(ctx, impatience{}, givesWay), ops, outs)
 	if !waited(err) {
 		return err
 	}
@@ -44,7 +43,7 @@ func (s *Store) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome)
 var begun = time.Now().Add(-2 * heldLately) //nolint:forbidigo // a pause, not a decision
 
 func (s *Store) applyReturning(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return s.Apply(context.WithValue(ctx, impatience{}, returns), ops, outs)
+	return s.apply(context.WithValue(ctx, impatience{}, returns), ops, outs)
 }
 
 // held returns which ops of a batch have a cell that is not there, or that another transaction
@@ -77,5 +76,3 @@ func (s *Store) held(ctx context.Context, ops []law.Op) (held []bool, err error)
 	}
 	return held, nil
 }
-
-var _ store.Passer = (*Store)(nil)

@@ -64,7 +64,7 @@ func passBy(t *testing.T, dsn, of string) {
 				}
 				asked++
 				outs := make([]law.Outcome, len(ops))
-				if err := s.ApplyFree(t.Context(), ops, outs); err != nil {
+				if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 					t.Error(err)
 				}
 				return outs

@@ -10,9 +10,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var _ store.Granter = (*Store)(nil)
-
-// Grant implements store.Granter. It needs the user that has migrated, since that one owns what is granted.
+// Grant implements store.Migrator. It needs the user that has migrated, since that one owns what is granted.
 func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {
 	if role != store.RoleApp && role != store.RoleService {
 		return nil, fmt.Errorf("postgres: %w", law.Invalid("role", "%.100q is neither app nor service", string(role)))

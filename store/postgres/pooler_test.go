@@ -73,11 +73,11 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if admitted.Load() != capacity || s.Retries() == 0 {
+		if admitted.Load() != capacity || s.Info().Retries == 0 {
 			t.Errorf("%s: admitted %d of %d after %d retries; want %d", level, admitted.Load(), writers*asks,
-				s.Retries(), capacity)
+				s.Info().Retries, capacity)
 		}
-		t.Logf("%s: %d calls, %d retries", level, writers*asks, s.Retries())
+		t.Logf("%s: %d calls, %d retries", level, writers*asks, s.Info().Retries)
 	}
 }
 

@@ -26,14 +26,11 @@ import (
 )
 
 var (
-	_ store.Store      = (*Store)(nil)
-	_ store.Inspector  = (*Store)(nil)
-	_ store.Retrier    = (*Store)(nil)
-	_ store.Migrator   = (*Store)(nil)
-	_ store.Catalog    = (*Store)(nil)
-	_ store.KeyCounter = (*Store)(nil)
-
-	_ store.PartialSweeper = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Informer  = (*Store)(nil)
+	_ store.Migrator  = (*Store)(nil)
+	_ store.Catalog   = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -61,7 +58,7 @@ type Store struct {
 	checked atomic.Bool // the schema has the version of this binary
 	repeats atomic.Int64
 	crowded atomic.Int32 // how many of the next batches headgate_internal.take_sums is not asked about: see crowdedFor
-	heldAt  atomic.Int64 // when a batch has met a row that somebody else held: see ApplyFree
+	heldAt  atomic.Int64 // when a batch has met a row that somebody else held: see applyPassing
 	sweeper *sweeper
 	keys    *keycount.Last
 	log     *slog.Logger
@@ -105,8 +102,10 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
-// Retries implements store.Retrier.
-func (s *Store) Retries() int64 { return s.repeats.Load() }
+// Info implements store.Informer.
+func (s *Store) Info() store.Info {
+	return store.Info{Retries: s.repeats.Load(), Partial: true, Passes: s.passes()}
+}
 
 // New returns a store over the caller's pool, which Close leaves open. The pool
 // should have OnNotice.

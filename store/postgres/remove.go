@@ -9,8 +9,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var _ store.Remover = (*Store)(nil)
-
 // ours are the functions of the articles that Migrate has made.
 const ours = `from pg_catalog.pg_proc p
 	where pg_catalog.obj_description(p.oid, 'pg_proc') like 'made by headgate%'
@@ -39,12 +37,12 @@ const removal = `select w.line from (
 	  and v.relnamespace <> t.relnamespace
 	) w order by w.part, w.line`
 
-// Removal implements store.Remover. It needs no schema: without one there is nothing to remove.
+// Removal implements store.Migrator. It needs no schema: without one there is nothing to remove.
 func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	return list(ctx, s, "list what there is", pgx.RowTo[string], removal)
 }
 
-// Remove implements store.Remover: the schemas with all that is in them and all that depends on it,
+// Remove implements store.Migrator: the schemas with all that is in them and all that depends on it,
 // and the functions of the articles, in one transaction. It waits for transactions that use them.
 func (s *Store) Remove(ctx context.Context) error {
 	if s.pool == nil {

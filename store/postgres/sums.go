@@ -138,7 +138,7 @@ func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law
 		rest[k] = ops[i]
 		rest[k].Group = uint32(k) //nolint:gosec // as many as fit in a batch
 	}
-	wrap.Join(outs, answers, left, s.Apply(ctx, rest, answers))
+	wrap.Join(outs, answers, left, s.apply(ctx, rest, answers))
 	return nil
 }
 

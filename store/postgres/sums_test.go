@@ -94,7 +94,7 @@ func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 	s := openAt(t, dsn)
 	ops := []law.Op{alone(1, "a", 0), alone(2, "k", 0), alone(3, "z", 0)}
 	outs := make([]law.Outcome, 3)
-	if err := s.ApplyFree(t.Context(), ops, outs); err != nil {
+	if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := connect(t, dsn).Begin(t.Context())
@@ -104,7 +104,7 @@ func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `update headgate.cells set reason = 'held' where key = 'k'`); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ApplyFree(t.Context(), ops, outs); err != nil {
+	if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(outs[1].Err, store.ErrHeld) || outs[0].Granted != 1 || outs[2].Granted != 1 {

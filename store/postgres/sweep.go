@@ -53,8 +53,8 @@ func (p *pass) note(w *sweeper, number int64, limit string) {
 	}
 }
 
-// Passes implements store.PartialSweeper.
-func (s *Store) Passes() int64 {
+// passes returns how often all rows were gone through.
+func (s *Store) passes() int64 {
 	s.sweeper.mu.Lock()
 	defer s.sweeper.mu.Unlock()
 	return s.sweeper.pass.ended
@@ -99,7 +99,7 @@ func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error)
 	return removed, nil
 }
 
-// KeyCounts implements store.KeyCounter: what this process has counted after a sweep.
+// KeyCounts implements store.Inspector: what this process has counted after a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 		t.Fatal(err)
 	}
 	removed, sweeps, sorted := 0, 0, false
-	for ; s.Passes() < 2; sweeps++ {
+	for ; s.Info().Passes < 2; sweeps++ {
 		n, err := s.Sweep(t.Context(), most)
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestPassesCountTheWayThroughAllRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	removed, sweeps := 0, 0
-	for ; s.Passes() < 2 && sweeps < 1000; sweeps++ {
+	for ; s.Info().Passes < 2 && sweeps < 1000; sweeps++ {
 		n, err := s.Sweep(t.Context(), 20) // looks at 40 rows of each table
 		if err != nil {
 			t.Fatal(err)

@@ -44,7 +44,7 @@ func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
 	return 0, nil
 }
 
-// KeyCounts implements store.KeyCounter: what this process has counted at a sweep.
+// KeyCounts implements store.Inspector: what this process has counted at a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err

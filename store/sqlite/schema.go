@@ -54,6 +54,20 @@ func (s *Store) Migrate(context.Context) (report []string, err error) {
 	return []string{fmt.Sprintf("the file is at version %d, nothing to do", len(migrations()))}, nil
 }
 
+// Grant implements store.Migrator.
+func (s *Store) Grant(context.Context, store.Role, string) ([]string, error) {
+	return nil, fmt.Errorf("sqlite: %w: a file has no users of its own", store.ErrUnsupported)
+}
+
+// Removal implements store.Migrator.
+func (s *Store) Removal(ctx context.Context) ([]string, error) { return nil, s.Remove(ctx) }
+
+// Remove implements store.Migrator.
+func (s *Store) Remove(context.Context) error {
+	return fmt.Errorf("sqlite: %w: stop what uses the file, and delete it with those named -wal and -shm beside it",
+		store.ErrUnsupported)
+}
+
 // migrate brings the file to the version of this binary.
 func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	tx, err := s.write.BeginTx(ctx, nil) // immediate, by the URL

@@ -36,12 +36,11 @@ import (
 )
 
 var (
-	_ store.Store      = (*Store)(nil)
-	_ store.Parallel   = (*Store)(nil)
-	_ store.Inspector  = (*Store)(nil)
-	_ store.Migrator   = (*Store)(nil)
-	_ store.KeyCounter = (*Store)(nil)
-	_ store.Catalog    = (*Store)(nil)
+	_ store.Store     = (*Store)(nil)
+	_ store.Informer  = (*Store)(nil)
+	_ store.Inspector = (*Store)(nil)
+	_ store.Migrator  = (*Store)(nil)
+	_ store.Catalog   = (*Store)(nil)
 )
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
@@ -169,8 +168,8 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	return s.file.opened(path)
 }
 
-// Parallel implements store.Parallel: there is one writer.
-func (s *Store) Parallel() int { return 1 }
+// Info implements store.Informer. There is one writer.
+func (s *Store) Info() store.Info { return store.Info{Batches: 1} }
 
 // Close implements store.Store.
 func (s *Store) Close() error {

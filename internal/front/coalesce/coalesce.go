@@ -10,6 +10,7 @@
 package coalesce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ var (
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
 	// Flights is how many batches may be under way at once, each with cells of
-	// its own. Zero: what the store below asks for (store.Parallel), else 4.
+	// its own. Zero: what the store below asks for (store.Info), else 4.
 	Flights int
 	// Timeout bounds a batch, which no caller's context does: it goes on when
 	// the caller who came first leaves. Zero: 10 s.
@@ -62,10 +63,7 @@ func (c *Config) orDefault(inner store.Store) Config {
 		d = *c
 	}
 	if d.Flights <= 0 {
-		d.Flights = 4
-		if p, ok := store.As[store.Parallel](inner); ok {
-			d.Flights = p.Parallel()
-		}
+		d.Flights = cmp.Or(store.InfoOf(inner).Batches, 4)
 	}
 	if d.maxWaiting == 0 {
 		d.maxWaiting = maxWaiting
@@ -91,8 +89,7 @@ type Store struct {
 	inner   store.Store
 	cfg     Config
 	queue   *queue
-	apply   func(context.Context, []law.Op, []law.Outcome) error // of inner, which may say that cells are held
-	buffers sync.Pool                                            // *batch
+	buffers sync.Pool // *batch
 
 	batches, ops, callers atomic.Int64 // that were sent
 }
@@ -125,10 +122,6 @@ func New(inner store.Store, cfg *Config) *Store {
 		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land, Flies: flies,
 		Held: func(p *flight.Party[law.Cell, *party]) bool { return p.Load.held() },
 	})
-	s.apply = inner.Apply
-	if p, ok := inner.(store.Passer); ok {
-		s.apply = p.ApplyFree
-	}
 	return s
 }
 
@@ -273,11 +266,12 @@ func (s *Store) fly(by context.Context, parties []*flight.Party[law.Cell, *party
 
 func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, callers int) error {
 	s.sent(len(ops), callers)
+	ctx = store.PassHeld(ctx, true)
 	if s.cfg.Observer == nil {
-		return s.apply(ctx, ops, outs)
+		return s.inner.Apply(ctx, ops, outs)
 	}
 	begin := sched.Now()
-	err := s.apply(ctx, ops, outs)
+	err := s.inner.Apply(ctx, ops, outs)
 	s.cfg.Observer.Batched(store.Batch{Callers: callers, Ops: len(ops), Took: sched.Since(begin), Err: err})
 	return err
 }

@@ -16,7 +16,7 @@ import (
 // wide is a store that wants seven batches at once.
 type wide struct{ *gated }
 
-func (wide) Parallel() int { return 7 }
+func (wide) Info() store.Info { return store.Info{Batches: 7} }
 
 // TestHowManyFlights counts the batches that are under way while callers ask about a key each.
 func TestHowManyFlights(t *testing.T) {

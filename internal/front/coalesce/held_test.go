@@ -26,7 +26,10 @@ type holding struct {
 	batches int
 }
 
-func (h *holding) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (h *holding) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if !store.PassesHeld(ctx) {
+		return h.Store.Apply(ctx, ops, outs)
+	}
 	h.mu.Lock()
 	h.batches++
 	h.mu.Unlock()
@@ -38,23 +41,23 @@ func (h *holding) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcom
 	}
 	select {
 	case <-h.free:
-		return h.Apply(ctx, ops, outs)
+		return h.Store.Apply(ctx, ops, outs)
 	default:
 	}
 	switch len(others) {
 	case len(ops):
-		return h.Apply(ctx, ops, outs)
+		return h.Store.Apply(ctx, ops, outs)
 	case 0:
 		select {
 		case <-h.free:
-			return h.Apply(ctx, ops, outs)
+			return h.Store.Apply(ctx, ops, outs)
 		case <-ctx.Done():
 			return store.ErrConflict
 		}
 	}
 	time.Sleep(time.Second)
 	answers := make([]law.Outcome, len(others))
-	err := h.Apply(ctx, others, answers)
+	err := h.Store.Apply(ctx, others, answers)
 	for i, op := range ops {
 		if strings.HasPrefix(op.Cell.Key, h.key) {
 			outs[i] = law.Outcome{Err: store.ErrHeld}
@@ -132,9 +135,9 @@ type waits struct {
 	gate chan struct{}
 }
 
-func (w *waits) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (w *waits) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	<-w.gate
-	return w.holding.ApplyFree(ctx, ops, outs)
+	return w.holding.Apply(ctx, ops, outs)
 }
 
 // TestMoreKeysAreHeldThanThereAreLanes: the callers of a key for which there is no lane wait

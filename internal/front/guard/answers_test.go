@@ -164,7 +164,7 @@ func TestTheDeadline(t *testing.T) {
 		{&scripted{}, guard.Config{Deadline: -1}, guard.DefaultDeadline},
 		{nil, guard.Config{}, guard.DefaultDeadline}, // for a look at the settings
 	} {
-		if got := guard.New(c.inner, &c.cfg).Deadline(); got != c.want {
+		if got := guard.New(c.inner, &c.cfg).Info().Deadline; got != c.want {
 			t.Errorf("%T with %+v: %s, want %s", c.inner, c.cfg, got, c.want)
 		}
 	}

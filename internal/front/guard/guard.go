@@ -32,7 +32,7 @@ import (
 var (
 	_ store.Store     = (*Store)(nil)
 	_ store.OneTaker  = (*Store)(nil)
-	_ store.Deadliner = (*Store)(nil)
+	_ store.Informer  = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
 )
 
@@ -122,8 +122,12 @@ func (s *Store) log(log *slog.Logger) func(err error) {
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
 
-// Deadline implements store.Deadliner.
-func (s *Store) Deadline() time.Duration { return s.deadline }
+// Info implements store.Informer.
+func (s *Store) Info() store.Info {
+	i := store.InfoOf(s.inner)
+	i.Deadline = s.deadline
+	return i
+}
 
 // Stats are counts since New, for metrics.
 type Stats struct {

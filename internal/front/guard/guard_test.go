@@ -91,6 +91,8 @@ func (l *link) Cells(context.Context, store.Query) ([]store.Cell, int64, error) 
 	return nil, 0, store.ErrUnsupported
 }
 
+func (l *link) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, store.ErrUnsupported }
+
 func (l *link) Close() error { return nil } // others use it
 
 var errCut = fmt.Errorf("%w: the cable is cut", store.ErrUnavailable)

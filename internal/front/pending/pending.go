@@ -25,9 +25,7 @@ var (
 	_ store.OneTaker  = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
 	_ store.Inspector = away{}
-
-	_ store.KeyCounter = away{}
-	_ store.Catalog    = away{}
+	_ store.Catalog   = away{}
 )
 
 // NoLimit as a Config's Within is to try for ever.

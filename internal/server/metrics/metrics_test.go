@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // distant hides that a store lives in this process, so that it gets the wrappers of a server.
 type distant struct {
 	store.Store
-	store.KeyCounter
+	store.Inspector
 }
 
 // rig is a server with metrics.

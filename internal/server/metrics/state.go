@@ -52,13 +52,13 @@ var limitKeys = prometheus.NewDesc("headgate_limit_keys",
 
 // keys sends how many keys limits have, if that was counted.
 func (s *state) keys(f *front.Store, to chan<- prometheus.Metric) {
-	counter, ok := store.As[store.KeyCounter](f)
+	i, ok := store.As[store.Inspector](f)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	counts, err := counter.KeyCounts(ctx)
+	counts, err := i.KeyCounts(ctx)
 	if err != nil {
 		return
 	}

@@ -58,6 +58,8 @@ func (s *slow) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, e
 
 func (s *slow) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
 
+func (s *slow) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, nil }
+
 // slowServer serves from a store that is let to answer by sending to it.
 func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
 	t.Helper()

@@ -43,11 +43,7 @@ func (t *Tracing) Store(s store.Store, kind string) store.Store {
 	if t == nil {
 		return s
 	}
-	out := &spanned{Store: s, of: t, kind: kind}
-	if p, ok := s.(store.Passer); ok {
-		return &passer{out, p}
-	}
-	return out
+	return &spanned{Store: s, of: t, kind: kind}
 }
 
 // spanned is a store with spans.
@@ -62,33 +58,15 @@ func (s *spanned) Unwrap() store.Store { return s.Store }
 
 // Apply implements store.Store.
 func (s *spanned) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return s.within(ctx, ops, outs, s.Store.Apply)
-}
-
-// within applies a batch within a span.
-func (s *spanned) within(ctx context.Context, ops []law.Op, outs []law.Outcome,
-	apply func(context.Context, []law.Op, []law.Outcome) error,
-) error {
 	if !trace.SpanFromContext(ctx).IsRecording() {
-		return apply(ctx, ops, outs)
+		return s.Store.Apply(ctx, ops, outs)
 	}
 	links, _ := ctx.Value(callers{}).([]trace.Link)
 	ctx, span := s.of.tracer.Start(ctx, "apply "+s.kind, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithLinks(links...), trace.WithAttributes(attribute.String("db.system.name", s.kind),
 			attribute.Int("headgate.batch.ops", len(ops))))
 	defer span.End()
-	err := apply(ctx, ops, outs)
+	err := s.Store.Apply(ctx, ops, outs)
 	failed(span, err)
 	return err
-}
-
-// passer is a store with spans that is a store.Passer.
-type passer struct {
-	*spanned
-	free store.Passer
-}
-
-// ApplyFree implements store.Passer.
-func (p *passer) ApplyFree(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return p.within(ctx, ops, outs, p.free.ApplyFree)
 }

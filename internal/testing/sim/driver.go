@@ -81,3 +81,6 @@ func (d *database) Cells(_ context.Context, q store.Query) (cells []store.Cell, 
 
 // Entries implements store.Inspector. Nobody asks for them.
 func (d *database) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
+
+// KeyCounts implements store.Inspector. Nobody asks for them.
+func (d *database) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, nil }
