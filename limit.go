@@ -53,12 +53,6 @@ func MustNamed(name string) Limit {
 	return l
 }
 
-// errNameOnly is the error of a Limiter that is asked by the name alone.
-func (r *rule) errNameOnly() error {
-	return fmt.Errorf("%w: %q: the Limiter has no Names; make the limit with ParseNamed or NewLimit, or give it a "+
-		"catalog.Catalog", ErrUnknownLimit, r.name)
-}
-
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors
 // are ErrInvalid and name the field.
 func NewLimit(name string, a Algorithm) (Limit, error) {

@@ -82,3 +82,21 @@ func (r *rule) at(now int64) *rule {
 	}
 	return r
 }
+
+// forever returns what the limit is now, as if it held at any time.
+func (l Limit) forever() Limit {
+	if !l.r.timed() {
+		return l
+	}
+	r := *l.r
+	r.from, r.until, r.next = 0, 0, nil
+	return Limit{&r}
+}
+
+// calendar returns the calendar of the limit's windows, or nil.
+func (l Limit) calendar() *calendar {
+	if l.r == nil {
+		return nil
+	}
+	return l.r.calendar
+}
