@@ -53,6 +53,25 @@ type Config struct {
 	Names Names
 }
 
+// Names finds limits by their names, for a Limiter that is asked by limits of which only the
+// name is known ([Named]). A catalog.Catalog is one. It is safe for concurrent use.
+//
+// It may have a method Known(name, key string) (Limit, bool) too: Find for what is at hand, which
+// waits for nothing. It returns false for anything else.
+type Names interface {
+	// Find returns the limit of a name as it is for a key. Errors are ErrUnknownLimit, or the
+	// store's.
+	Find(ctx context.Context, name, key string) (Limit, error)
+	// FindAll puts limits in the place of those of the charges of which only the name is
+	// known: all of one version. After an error the charges may be changed in part.
+	FindAll(ctx context.Context, charges []Charge) error
+}
+
+// knower is a Names with a method Known.
+type knower interface {
+	Known(name, key string) (Limit, bool)
+}
+
 // New returns a limiter over a store. The store stays the caller's to close. Without
 // one, and of the zero Limiter, each call is ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {

@@ -96,15 +96,15 @@ type requestID struct {
 
 // set gives a request its id.
 func (o requestID) set(r *request) error {
-	life := cmp.Or(o.life, DefaultLife)
-	if err := checkPeriod("life", life); err != nil {
+	life, err := microsOf("life", cmp.Or(o.life, DefaultLife))
+	if err != nil {
 		return err
 	}
 	if o.id == "" {
 		return Invalid("id", "is empty")
 	}
 	for i := range r.ops {
-		r.ops[i].ID, r.ops[i].TTL = o.id, life.Microseconds()
+		r.ops[i].ID, r.ops[i].TTL = o.id, life
 	}
 	return nil
 }

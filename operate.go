@@ -89,18 +89,19 @@ func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err erro
 // Block refuses every charge of a limit for a key until d from now, whatever
 // its level, and says why. A d of zero lifts the block, also one that a limit
 // has set by itself. It replaces an earlier block.
-func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error) {
-	if d < 0 {
+func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (
+	s Status, err error,
+) {
+	var ttl int64
+	switch {
+	case d < 0:
 		return Status{}, Invalid("for", "%s is negative; 0 lifts a block", d)
-	}
-	if d > 0 {
-		if err := checkPeriod("for", d); err != nil {
+	case d > 0:
+		if ttl, err = microsOf("for", d); err != nil {
 			return Status{}, err
 		}
 	}
-	limit, op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) {
-		op.TTL, op.Reason = d.Microseconds(), reason
-	})
+	limit, op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) { op.TTL, op.Reason = ttl, reason })
 	if err != nil {
 		return Status{}, err
 	}
