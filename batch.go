@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
@@ -67,7 +66,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answ
 		}()
 	}
 	answers, err = l.batchOnce(ctx, requests, nil)
-	var retried []retries // of each request
+	var retried []attempts // of each request
 	for err == nil {
 		var stale []Request
 		var index []int
@@ -76,16 +75,16 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answ
 				continue
 			}
 			if retried == nil {
-				retried = make([]retries, len(requests))
+				retried = make([]attempts, len(requests))
 			}
-			if retried[i].due(answers[i].Err) {
+			if retried[i].again(answers[i].Err) {
 				stale, index = append(stale, requests[i]), append(index, i)
 			}
 		}
 		if stale == nil {
 			break
 		}
-		by := make([]retries, len(index))
+		by := make([]attempts, len(index))
 		for k, i := range index {
 			by[k] = retried[i]
 		}
@@ -110,7 +109,7 @@ type resolution struct {
 
 // resolveAll resolves several requests; retried says how often each was made again, nil: none was. The names of all
 // are looked up together. A look-up that finds fault with a request fails it alone.
-func (l *Limiter) resolveAll(ctx context.Context, requests []Request, retried []retries) []resolution {
+func (l *Limiter) resolveAll(ctx context.Context, requests []Request, retried []attempts) []resolution {
 	list := make([]resolution, len(requests))
 	unresolved := 0
 	for i := range requests {
@@ -134,7 +133,7 @@ func (l *Limiter) resolveAll(ctx context.Context, requests []Request, retried []
 	l.findAll(ctx, all, changed)
 	for i := range list {
 		if list[i].err == nil && requests[i].unresolved() {
-			var r retries
+			var r attempts
 			if retried != nil {
 				r = retried[i]
 			}
@@ -166,58 +165,57 @@ func (l *Limiter) findAll(ctx context.Context, all []Charge, list []*resolution)
 	}
 }
 
-func (l *Limiter) batchOnce(ctx context.Context, requests []Request, retried []retries) ([]Answer, error) {
+func (l *Limiter) batchOnce(ctx context.Context, requests []Request, retried []attempts) ([]Answer, error) {
 	answers := make([]Answer, len(requests))
-	charges := 0
+	n := 0
 	for i := range requests {
-		charges += len(requests[i].Charges)
+		n += len(requests[i].Charges)
 	}
-	ops := make([]law.Op, 0, charges)
-	ends := make([]int, len(requests)) // in ops, of each request
-	var cals []*calendar
-	applied := make([][]string, len(requests))
-	resolved := l.resolveAll(ctx, requests, retried)
-	for i := range requests {
-		r := &requests[i]
-		verb := law.Take
-		if r.Check {
-			verb = law.Check
-		}
-		start := len(ops)
-		group := ops[start : start+len(r.Charges)]
-		charges, err := resolved[i].charges, resolved[i].err
+	all := newRequest(n)
+	ends := make([]int, len(requests)) // in all, of each request
+	start := 0
+	for i, resolved := range l.resolveAll(ctx, requests, retried) {
+		err := resolved.err
 		if err == nil {
-			err = takeable(charges)
+			r := all.part(start, start+len(resolved.charges))
+			if err = l.compileOne(r, uint32(i+1), &requests[i], resolved.charges); err == nil {
+				start += len(r.ops)
+			}
 		}
-		if err == nil {
-			err = l.compile(group, verb, uint32(i+1), charges)
-		}
-		if id := (once{r.ID, r.Life}); err == nil && id != (once{}) {
-			err = id.name(group)
-		}
-		if answers[i].Err = err; err == nil {
-			ops = ops[:start+len(group)]
-			cals = calendars(cals, start, charges)
-			applied[i] = reasons(charges)
-		}
-		ends[i] = len(ops)
+		answers[i].Err, ends[i] = err, start
 	}
-	outs := make([]law.Outcome, len(ops))
-	if len(ops) > 0 {
-		if err := l.apply(ctx, ops, outs, cals); err != nil {
+	all = all.part(0, start)
+	if start > 0 {
+		if err := l.apply(ctx, all); err != nil {
 			return nil, err
 		}
 	}
-	start := 0
+	start = 0
 	for i, end := range ends {
-		if answers[i].Err == nil {
-			if err := cmp.Or(outs[start].Err, ahead(outs[start:end])); err != nil {
-				answers[i].Err = err
-			} else {
-				answers[i].Decision = decide(ops[start:end], outs[start:end], applied[i])
+		if a := &answers[i]; a.Err == nil {
+			r := all.part(start, end)
+			if a.Err = cmp.Or(r.outs[0].Err, r.startsLater()); a.Err == nil {
+				a.Decision = r.decision()
 			}
 		}
 		start = end
 	}
 	return answers, nil
+}
+
+// compileOne turns one request of several into its ops.
+func (l *Limiter) compileOne(r *request, group uint32, asked *Request, charges []Charge) error {
+	q := &take
+	if asked.Check {
+		q = &check
+	}
+	if err := l.compile(r, group, q, charges); err != nil {
+		return err
+	}
+	if id := (requestID{asked.ID, asked.Life}); id != (requestID{}) {
+		if err := id.set(r); err != nil {
+			return err
+		}
+	}
+	return r.valid()
 }

@@ -2,9 +2,9 @@ package headgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
@@ -12,81 +12,261 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is one call about charges, of any verb.
-type call struct {
-	l        *Limiter
-	asked    []Charge // the caller's
-	resolved []Charge // nil: as asked
+// question is what a verb asks of the store about charges.
+type question struct {
+	verb     law.Verb
+	observed Verb // as observers are told; empty: they are not
+	limits   limitKind
+	credits  func(Cost, *law.Params) (int64, error) // what the costs of the charges mean
+	lasting  bool                                   // the store has to know of the answer later: Config.Timeout holds
+
+	prepare func(*request) error                              // completes the ops; nil: they are complete
+	read    func(context.Context, *request) (Decision, error) // nil: the decision is all that is wanted
+
+	accepted Cost // see Event.Accepted; read sets it
 }
 
-// charges returns the charges by the limits that hold now, within do.
-func (c *call) charges() []Charge {
-	if c.resolved != nil {
-		return c.resolved
-	}
-	return c.asked
-}
+// limitKind says of which limits charges may be.
+type limitKind uint8
 
-// do calls decide with the charges resolved, and again if the store decided at a time at which their limits did not
-// hold. All of it may take so long; 0: as long as the context lasts. The charges are no parameter
-// of decide, and are not written to c: those of each caller would be on the heap.
-func (c *call) do(ctx context.Context, most time.Duration, decide func(context.Context) error) (err error) {
-	if !slices.ContainsFunc(c.asked, Charge.unresolved) {
-		return decide(ctx) // asks one question, which has a deadline of its own
-	}
-	if _, waits := ctx.(waiter); !waits {
-		var d deadline
-		ctx, d = withDeadline(ctx, most)
-		defer d.end(&err, store.ErrUnknownOutcome)
-	}
-	for r := (retries{}); ; {
-		if c.resolved, err = c.l.resolve(ctx, c.asked, r); err == nil {
-			err = decide(ctx)
-		}
-		if !r.due(err) {
-			return err
-		}
-	}
-}
+const (
+	anyLimit limitKind = iota
+	taken              // all but concurrency
+	held               // concurrency alone
+)
 
-// observed does what decides, and tells the observer.
-func (l *Limiter) observed(ctx context.Context, verb Verb, charges []Charge, do func() (Decision, error)) (
-	Decision, error,
-) {
-	if l.observer == nil {
-		return do()
+// call is the way of every verb that asks about one request: it finds the limits, asks the store, and tells the
+// observer. The charges of a caller stay on its stack.
+func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
+	var begin time.Time
+	observed := l.observer != nil && q.observed != ""
+	if observed {
+		begin = sched.Now()
 	}
-	begin := sched.Now()
-	d, err := do()
-	took := sched.Since(begin)
-	l.tell(ctx, &Event{Verb: verb, Decision: d, Err: err, Took: took}, charges)
+	if slices.ContainsFunc(charges, Charge.unresolved) {
+		d, err = l.askResolved(ctx, q, charges)
+	} else {
+		d, err = l.ask(ctx, q, charges)
+	}
+	if observed {
+		took := sched.Since(begin)
+		l.tell(ctx, &Event{Verb: q.observed, Decision: d, Err: err, Took: took, Accepted: q.accepted}, charges)
+	}
 	return d, err
 }
 
-// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
-// interface lives on the heap, and without an observer no charge has to.
-func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
-	list := told.Get().(*[]Charge)
-	*list = append((*list)[:0], charges...)
-	e.Charges = *list
-	if len(charges) > 0 {
-		e.Limit = charges[0].Limit.Name()
+// askResolved asks by the limits that hold now, and again if the store decided at a time at which they did not hold.
+// All of it has one deadline.
+func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
+	if q == &take && len(charges) == 1 && l.takeKnown(ctx, &d, charges[0]) {
+		return d, nil // a deadline would cost more than this answer
 	}
-	l.observer.Decided(ctx, *e)
-	clear(*list)
-	told.Put(list)
+	if _, waits := ctx.(waiting); !waits {
+		most := l.timeout
+		if !q.lasting {
+			most = l.soonest
+		}
+		var own deadline
+		ctx, own = withDeadline(ctx, most)
+		defer own.end(&err, store.ErrUnknownOutcome)
+	}
+	for a := (attempts{}); ; {
+		resolved, err := l.resolve(ctx, charges, a)
+		if err == nil {
+			d, err = l.ask(ctx, q, resolved)
+		}
+		if !a.again(err) {
+			return d, err
+		}
+	}
 }
 
-// told are lists of charges that observers were told of.
-var told = sync.Pool{New: func() any { return new([]Charge) }}
+// ask asks the store about charges whose limits are known.
+func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
+	if q == &take && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
+		return d, nil
+	}
+	s := scratches.Get().(*scratch)
+	defer s.free()
+	r := s.request(len(charges))
+	if err := l.compile(r, 1, q, charges); err != nil {
+		return d, err
+	}
+	if q.prepare != nil {
+		if err := q.prepare(r); err != nil {
+			return d, err
+		}
+	}
+	if err := r.valid(); err != nil {
+		return d, err
+	}
+	if err := l.decide(ctx, r); err != nil {
+		return d, err
+	}
+	if q.read != nil {
+		return q.read(ctx, r)
+	}
+	return r.decision(), nil
+}
 
-// waiter is the context of a call that waits: only its deadline bounds the requests to
+// takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
+// d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
+// the charge.
+func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
+	r := c.Limit.r
+	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
+		return false
+	}
+	credits := r.params.Unit
+	if !c.Cost.IsZero() {
+		var err error
+		if credits, err = c.Cost.charged(&r.params); err != nil {
+			return false
+		}
+	}
+	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
+	if decided {
+		d.LimitName, d.Key, d.Applied = r.name, c.Key, r.applied
+		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
+		d.derive(&r.params, &b, nil)
+	}
+	return decided
+}
+
+// takeKnown is takeOne by a name whose limit is at hand.
+func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
+	if l.known == nil || !c.Limit.OnlyName() {
+		return false
+	}
+	limit, ok := l.known.Known(c.Limit.r.name, c.Key)
+	c.Limit = limit
+	if ok {
+		c.Limit = l.current(limit, attempts{}, 0)
+	}
+	return ok && l.takeOne(ctx, d, &c)
+}
+
+// unresolved reports whether it is to be found out which limit of a charge holds: only its name is
+// known, or it holds for a time.
+func (c Charge) unresolved() bool { return c.Limit.OnlyName() || c.Limit.r.timed() }
+
+// resolve returns charges with the limits that hold now in the place of names: all of one
+// version. Those of the caller stay as they are.
+func (l *Limiter) resolve(ctx context.Context, charges []Charge, a attempts) ([]Charge, error) {
+	resolved := make([]Charge, len(charges)) // not by slices.Clone, for which charges would be on the heap
+	copy(resolved, charges)
+	if err := l.find(ctx, resolved); err != nil {
+		return nil, err
+	}
+	l.setCurrent(resolved, a)
+	return resolved, nil
+}
+
+// find puts limits in the place of names, if there are any. After an error nothing was charged, also where the context
+// has ended.
+func (l *Limiter) find(ctx context.Context, charges []Charge) error {
+	i := slices.IndexFunc(charges, func(c Charge) bool { return c.Limit.OnlyName() })
+	if i < 0 {
+		return nil
+	}
+	if l.names == nil {
+		return errNameOnly(charges[i].Limit)
+	}
+	err := l.names.FindAll(ctx, charges)
+	if err != nil && store.Class(err) == nil {
+		return fmt.Errorf("%w: the limit was not found out: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+func errNameOnly(l Limit) error {
+	return fmt.Errorf("%w: %q: the Limiter has no Names; make the limit with ParseNamed or NewLimit, or give it a "+
+		"catalog.Catalog", ErrUnknownLimit, l.Name())
+}
+
+// setCurrent puts what limits are now in their place, as far as this process knows.
+func (l *Limiter) setCurrent(charges []Charge, a attempts) {
+	for i := range charges {
+		charges[i].Limit = l.current(charges[i].Limit, a, i)
+	}
+}
+
+// current returns what the limit of the charge i is now, as far as this process knows.
+func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
+	if !limit.r.timed() {
+		return limit
+	}
+	ahead := l.ahead.Load()
+	if a.stale != nil && i < len(a.stale.ahead) {
+		ahead = a.stale.ahead[i]
+	}
+	return Limit{limit.r.at(l.clock() + ahead)}
+}
+
+// errStale is the error of a request that was asked by a limit that does not hold at the
+// store's time. Nothing was done.
+var errStale = fmt.Errorf("%w: the store's time keeps leaving the time for which a limit holds", store.ErrSetup)
+
+// staleError is errStale, and how far the times at which the charges are decided are ahead of
+// this machine's clock. They can differ: several servers have several clocks, and a cell may
+// stand ahead of its own.
+type staleError struct{ ahead []int64 }
+
+func (e *staleError) Error() string { return errStale.Error() }
+
+func (e *staleError) Unwrap() error { return errStale }
+
+// mostAttempts is how often a request is made, at most, until its limits hold at the store's time.
+const mostAttempts = 4
+
+// attempts are those of one request. The zero attempts are none.
+type attempts struct {
+	n     int
+	stale *staleError // of the last one; nil: another error, or none
+}
+
+// again reports whether the request is to be made again, by the limits that hold at the store's time.
+func (a *attempts) again(err error) bool {
+	if err == nil {
+		return false
+	}
+	a.n++
+	stale, ok := errors.AsType[*staleError](err)
+	a.stale = stale
+	return ok && a.n < mostAttempts
+}
+
+// stale learns the store's time from outcomes of one request. It returns nil if each of its limits
+// held then.
+func (l *Limiter) stale(ops []law.Op, outs []law.Outcome) *staleError {
+	stale := func(i int) bool {
+		now := outs[i].Clock
+		return outs[i].Stale && (now < ops[i].From || ops[i].Until != 0 && now >= ops[i].Until)
+	}
+	here := l.clock()
+	for i := range ops {
+		if !stale(i) {
+			continue
+		}
+		l.ahead.Store(outs[i].Clock - here)
+		e := &staleError{make([]int64, len(ops))}
+		for k := range ops {
+			if e.ahead[k] = l.ahead.Load(); outs[k].Clock > 0 {
+				e.ahead[k] = ops[k].DecidedAt(&outs[k]) - here
+			}
+		}
+		return e
+	}
+	return nil
+}
+
+// waiting is the context of a call that waits: only its deadline bounds the requests to
 // the store.
-type waiter struct{ context.Context }
+type waiting struct{ context.Context }
 
 // deadline is the Limiter's own for one call. The zero deadline is none.
 type deadline struct {
-	asked   context.Context // the caller's
+	caller  context.Context
 	own     context.Context
 	cancel  context.CancelFunc
 	timeout time.Duration
@@ -94,7 +274,7 @@ type deadline struct {
 
 // withDeadline returns the context to ask the store with, for what may take so long; 0: as long as the context lasts.
 func withDeadline(ctx context.Context, most time.Duration) (context.Context, deadline) {
-	if w, ok := ctx.(waiter); ok {
+	if w, ok := ctx.(waiting); ok {
 		return store.WithPatience(w.Context), deadline{}
 	}
 	if most == 0 {
@@ -103,7 +283,7 @@ func withDeadline(ctx context.Context, most time.Duration) (context.Context, dea
 	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
 		return ctx, deadline{}
 	}
-	d := deadline{asked: ctx, timeout: most}
+	d := deadline{caller: ctx, timeout: most}
 	d.own, d.cancel = sched.WithTimeout(ctx, most)
 	return d.own, d
 }
@@ -120,7 +300,7 @@ func (d *deadline) end(err *error, otherwise error) {
 
 // explain says of an error that came by the deadline how long it was.
 func (d *deadline) explain(err, otherwise error) error {
-	if d.cancel == nil || err == nil || d.own.Err() == nil || d.asked.Err() != nil {
+	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
 		return err
 	}
 	if store.Class(err) == nil {

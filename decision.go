@@ -172,7 +172,8 @@ func looked(out *law.Outcome) bool {
 }
 
 // each returns the figures of all charges of a request that were looked at.
-func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
+func (r *request) each(allowed bool) []Figures {
+	ops, outs := r.ops, r.outs
 	list := make([]Figures, 0, len(ops))
 	for i := range ops {
 		op, out := &ops[i], &outs[i]
@@ -190,7 +191,7 @@ func each(ops []law.Op, outs []law.Outcome, allowed bool) []Figures {
 		list = append(list, Figures{
 			Charge: i, Allowed: f.fits, LimitName: op.Cell.Limit, Key: op.Cell.Key, Capacity: d.Capacity,
 			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
-			CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
+			Applied: r.limits[i].r.applied, CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
 		})
 	}
 	return list
@@ -207,9 +208,9 @@ func untaken(ops []law.Op, outs []law.Outcome, i int) (credits int64) {
 	return credits
 }
 
-// decide derives the decision about a request from its ops and their
-// outcomes; applied says why the limits apply, nil if none does.
-func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
+// decision derives the decision about a request from its ops and their outcomes.
+func (r *request) decision() Decision {
+	ops, outs := r.ops, r.outs
 	allowed, replayed := true, true
 	var about figures
 	which := 0
@@ -231,18 +232,12 @@ func decide(ops []law.Op, outs []law.Outcome, applied []string) Decision {
 	}
 	d := Decision{
 		Replayed: replayed, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
-		EntryNumber: about.out.EntryNumber,
+		EntryNumber: about.out.EntryNumber, Applied: r.limits[which].r.applied,
 	}
 	d.derive(&about.op.Params, &b, &about.out.State)
 	d.Capacity, d.CapacityNanos = about.op.Params.Figure(about.capacity())
 	if len(ops) > 1 {
-		d.Each = each(ops, outs, allowed)
-	}
-	if applied != nil {
-		d.Applied = applied[which]
-		for i := range d.Each {
-			d.Each[i].Applied = applied[d.Each[i].Charge]
-		}
+		d.Each = r.each(allowed)
 	}
 	return d
 }

@@ -2,6 +2,7 @@ package headgate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,63 +10,6 @@ import (
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
-
-// Block refuses every charge of a limit for a key until d from now, whatever
-// its level, and says why. A d of zero lifts the block, also one that a limit
-// has set by itself. It replaces an earlier block.
-func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error) {
-	if d < 0 {
-		return Status{}, Invalid("for", "%s is negative; 0 lifts a block", d)
-	}
-	if d > 0 {
-		if err := checkPeriod("for", d); err != nil {
-			return Status{}, err
-		}
-	}
-	limit, op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) {
-		op.TTL, op.Reason = d.Microseconds(), reason
-	})
-	if err != nil {
-		return Status{}, err
-	}
-	cell := store.Cell{Cell: op.Cell, State: out.State}
-	if d > 0 {
-		cell.Reason = reason
-	}
-	return newStatus(cell, limit, &op, cell.State.InUse(&op, out.Clock), out.Clock), nil
-}
-
-// Reset forgets all about a key: its level, its block. It reports whether
-// there was anything to forget. A history is kept.
-func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
-	_, op, out, err := l.one(ctx, law.Reset, limit, key, nil)
-	l.turns.wake(op.Cell)
-	return out.Granted > 0, err
-}
-
-// one applies a single op that charges nothing, for operators, and returns the limit that holds.
-func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
-	held Limit, op law.Op, out law.Outcome, err error,
-) {
-	c := call{l: l, asked: []Charge{{Limit: limit, Key: key}}}
-	err = c.do(ctx, l.timeout, func(ctx context.Context) error {
-		held = c.charges()[0].Limit
-		r := l.request(c.charges())
-		err := l.compileWith(r.ops, verb, 1, c.charges(), Cost.charged)
-		if err == nil {
-			err = law.ValidGroup(r.ops)
-		}
-		if err == nil {
-			if set != nil {
-				set(&r.ops[0])
-			}
-			err = r.do(ctx)
-		}
-		op, out = r.ops[0], r.outs[0]
-		return err
-	})
-	return held, op, out, err
-}
 
 // Status is what is known about a key of a limit, without asking for
 // anything.
@@ -128,7 +72,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	}
 	s = checked(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
-		s.History, err = attempts(ctx, inspector, op.Cell, &op.Params, historyShown)
+		s.History, err = attemptsOf(ctx, inspector, op.Cell, &op.Params, historyShown)
 	}
 	return s, err
 }
@@ -147,13 +91,14 @@ func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) 
 	}
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
-	if limit, err = l.resolveOne(ctx, limit, key); err != nil || limit.Params().Kind != law.Log {
+	resolved, err := l.resolve(ctx, []Charge{{Limit: limit, Key: key}}, attempts{})
+	if err != nil || resolved[0].Limit.Params().Kind != law.Log {
 		return nil, err
 	}
-	return attempts(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, &limit.r.params, n)
+	return attemptsOf(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, &resolved[0].Limit.r.params, n)
 }
 
-func attempts(ctx context.Context, s store.Inspector, c law.Cell, p *law.Params, n int) (
+func attemptsOf(ctx context.Context, s store.Inspector, c law.Cell, p *law.Params, n int) (
 	list []Attempt, err error,
 ) {
 	entries, err := s.Entries(ctx, c, n)
@@ -227,18 +172,15 @@ const checksAtOnce = 1000
 // checkLogs asks the store what is in use of cells with a log.
 func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, logs []int) error {
 	for part := range slices.Chunk(logs, checksAtOnce) {
-		ops, outs := make([]law.Op, len(part)), make([]law.Outcome, len(part))
+		r := newRequest(len(part))
 		for k, i := range part {
-			ops[k] = all[i]
+			r.ops[k] = all[i]
 		}
-		if err := l.apply(ctx, ops, outs, nil); err != nil {
+		if err := l.decide(ctx, r); err != nil {
 			return err
 		}
 		for k, i := range part {
-			if err := outs[k].Err; err != nil {
-				return err
-			}
-			used[i] = before(&ops[k], &outs[k])
+			used[i] = before(&r.ops[k], &r.outs[k])
 		}
 	}
 	return nil
@@ -319,4 +261,118 @@ func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err e
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
 	return i.KeyCounts(ctx)
+}
+
+// Usage is what a key has used of one limit, and when it can go on. Its Status has no History.
+type Usage struct {
+	Status
+	// RetryAfter is the time until a cost of 1 can pass if nobody else comes, or the smallest amount of a limit
+	// that lets less than 1 pass at once: 0 if it can now, or Never. ResetAfter is the time until the key is
+	// unused again, its block over.
+	RetryAfter, ResetAfter time.Duration
+}
+
+// Usage tells what a key has used of each of the limits, in their order. It changes nothing and
+// takes no lock, and asks the store once for up to a thousand limits, and once more for each of
+// them that blocks the key, unless the store cannot be looked into: then the Reason of a block is
+// not known. If one of the limits cannot be told of, none is; errors are those of Check.
+func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error) {
+	charges := make([]Charge, len(limits))
+	for i, limit := range limits {
+		charges[i] = Charge{Limit: limit, Key: key}
+	}
+	return l.UsageOf(ctx, charges)
+}
+
+// UsageOf is Usage for several keys: it tells what the key of each charge has used of its limit, whatever the costs
+// of the charges.
+func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, err error) {
+	charges = slices.Clone(charges)
+	for i := range charges {
+		charges[i].Cost, charges[i].Keep = Cost{}, Headroom{}
+	}
+	ctx, d := withDeadline(ctx, l.timeout)
+	defer d.end(&err, store.ErrUnavailable)
+	for part := range slices.Chunk(charges, checksAtOnce) {
+		some, err := l.usage(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, some...)
+	}
+	return list, nil
+}
+
+// usage is Usage for as many limits as are asked for at once.
+func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
+	charges, err := l.resolve(ctx, asked, attempts{})
+	if err != nil {
+		return nil, err
+	}
+	r := newRequest(len(charges))
+	q := question{verb: law.Check, credits: Cost.charged}
+	for i := range charges {
+		if err := l.compile(r.part(i, i+1), uint32(i+1), &q, charges[i:i+1]); err != nil {
+			return nil, err
+		}
+		r.ops[i].Cost = probe(&r.ops[i].Params)
+	}
+	if err := r.valid(); err != nil {
+		return nil, err
+	}
+	if err := l.apply(ctx, r); err != nil {
+		return nil, err
+	}
+	list := make([]Usage, len(charges))
+	for i, limit := range r.limits {
+		if err = r.outs[i].Err; errors.Is(err, errStale) { // another limit holds by now
+			limit, r.ops[i], r.outs[i], err = l.one(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
+				op.Cost = probe(&op.Params)
+			})
+		}
+		if err == nil {
+			list[i], err = l.used(ctx, limit, &r.ops[i], &r.outs[i])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// probe returns what a look asks for: a cost of 1, or the smallest amount of a limit that lets less pass at once.
+func probe(p *law.Params) int64 {
+	if p.Capacity >= p.Unit || closed(p) {
+		return p.Unit
+	}
+	return max(1, p.Unit/pow10[p.Digits])
+}
+
+// used is the Usage of a limit that was asked for its probe.
+func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
+	cell := store.Cell{Cell: op.Cell, State: out.State}
+	if cell.State.BlockedUntil > out.Clock {
+		if cell.Reason, err = l.reason(ctx, op.Cell); err != nil {
+			return u, err
+		}
+	}
+	f := figures{op, out, out.Granted == op.Count}
+	b := f.brief(f.fits)
+	var d Decision
+	d.derive(&op.Params, &b, &out.State)
+	u = Usage{Status: checked(cell, limit, op, out), RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
+	return u, nil
+}
+
+// reason is that of the block of a cell, if the store can be looked into.
+func (l *Limiter) reason(ctx context.Context, cell law.Cell) (string, error) {
+	inspector, err := l.inspector()
+	if err != nil {
+		return "", nil //nolint:nilerr // it cannot
+	}
+	cells, _, err := inspector.Cells(ctx, store.Query{Limit: cell.Limit, Key: cell.Key, HasKey: true, Max: 1})
+	if err != nil || len(cells) == 0 {
+		return "", err
+	}
+	return cells[0].Reason, nil
 }

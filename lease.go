@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,48 +54,33 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 }
 
 func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
-	_, err = l.observed(ctx, VerbAcquire, charges, func() (d Decision, err error) {
-		c := call{l: l, asked: charges}
-		err = c.do(ctx, l.timeout, func(ctx context.Context) error {
-			lease, err = l.acquireNow(ctx, c.charges(), waits)
-			return err
-		})
-		if lease != nil {
-			d = lease.Decision
+	var asked time.Time
+	q := question{observed: VerbAcquire, verb: law.Take, credits: Cost.charged, lasting: true}
+	q.prepare = func(r *request) error {
+		if waits {
+			_ = r.unblock()
 		}
-		return d, err
-	})
-	return lease, err
-}
-
-// acquireNow acquires charges with their limits.
-func (l *Limiter) acquireNow(ctx context.Context, charges []Charge, waits bool) (*Lease, error) {
-	r := l.request(charges)
-	if err := r.compile(law.Take, charges); err != nil {
-		return nil, err
+		if !slices.ContainsFunc(r.limits, Limit.Concurrency) {
+			return Invalid("limit", "none of the charges is of a concurrency limit")
+		}
+		asked = sched.Now()
+		return nil
 	}
-	if waits {
-		unblocking(r.ops)
-	}
-	if !held(r.ops) {
-		return nil, Invalid("limit", "none of the charges is of a concurrency limit")
-	}
-	asked := sched.Now()
-	if err := r.do(ctx); err != nil {
-		return nil, err
-	}
-	d := r.decision()
-	var held []LeaseToken
-	var ttl time.Duration
-	for i := range r.ops {
-		if op := &r.ops[i]; op.Params.Leased {
-			held = append(held, LeaseToken{charges[i].Limit, charges[i].Key, r.outs[i].EntryNumber})
-			if t := micros(op.Params.Step); ttl == 0 || t < ttl {
-				ttl = t
+	q.read = func(_ context.Context, r *request) (d Decision, err error) {
+		var held []LeaseToken
+		ttl := Never
+		for i := range r.ops {
+			if op := &r.ops[i]; op.Params.Leased {
+				held = append(held, LeaseToken{r.limits[i], op.Cell.Key, r.outs[i].EntryNumber})
+				ttl = min(ttl, micros(op.Params.Step))
 			}
 		}
+		d = r.decision()
+		lease, err = NewLease(l, d, held, ttl, asked)
+		return d, err
 	}
-	return NewLease(l, d, held, ttl, asked)
+	_, err = l.call(ctx, &q, charges)
+	return lease, err
 }
 
 // NewLease returns the lease of what by has acquired, as d says, and renews it there in the
@@ -111,16 +97,6 @@ func NewLease(by Leaser, d Decision, held []LeaseToken, ttl time.Duration, asked
 	}
 	sched.Go(func() { lease.keep(asked) })
 	return lease, nil
-}
-
-// held reports whether something of a request is held.
-func held(ops []law.Op) bool {
-	for i := range ops {
-		if ops[i].Params.Leased {
-			return true
-		}
-	}
-	return false
 }
 
 // keep renews the lease until it is released or lost. It lasts for its time to live
@@ -264,63 +240,74 @@ type LeaseToken struct {
 // as it is now. It returns ErrLeaseLost if one of them is no longer held. Leases that were not
 // detached are renewed by the Limiter that acquired them.
 func (l *Limiter) Renew(ctx context.Context, held ...LeaseToken) error {
-	return l.each(ctx, held, func(op *law.Op) { op.Verb = law.Renew })
+	return l.forEach(ctx, law.Renew, 1, held)
 }
 
 // Release ends leases that were detached; for others see [Lease.Release]. It returns
 // ErrLeaseLost if one of them was no longer held.
 func (l *Limiter) Release(ctx context.Context, held ...LeaseToken) error {
-	err := l.each(ctx, held, func(op *law.Op) { op.Verb, op.Cost = law.Return, law.Max }) // all that it costs
+	err := l.forEach(ctx, law.Return, law.Max, held) // all that it costs
 	for _, h := range held {
-		l.turns.wake(law.Cell{Limit: h.Limit.Name(), Key: h.Key})
+		l.queues.wake(law.Cell{Limit: h.Limit.Name(), Key: h.Key})
 	}
 	return err
 }
 
-// each applies an op to each of what is held, by itself.
-func (l *Limiter) each(ctx context.Context, held []LeaseToken, set func(*law.Op)) error {
-	if len(held) == 0 {
+// forEach does something with each of what is held, by itself.
+func (l *Limiter) forEach(ctx context.Context, verb law.Verb, credits int64, tokens []LeaseToken) error {
+	if len(tokens) == 0 {
 		return Invalid("held", "there is none")
 	}
-	charges := make([]Charge, len(held))
-	for i, h := range held {
-		charges[i] = Charge{Limit: h.Limit, Key: h.Key}
+	charges := make([]Charge, len(tokens))
+	for i, t := range tokens {
+		charges[i] = Charge{Limit: t.Limit.forever(), Key: t.Key}
 	}
-	c := call{l: l, asked: charges}
-	return c.do(ctx, l.timeout, func(ctx context.Context) error {
-		a := request{l: l, ops: make([]law.Op, len(held)), outs: make([]law.Outcome, len(held))}
-		for i, h := range held {
-			if h.Limit.OnlyName() {
-				h.Limit = c.charges()[i].Limit
-			} // else it is the one that it was acquired by, and has its ttl, also after that has ended
-			switch {
-			case h.Limit.IsZero():
-				return Invalid("limit", "is missing")
-			case !h.Limit.r.params.Leased:
-				return Invalid("limit", "%s is taken, not acquired", h.Limit.Algorithm())
-			case h.Number < 1:
-				return Invalid("number", "%d was never acquired", h.Number)
+	q := question{verb: verb, limits: held, credits: Cost.charged, lasting: true}
+	q.prepare = func(r *request) error {
+		for i, t := range tokens {
+			if t.Number < 1 {
+				return Invalid("number", "%d was never acquired", t.Number)
 			}
-			a.ops[i] = law.Op{
-				Group: uint32(i + 1), Cell: law.Cell{Limit: h.Limit.Name(), Key: h.Key}, Params: h.Limit.r.params,
-				Cost: 1, Count: 1, EntryNumber: h.Number,
-			}
-			set(&a.ops[i])
-			if err := law.ValidKey(h.Key); err != nil {
-				return err
-			}
-			if err := a.ops[i].Valid(); err != nil {
-				return err
-			}
-		}
-		if err := a.do(ctx); err != nil {
-			return err
-		}
-		for i := range a.outs {
-			if a.outs[i].Granted == 0 {
-				return ErrLeaseLost
-			}
+			r.ops[i].Group, r.ops[i].Cost, r.ops[i].EntryNumber = uint32(i+1), credits, t.Number
 		}
 		return nil
+	}
+	q.read = func(_ context.Context, r *request) (d Decision, err error) {
+		for i := range r.outs {
+			if r.outs[i].Granted == 0 {
+				return d, ErrLeaseLost
+			}
+		}
+		return d, nil
+	}
+	_, err := l.call(ctx, &q, charges)
+	return err
+}
+
+// WithLease waits for a lease (see [Limiter.Await]), does the action, and releases it.
+// The action's context ends with the cause ErrLeaseLost when the lease is lost, and
+// then WithLease's error is that too. Should the store be away when it is released, it
+// ends after its time to live; that is no error of the action.
+func WithLease(ctx context.Context, l Leaser, action func(context.Context) error, charges ...Charge) (err error) {
+	lease, err := l.Await(ctx, charges...)
+	if err != nil {
+		return err
+	}
+	within, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	sched.Go(func() {
+		if sched.Either(lease.Lost(), done) {
+			cancel(ErrLeaseLost)
+		}
 	})
+	defer func() { // also when the action panics
+		close(done)
+		cancel(nil)
+		ctx, end := sched.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+		defer end()
+		if failed := lease.Release(ctx); errors.Is(failed, ErrLeaseLost) {
+			err = errors.Join(err, failed)
+		}
+	}()
+	return action(within)
 }

@@ -2,6 +2,8 @@ package headgate
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/headgate/headgate/law"
 )
@@ -53,12 +55,6 @@ func MustNamed(name string) Limit {
 	return l
 }
 
-// errNameOnly is the error of a Limiter that is asked by the name alone.
-func (r *rule) errNameOnly() error {
-	return fmt.Errorf("%w: %q: the Limiter has no Names; make the limit with ParseNamed or NewLimit, or give it a "+
-		"catalog.Catalog", ErrUnknownLimit, r.name)
-}
-
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors
 // are ErrInvalid and name the field.
 func NewLimit(name string, a Algorithm) (Limit, error) {
@@ -83,6 +79,31 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	r.plain = cal == nil && !p.Leased
 	r.capacity, r.capacityNanos = p.Figure(p.Capacity)
 	return Limit{r}, nil
+}
+
+// OnlyName reports whether nothing but the name of the limit is known: see [Named].
+func (l Limit) OnlyName() bool { return l.r != nil && l.r.algorithm == nil }
+
+// Queues reports whether callers that wait for it have a start of their own, first come
+// first served among all who share the store, by [Limiter.Reserve]: token-bucket,
+// leaky-bucket and gcra.
+func (l Limit) Queues() bool {
+	switch l.Algorithm().(type) {
+	case TokenBucket, LeakyBucket, GCRA:
+		return true
+	}
+	return false
+}
+
+// Refundable reports whether the limit promises that Cancel gives back all of a charge for as long as it
+// counts, however many are cancelled beside it and in whatever order: sliding-window and sliding-log. Of a
+// limit of which only the name is known it is false.
+func (l Limit) Refundable() bool {
+	switch l.Algorithm().(type) {
+	case SlidingWindow, SlidingLog:
+		return true
+	}
+	return false
 }
 
 // Concurrency reports whether its charges are held until they are released, by
@@ -173,19 +194,6 @@ func (l Limit) Charged(c Cost) Cost {
 	return c
 }
 
-// Bound returns the most that the limit lets pass.
-func (l Limit) Bound() Bound {
-	if l.r == nil {
-		return Bound{}
-	}
-	if l.r.algorithm == nil { // a name
-		return Bound{}
-	}
-	b := l.r.algorithm.bound()
-	b.notation, b.params, b.calendar, b.away = l.r.notation, l.r.params, l.r.calendar, l.r.params.Away
-	return b
-}
-
 // MarshalText implements encoding.TextMarshaler, so that a Limit can stand in JSON, a
 // configuration, a flag: its notation; before it "NAME = " if it has a name. The zero
 // Limit has no text.
@@ -202,3 +210,98 @@ func (l Limit) MarshalText() ([]byte, error) {
 
 // nameMark stands between the name and the notation in the text of a limit.
 const nameMark = " = "
+
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes,
+// and any notation that [Parse] reads. Errors are ErrInvalid, and leave l as it was.
+func (l *Limit) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*l = Limit{}
+		return nil
+	}
+	name, notation, named := strings.Cut(string(text), nameMark)
+	if !named {
+		name, notation = "", name
+	} else if err := ValidName(name); err != nil {
+		return err
+	}
+	parsed, err := ParseNamed(name, notation)
+	if err == nil {
+		*l = parsed
+	}
+	return err
+}
+
+// Set implements flag.Value, as [Limit.UnmarshalText].
+func (l *Limit) Set(text string) error { return l.UnmarshalText([]byte(text)) }
+
+// Until returns a limit that is l before an instant, and next from then on, by the store's
+// clock: a decision at that instant or later is by next, on whichever node. Both have the same
+// name, else it is ErrInvalid. Each may be made by Until itself: what l would become at the instant or
+// later never holds. Its other methods are about l. A Limiter guesses by its own clock
+// which of them holds; a wrong guess costs one more question to the store, nothing else.
+func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
+	us := at.UnixMicro()
+	switch {
+	case l.IsZero() || next.IsZero() || l.OnlyName() || next.OnlyName():
+		return Limit{}, Invalid("limit", "is missing, or has nothing but a name")
+	case l.r.name != next.r.name:
+		return Limit{}, Invalid("limit", "%q does not follow %q: they have different names", next.r.name, l.r.name)
+	case us <= 0 || us > law.Max:
+		return Limit{}, Invalid("until", "%s is out of range", at.UTC().Format(time.RFC3339))
+	}
+	return Limit{l.r.before(us, next.r)}, nil
+}
+
+// before returns the rule, with another one that takes its place at a time.
+func (r *rule) before(at int64, next *rule) *rule {
+	first := *r
+	first.plain = false
+	if first.next != nil && first.until < at {
+		first.next = first.next.before(at, next)
+		return &first
+	}
+	then := *next
+	then.from, then.plain = max(then.from, at), false
+	first.until, first.next = at, &then
+	return &first
+}
+
+// Because returns a limit whose decisions say in Applied why it applies and not the one that
+// its name usually means: for implementations of Names. Of the zero Limit it is that.
+func (l Limit) Because(applied string) Limit {
+	if l.IsZero() {
+		return l
+	}
+	r := *l.r
+	r.applied = applied
+	return Limit{&r}
+}
+
+// timed reports whether a rule holds for a time only.
+func (r *rule) timed() bool { return r != nil && (r.from != 0 || r.until != 0) }
+
+// at returns the rule that holds at a time.
+func (r *rule) at(now int64) *rule {
+	for r.next != nil && now >= r.until {
+		r = r.next
+	}
+	return r
+}
+
+// forever returns what the limit is now, as if it held at any time.
+func (l Limit) forever() Limit {
+	if !l.r.timed() {
+		return l
+	}
+	r := *l.r
+	r.from, r.until, r.next = 0, 0, nil
+	return Limit{&r}
+}
+
+// calendar returns the calendar of the limit's windows, or nil.
+func (l Limit) calendar() *calendar {
+	if l.r == nil {
+		return nil
+	}
+	return l.r.calendar
+}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -19,7 +18,7 @@ type Limiter struct {
 	store  store.Store
 	direct store.OneTaker // store, if it is one
 	clock  store.Clock
-	turns  turns // of the callers that wait
+	queues waitQueues
 
 	names    Names         // nil: none
 	known    knower        // names, if it is one
@@ -55,6 +54,25 @@ type Config struct {
 	Names Names
 }
 
+// Names finds limits by their names, for a Limiter that is asked by limits of which only the
+// name is known ([Named]). A catalog.Catalog is one. It is safe for concurrent use.
+//
+// It may have a method Known(name, key string) (Limit, bool) too: Find for what is at hand, which
+// waits for nothing. It returns false for anything else.
+type Names interface {
+	// Find returns the limit of a name as it is for a key. Errors are ErrUnknownLimit, or the
+	// store's.
+	Find(ctx context.Context, name, key string) (Limit, error)
+	// FindAll puts limits in the place of those of the charges of which only the name is
+	// known: all of one version. After an error the charges may be changed in part.
+	FindAll(ctx context.Context, charges []Charge) error
+}
+
+// knower is a Names with a method Known.
+type knower interface {
+	Known(name, key string) (Limit, bool)
+}
+
 // New returns a limiter over a store. The store stays the caller's to close. Without
 // one, and of the zero Limiter, each call is ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
@@ -75,138 +93,6 @@ func New(s store.Store, cfg *Config) *Limiter {
 
 var errNoStore = Invalid("limiter", "has no store; make it with headgate.New")
 
-// Allow takes one unit of a limit for a key.
-func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (d Decision, err error) {
-	if l.observer != nil {
-		return l.Take(ctx, Charge{Limit: limit, Key: key})
-	}
-	return l.takeOne(ctx, Charge{Limit: limit, Key: key})
-}
-
-// Take takes all of the charges, or none. Errors are ErrInvalid for what is
-// wrong with the charges, or the store's; with an error, nothing is known to
-// be admitted.
-func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err error) {
-	if l.observer != nil {
-		return l.observed(ctx, VerbTake, charges, func() (Decision, error) { return l.take(ctx, charges) })
-	}
-	return l.take(ctx, charges)
-}
-
-func (l *Limiter) take(ctx context.Context, charges []Charge) (d Decision, err error) {
-	if len(charges) == 1 {
-		return l.takeOne(ctx, charges[0])
-	}
-	return l.ask(ctx, law.Take, charges)
-}
-
-// takeOne is take for one charge.
-func (l *Limiter) takeOne(ctx context.Context, c Charge) (d Decision, err error) {
-	if c.Keep.IsZero() && l.quick(ctx, &d, c.Limit, c.Key, c.Cost) {
-		return d, nil
-	}
-	if c.Limit.OnlyName() && l.names != nil {
-		return l.takeNamed(ctx, c)
-	}
-	return l.ask(ctx, law.Take, []Charge{c})
-}
-
-// takeNamed is takeOne for a limit of which only the name is known.
-func (l *Limiter) takeNamed(ctx context.Context, c Charge) (d Decision, err error) {
-	if l.known != nil { // a deadline would cost more than an answer that is at hand
-		if limit, ok := l.known.Known(c.Limit.r.name, c.Key); ok && c.Keep.IsZero() &&
-			l.quick(ctx, &d, l.current(limit, retries{}, 0), c.Key, c.Cost) {
-			return d, nil
-		}
-	}
-	ctx, end := withDeadline(ctx, l.soonest)
-	defer end.end(&err, store.ErrUnknownOutcome)
-	limit, err := l.resolveOne(ctx, c.Limit, c.Key)
-	if err != nil {
-		return d, err
-	}
-	if c.Keep.IsZero() && l.quick(ctx, &d, limit, c.Key, c.Cost) {
-		return d, nil
-	}
-	return l.ask(ctx, law.Take, []Charge{c})
-}
-
-// Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
-// as if nobody had asked.
-func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
-	return l.observed(ctx, VerbCheck, charges, func() (Decision, error) { return l.ask(ctx, law.Check, charges) })
-}
-
-func (l *Limiter) ask(ctx context.Context, verb law.Verb, charges []Charge) (d Decision, err error) {
-	c := call{l: l, asked: charges}
-	err = c.do(ctx, l.soonest, func(ctx context.Context) error {
-		if err := takeable(c.charges()); err != nil {
-			return err
-		}
-		d, err = l.answer(ctx, verb, c.charges())
-		return err
-	})
-	return d, err
-}
-
-// answer asks the store about charges with their limits, also of concurrency.
-func (l *Limiter) answer(ctx context.Context, verb law.Verb, charges []Charge) (Decision, error) {
-	s := sheets.Get().(*sheet)
-	defer s.free()
-	r := s.request(l, charges)
-	if err := r.compile(verb, charges); err != nil {
-		return Decision{}, err
-	}
-	if err := r.do(ctx); err != nil {
-		return Decision{}, err
-	}
-	return r.decision(), nil
-}
-
-// Filled is what became of a FillUp.
-type Filled struct {
-	Accepted Cost // what fitted in, rounded down to a millionth; may be all or nothing
-	Level    Cost // in use then, what was accepted included; rounded up to a millionth
-	Brim     bool // the level stands at the capacity
-	Decision Decision
-}
-
-// FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
-// tells whether anything did.
-func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err error) {
-	begin := sched.Now()
-	c := call{l: l, asked: []Charge{charge}}
-	err = c.do(ctx, l.soonest, func(ctx context.Context) error {
-		if err := takeable(c.charges()); err != nil {
-			return err
-		}
-		r := l.request(c.charges())
-		if err := r.compile(law.Take, c.charges()); err != nil {
-			return err
-		}
-		op, out := &r.ops[0], &r.outs[0]
-		if !closed(&op.Params) {
-			op.Count, op.Cost, op.Partial = op.Cost, 1, true
-		}
-		if err := r.do(ctx); err != nil {
-			return err
-		}
-		f = Filled{
-			Accepted: costOf(out.Granted, &op.Params, false),
-			Level:    costOf(out.Used, &op.Params, true),
-			Brim:     out.Used >= op.Params.Capacity,
-			Decision: r.decision(),
-		}
-		return nil
-	})
-	if l.observer != nil {
-		l.tell(ctx, &Event{
-			Verb: VerbFillUp, Decision: f.Decision, Err: err, Took: sched.Since(begin), Accepted: f.Accepted,
-		}, []Charge{charge})
-	}
-	return f, err
-}
-
 // DefaultTimeout is how long a Limiter waits for its store unless its Config says
 // otherwise.
 const DefaultTimeout = 5 * time.Second
@@ -221,4 +107,63 @@ func (cfg *Config) timeout(s store.Store) time.Duration {
 		return DefaultTimeout
 	}
 	return cfg.Timeout
+}
+
+var (
+	take  = question{observed: VerbTake, verb: law.Take, limits: taken, credits: Cost.charged}
+	check = question{observed: VerbCheck, verb: law.Check, limits: taken, credits: Cost.charged}
+)
+
+// Allow takes one unit of a limit for a key.
+func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision, error) {
+	return l.Take(ctx, Charge{Limit: limit, Key: key})
+}
+
+// Take takes all of the charges, or none. Errors are ErrInvalid for what is
+// wrong with the charges, or the store's; with an error, nothing is known to
+// be admitted.
+func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err error) {
+	if l.observer == nil && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
+		return d, nil
+	}
+	return l.call(ctx, &take, charges)
+}
+
+// Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
+// as if nobody had asked.
+func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
+	return l.call(ctx, &check, charges)
+}
+
+// Filled is what became of a FillUp.
+type Filled struct {
+	Accepted Cost // what fitted in, rounded down to a millionth; may be all or nothing
+	Level    Cost // in use then, what was accepted included; rounded up to a millionth
+	Brim     bool // the level stands at the capacity
+	Decision Decision
+}
+
+// FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
+// tells whether anything did.
+func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err error) {
+	q := question{observed: VerbFillUp, verb: law.Take, limits: taken, credits: Cost.charged}
+	q.prepare = func(r *request) error {
+		if op := &r.ops[0]; !closed(&op.Params) {
+			op.Count, op.Cost, op.Partial = op.Cost, 1, true
+		}
+		return nil
+	}
+	q.read = func(_ context.Context, r *request) (Decision, error) {
+		op, out := &r.ops[0], &r.outs[0]
+		f = Filled{
+			Accepted: costOf(out.Granted, &op.Params, false),
+			Level:    costOf(out.Used, &op.Params, true),
+			Brim:     out.Used >= op.Params.Capacity,
+			Decision: r.decision(),
+		}
+		q.accepted = f.Accepted
+		return f.Decision, nil
+	}
+	_, err = l.call(ctx, &q, []Charge{charge})
+	return f, err
 }

@@ -7,7 +7,39 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/law"
 )
+
+// Parse parses a one-line notation, for example
+// "token-bucket 100/s burst 200". The limit has no name. Errors are
+// ErrInvalid; most are a [*ParseError].
+func Parse(notation string) (Limit, error) { return ParseNamed("", notation) }
+
+// ParseNamed parses a one-line notation and gives the limit a name.
+func ParseNamed(name, notation string) (Limit, error) {
+	a, err := parseNotation(notation)
+	if err != nil {
+		return Limit{}, err
+	}
+	l, err := NewLimit(name, a)
+	if err != nil {
+		return Limit{}, fmt.Errorf("limit %q: %w", notation, err)
+	}
+	return l, nil
+}
+
+// MustParse is Parse for constants; it panics where Parse would fail.
+func MustParse(notation string) Limit { return MustParseNamed("", notation) }
+
+// MustParseNamed is ParseNamed for constants; it panics where ParseNamed would fail.
+func MustParseNamed(name, notation string) Limit {
+	l, err := ParseNamed(name, notation)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
 
 // ParseError says what is wrong with a notation and where. It is an
 // ErrInvalid.
@@ -48,11 +80,7 @@ type notation struct {
 	period    time.Duration
 	calendar  CalendarUnit
 	periodAt  int // 0: behind the amount
-	block     time.Duration
-	prefetch  Prefetch
-	away      Away
-	deadline  time.Duration
-	scale     uint8
+	Tail
 
 	options map[string]field // not yet used, by the option's word; "zone" for a time zone
 	places  map[string]int   // where the value of each option stands
@@ -175,58 +203,52 @@ func (n *notation) parseOptions(words []field) error {
 		}
 		n.options[name], n.places[name] = value, value.at
 	}
-	var err error
-	if n.block, err = n.periodOption("block"); err == nil && prefetching[n.name] {
-		n.prefetch, err = n.prefetchOption()
+	return nil
+}
+
+// readTail takes the options that all algorithms share.
+func (n *notation) readTail() (err error) {
+	if n.Block, err = n.periodOption("block"); err != nil {
+		return err
 	}
-	if err == nil {
-		n.away, err = n.awayOption()
+	if prefetching[n.name] {
+		if n.Prefetch, err = n.prefetchOption(); err != nil {
+			return err
+		}
 	}
-	if err == nil {
-		n.deadline, err = n.periodOption("deadline")
+	if n.Away, err = option(n, "away", parseAway); err != nil {
+		return err
 	}
-	if err == nil {
-		n.scale, err = n.scaleOption()
+	if n.Deadline, err = n.periodOption("deadline"); err != nil {
+		return err
 	}
+	n.Scale, err = option(n, "scale", parseScale)
 	return err
 }
 
 // take returns an option's value and marks it as used.
-func (n *notation) take(word string) (string, bool) {
+func (n *notation) take(word string) (field, bool) {
 	f, ok := n.options[word]
 	delete(n.options, word)
-	return f.text, ok
+	return f, ok
+}
+
+// option takes an option and reads its value; it is zero if there is none.
+func option[T any](n *notation, word string, read func(string) (T, error)) (value T, err error) {
+	f, ok := n.take(word)
+	if !ok {
+		return value, nil
+	}
+	if value, err = read(f.text); err != nil {
+		return value, n.wrap(word, f.at, err)
+	}
+	return value, nil
 }
 
 // periodOption takes an option whose value is a length of time; zero if it
 // is absent.
 func (n *notation) periodOption(word string) (time.Duration, error) {
-	f, ok := n.options[word]
-	if !ok {
-		return 0, nil
-	}
-	delete(n.options, word)
-	d, err := parsePeriod(word, f.text)
-	if err != nil {
-		return 0, n.wrap(word, f.at, err)
-	}
-	return d, nil
-}
-
-// rate takes what the algorithms with a rate and a burst have in common.
-func (n *notation) rate(burst string) (rated, error) {
-	r := rated{Amount: n.amount, Period: n.period, Tail: n.tail()}
-	if err := n.needPeriod(); err != nil {
-		return r, err
-	}
-	if f, ok := n.options[burst]; ok {
-		delete(n.options, burst)
-		var err error
-		if r.Burst, err = parseAmount(burst, f.text); err != nil {
-			return r, n.wrap(burst, f.at, err)
-		}
-	}
-	return r, nil
+	return option(n, word, func(s string) (time.Duration, error) { return parsePeriod(word, s) })
 }
 
 func (n *notation) needPeriod() error {
@@ -234,10 +256,6 @@ func (n *notation) needPeriod() error {
 		return n.fail("period", n.amountAt+len(n.fields[1].text), "is missing: write "+n.name+" AMOUNT/PERIOD")
 	}
 	return nil
-}
-
-func (n *notation) tail() Tail {
-	return Tail{Block: n.block, Prefetch: n.prefetch, Away: n.away, Deadline: n.deadline, Scale: n.scale}
 }
 
 func (n *notation) fail(field string, at int, problem string) error {
@@ -252,21 +270,12 @@ func (n *notation) wrap(field string, at int, err error) error {
 	return n.fail(field, at, err.Error())
 }
 
-// entry is an algorithm in the catalogue.
-type entry struct {
-	name   string
-	syntax string // what follows the name
-	about  string // one sentence, for explain and docs
-	parse  func(*notation) (Algorithm, error)
-}
-
 // prefetchOption takes the option from a notation.
 func (n *notation) prefetchOption() (u Prefetch, err error) {
-	f, ok := n.options["prefetch"]
+	f, ok := n.take("prefetch")
 	if !ok {
 		return u, nil
 	}
-	delete(n.options, "prefetch")
 	amount, life, timed := strings.Cut(f.text, "/")
 	amount, u.Percent = strings.CutSuffix(amount, "%")
 	if u.Amount, err = parseAmount("prefetch", amount); err != nil {
@@ -283,30 +292,78 @@ func (n *notation) prefetchOption() (u Prefetch, err error) {
 	return u, nil
 }
 
-// awayOption takes the option away from a notation.
-func (n *notation) awayOption() (Away, error) {
-	f, ok := n.options["away"]
-	if !ok {
-		return AwayDeny, nil
-	}
-	delete(n.options, "away")
+func parseAway(s string) (Away, error) {
 	for a := AwayDeny; a <= AwayAllow; a++ {
-		if f.text == a.String() {
+		if s == a.String() {
 			return a, nil
 		}
 	}
-	return AwayDeny, n.fail("away", f.at, "must be deny, share or allow")
+	return AwayDeny, Invalid("away", "must be deny, share or allow")
 }
 
-// scaleOption takes the option scale from a notation.
-func (n *notation) scaleOption() (uint8, error) {
-	f, ok := n.options["scale"]
-	if !ok {
-		return 0, nil
+func parseScale(s string) (uint8, error) {
+	if len(s) != 1 || s[0] < '0'+minScale || s[0] > '0'+maxExp {
+		return 0, errScale(s)
 	}
-	delete(n.options, "scale")
-	if len(f.text) != 1 || f.text[0] < '0'+minScale || f.text[0] > '0'+maxExp {
-		return 0, n.wrap("scale", f.at, errScale(f.text))
+	return s[0] - '0', nil
+}
+
+// parseNotation parses a one-line limit.
+func parseNotation(text string) (Algorithm, error) {
+	n := &notation{text: text, options: map[string]field{}, places: map[string]int{}}
+	if len(text) > law.MaxName {
+		n.text = text[:0]
+		return nil, n.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
 	}
-	return f.text[0] - '0', nil
+	n.split()
+	if len(n.fields) == 0 {
+		return nil, n.fail("limit", 0, "is empty; write for example token-bucket 100/s burst 200")
+	}
+	if len(n.fields) == 1 {
+		switch n.fields[0].text {
+		case closedNotation:
+			return Closed{}, nil
+		case unlimitedNotation:
+			return Unlimited{}, nil
+		}
+	}
+	if err := n.lengthen(); err != nil {
+		return nil, err
+	}
+	n.name = n.fields[0].text
+	var names []string
+	for _, a := range algorithms {
+		names = append(names, a.name)
+	}
+	i := slices.Index(names, n.name)
+	if i < 0 {
+		return nil, n.fail("algorithm", n.fields[0].at,
+			fmt.Sprintf("%q is not known; known are %s", n.name, strings.Join(names, ", ")))
+	}
+	if len(n.fields) == 1 {
+		return nil, n.fail("amount", len(text), "is missing: write "+n.name+" "+algorithms[i].syntax)
+	}
+	if err := n.parseRate(n.fields[1]); err != nil {
+		return nil, err
+	}
+	if err := n.parseOptions(n.fields[2:]); err != nil {
+		return nil, err
+	}
+	if err := n.readTail(); err != nil {
+		return nil, err
+	}
+	a, err := algorithms[i].parse(n)
+	if err != nil {
+		return nil, err
+	}
+	first, at := "", len(text)+1
+	for word, f := range n.options {
+		if f.at < at {
+			first, at = word, f.at
+		}
+	}
+	if first != "" {
+		return nil, n.fail(first, at, "does not apply to "+n.name)
+	}
+	return a, nil
 }

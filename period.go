@@ -120,15 +120,15 @@ func onePeriod(d time.Duration) string {
 	return "in one " + word
 }
 
-// checkPeriod says what is wrong with a period given as a Go value.
-func checkPeriod(field string, d time.Duration) error {
+// microsOf returns a period given as a Go value in microseconds, or what is wrong with it.
+func microsOf(field string, d time.Duration) (int64, error) {
 	switch {
 	case d <= 0:
-		return Invalid(field, "must be above 0")
+		return 0, Invalid(field, "must be above 0")
 	case d%time.Microsecond != 0:
-		return Invalid(field, "%s is finer than a microsecond", d)
+		return 0, Invalid(field, "%s is finer than a microsecond", d)
 	case d > maxPeriod:
-		return Invalid(field, "%s is longer than 3660d", strings.TrimSuffix(d.String(), "0m0s"))
+		return 0, Invalid(field, "%s is longer than 3660d", strings.TrimSuffix(d.String(), "0m0s"))
 	}
-	return nil
+	return d.Microseconds(), nil
 }

@@ -52,14 +52,6 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 	}
 }
 
-// reserved is what a Limiter knows of a reservation.
-type reserved struct {
-	request
-
-	mu    sync.Mutex
-	ended []bool // for each charge: it was settled or cancelled, or may have been
-}
-
 // Reserve takes charges now, all or none, for a start at most wait from now. With
 // token-bucket, leaky-bucket and gcra each reservation has its own start, first
 // come first served, among all callers; of several limits it is the latest of theirs,
@@ -74,57 +66,40 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Ch
 	return l.reserve(ctx, wait, charges, nil)
 }
 
-func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *once) (r *Reservation,
+func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (r *Reservation,
 	err error,
 ) {
-	_, err = l.observed(ctx, VerbReserve, charges, func() (d Decision, err error) {
-		c := call{l: l, asked: charges}
-		err = c.do(ctx, l.timeout, func(ctx context.Context) error {
-			r, err = l.reserveNow(ctx, wait, c.charges(), id)
-			return err
-		})
-		if r != nil {
-			d = r.Decision
+	q := question{observed: VerbReserve, verb: law.Take, limits: taken, credits: Cost.charged, lasting: true}
+	q.prepare = func(r *request) error {
+		if wait < 0 {
+			return Invalid("wait", "%s is negative", wait)
 		}
-		return d, err
-	})
+		if wait > 0 && r.queues() {
+			for i := range r.ops {
+				op := &r.ops[i]
+				op.Deferred, op.Ceiling = true, op.Params.Ceiling(wait.Microseconds())
+			}
+		}
+		if wait > 0 {
+			_ = r.unblock()
+		}
+		if id != nil {
+			return id.set(r)
+		}
+		return nil
+	}
+	q.read = func(_ context.Context, answered *request) (Decision, error) {
+		r = l.reservation(answered)
+		return r.Decision, nil
+	}
+	_, err = l.call(ctx, &q, charges)
 	return r, err
 }
 
-// reserveNow reserves charges with their limits.
-func (l *Limiter) reserveNow(ctx context.Context, wait time.Duration, charges []Charge, id *once) (
-	*Reservation, error,
-) {
-	if wait < 0 {
-		return nil, Invalid("wait", "%s is negative", wait)
-	}
-	if err := takeable(charges); err != nil {
-		return nil, err
-	}
-	by := &reserved{request: l.request(charges)}
-	if err := by.compile(law.Take, charges); err != nil {
-		return nil, err
-	}
-	if wait > 0 && queue(charges) {
-		for i := range by.ops {
-			by.ops[i].Deferred, by.ops[i].Ceiling = true, by.ops[i].Params.Ceiling(wait.Microseconds())
-		}
-	}
-	if wait > 0 {
-		unblocking(by.ops)
-	}
-	if id != nil {
-		if err := id.name(by.ops); err != nil {
-			return nil, err
-		}
-	}
-	if err := by.do(ctx); err != nil {
-		return nil, err
-	}
-	r := &Reservation{settler: by.settle}
-	r.start = sched.Now()
-	r.Decision = by.decision()
-	r.Refundable = !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Refundable() })
+// reservation returns what the answer to a request to reserve means.
+func (l *Limiter) reservation(answered *request) *Reservation {
+	by := &reserved{l: l, request: answered.clone()}
+	r := &Reservation{Decision: by.decision(), Refundable: true, start: sched.Now(), settler: by.settle}
 	var start, delay int64
 	for i := range by.outs {
 		// A cell that is ahead of a clock that was set back decides by its own time, and
@@ -134,18 +109,24 @@ func (l *Limiter) reserveNow(ctx context.Context, wait time.Duration, charges []
 		starts := cmp.Or(out.StartAt, decided)
 		start, delay = max(start, starts), max(delay, starts-decided)
 		r.blocked = r.blocked || out.State.BlockedUntil > max(out.Clock, out.State.At)
+		r.Refundable = r.Refundable && by.limits[i].Refundable()
 	}
 	if r.Decision.Allowed {
 		r.StartAt = time.UnixMicro(start).UTC()
 		r.start = r.start.Add(micros(delay))
 	}
-	return r, nil
+	return r
 }
 
-// queue reports whether a reservation of the charges can start later. One that leaves headroom cannot:
+// queues reports whether a reservation of the charges can start later. One that leaves headroom cannot:
 // the ceiling of its ops is what keeps the headroom free, and cannot say for how long it waits too.
-func queue(charges []Charge) bool {
-	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Limit.Queues() || !c.Keep.IsZero() })
+func (r *request) queues() bool {
+	for i := range r.ops {
+		if !r.limits[i].Queues() || r.ops[i].Ceiling != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // Delay is how long it still is until the start: 0 once it may begin, Never if
@@ -217,6 +198,15 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 	return r.settler(ctx, actual)
 }
 
+// reserved is what a Limiter knows of a reservation.
+type reserved struct {
+	request
+	l *Limiter
+
+	mu    sync.Mutex
+	ended []bool // for each charge: it was settled or cancelled, or may have been
+}
+
 // settle is the settler of a Limiter.
 func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
 	credits := slices.Repeat([]int64{law.Cancelled}, len(r.ops))
@@ -232,14 +222,8 @@ func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost,
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ops[0].ID != "" { // the store knows whether it was settled
-		a := r.again()
-		for i := range a.ops {
-			op := &r.ops[i]
-			a.ops[i] = settleOp(op, op.ID, credits[i])
-			a.ops[i].Group = uint32(i + 1) // a key that was reset keeps nobody from settling the others
-		}
-		return a.settle(ctx)
+	if r.ops[0].ID != "" {
+		return r.settleInStore(ctx, credits)
 	}
 	if r.ended == nil {
 		r.ended = make([]bool, len(r.ops))
@@ -250,13 +234,27 @@ func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost,
 	return r.settleHere(ctx, credits)
 }
 
+// settleInStore settles charges with an id, of which the store knows whether they were settled.
+func (r *reserved) settleInStore(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+	q := newRequest(len(r.ops))
+	copy(q.limits, r.limits)
+	for i := range r.ops {
+		q.ops[i] = settleOp(&r.ops[i], r.ops[i].ID, actual[i])
+		q.ops[i].Group = uint32(i + 1) // a key that was reset keeps nobody from settling the others
+	}
+	if err := r.l.decide(ctx, q); err != nil {
+		return nil, err
+	}
+	return r.l.corrected(q), nil
+}
+
 // settleHere settles those charges that were not settled before, by what their
 // outcomes said.
 func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // it can still be settled
 	}
-	a := request{l: r.l}
+	q := &request{}
 	var index []int
 	for i := range r.ops {
 		unused := r.ops[i].Cost - max(actual[i], 0) // law.Cancelled costs nothing
@@ -267,23 +265,21 @@ func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []
 		default:
 			back := law.Back(&r.ops[i], &r.outs[i], unused)
 			back.Group = uint32(i + 1)
-			a.ops, a.outs, index = append(a.ops, back), append(a.outs, law.Outcome{}), append(index, i)
-			if i < len(r.cals) {
-				a.cals = append(a.cals, r.cals[i])
-			}
+			q.ops, q.outs = append(q.ops, back), append(q.outs, law.Outcome{})
+			q.limits, index = append(q.limits, r.limits[i]), append(index, i)
 		}
 	}
 	corrected = slices.Repeat([]Cost{nothing}, len(r.ops))
-	if len(a.ops) > 0 {
-		err = a.do(ctx)
+	if len(q.ops) > 0 {
+		err = r.l.decide(ctx, q)
 	}
 	for k, i := range index {
 		// To give back twice would let too much pass.
-		out := &a.outs[k]
+		out := &q.outs[k]
 		known := out.Clock > 0
 		if r.ended[i] = known || !store.NothingDone(cmp.Or(out.Err, err)); known {
-			corrected[i] = changed(&a.ops[k], out)
-			r.l.turns.wake(a.ops[k].Cell)
+			corrected[i] = correction(&q.ops[k], out)
+			r.l.queues.wake(q.ops[k].Cell)
 		}
 	}
 	if err != nil {

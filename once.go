@@ -1,7 +1,9 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -67,11 +69,8 @@ type Extended struct {
 	Charged []Cost
 }
 
-// identified is the Once of a Limiter.
-type identified struct {
-	l  *Limiter
-	id once
-}
+// DefaultLife is for how long a store remembers an id unless told otherwise.
+const DefaultLife = time.Hour
 
 // Once names a request of the caller's, such as an order or a job. The store
 // remembers what it has admitted under the id for life, DefaultLife if zero, on
@@ -81,92 +80,95 @@ type identified struct {
 // It costs the store a row for each charge, and a request with an id is never
 // answered without asking the store.
 func (l *Limiter) Once(id string, life time.Duration) Once {
-	return identified{l, once{id, life}}
+	return once{l, requestID{id, life}}
+}
+
+// once is the Once of a Limiter.
+type once struct {
+	l  *Limiter
+	id requestID
+}
+
+type requestID struct {
+	id   string
+	life time.Duration
+}
+
+// set gives a request its id.
+func (o requestID) set(r *request) error {
+	life, err := microsOf("life", cmp.Or(o.life, DefaultLife))
+	if err != nil {
+		return err
+	}
+	if o.id == "" {
+		return Invalid("id", "is empty")
+	}
+	for i := range r.ops {
+		r.ops[i].ID, r.ops[i].TTL = o.id, life
+	}
+	return nil
 }
 
 // Take implements Once.
-func (o identified) Take(ctx context.Context, charges ...Charge) (Decision, error) {
-	return o.l.observed(ctx, VerbTake, charges, func() (Decision, error) { return o.take(ctx, charges) })
+func (o once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+	q := question{
+		observed: VerbTake, verb: law.Take, limits: taken, credits: Cost.charged, lasting: true, prepare: o.id.set,
+		read: func(_ context.Context, r *request) (Decision, error) {
+			if err := r.startsLater(); err != nil {
+				return Decision{}, err
+			}
+			return r.decision(), nil
+		},
+	}
+	return o.l.call(ctx, &q, charges)
 }
 
-func (o identified) take(ctx context.Context, charges []Charge) (d Decision, err error) {
-	c := call{l: o.l, asked: charges}
-	err = c.do(ctx, o.l.timeout, func(ctx context.Context) error {
-		if err := takeable(c.charges()); err != nil {
-			return err
+// startsLater says that what was admitted under an id may not start yet, or nil.
+func (r *request) startsLater() error {
+	for i := range r.outs {
+		if out := &r.outs[i]; out.StartAt > out.Clock {
+			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused,
+				time.UnixMicro(out.StartAt).UTC().Format(time.RFC3339Nano))
 		}
-		r := o.l.request(c.charges())
-		if err := r.compile(law.Take, c.charges()); err != nil {
-			return err
-		}
-		if err := o.id.name(r.ops); err != nil {
-			return err
-		}
-		if err := r.do(ctx); err != nil {
-			return err
-		}
-		if err := ahead(r.outs); err != nil {
-			return err
-		}
-		d = r.decision()
-		return nil
-	})
-	return d, err
+	}
+	return nil
 }
 
 // Reserve implements Once.
-func (o identified) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
+func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return o.l.reserve(ctx, wait, charges, &o.id)
 }
 
 // Extend implements Once.
-func (o identified) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
-	_, err = o.l.observed(ctx, VerbExtend, charges, func() (Decision, error) {
-		e, err = o.extend(ctx, charges)
-		return e.Decision, err
-	})
-	return e, err
-}
-
-func (o identified) extend(ctx context.Context, charges []Charge) (e Extended, err error) {
-	c := call{l: o.l, asked: charges}
-	err = c.do(ctx, o.l.timeout, func(ctx context.Context) error {
-		if err := takeable(c.charges()); err != nil {
-			return err
-		}
-		r := o.l.request(c.charges())
-		if err := o.l.compileWith(r.ops, law.Extend, 1, c.charges(), Cost.charged); err != nil {
-			return err
-		}
-		if err := o.id.name(r.ops); err != nil {
-			return err
-		}
-		if err := r.do(ctx); err != nil {
-			return err
-		}
-		e.Charged = make([]Cost, len(r.ops))
-		for i := range r.outs {
-			out := &r.outs[i]
-			e.Charged[i] = costOf(out.Granted, &r.ops[i].Params, false)
-			// From here on it is as one that takes what was to be charged in addition.
-			r.ops[i].Cost = max(0, r.ops[i].Cost-out.Granted)
-			if out.Granted = 0; out.RetryAt == 0 {
-				out.Granted = r.ops[i].Count
+func (o once) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
+	q := question{
+		observed: VerbExtend, verb: law.Extend, limits: taken, credits: Cost.charged, lasting: true, prepare: o.id.set,
+		read: func(_ context.Context, r *request) (Decision, error) {
+			e.Charged = make([]Cost, len(r.ops))
+			for i := range r.outs {
+				out := &r.outs[i]
+				e.Charged[i] = costOf(out.Granted, &r.ops[i].Params, false)
+				// From here on it is as one that takes what was to be charged in addition.
+				r.ops[i].Cost = max(0, r.ops[i].Cost-out.Granted)
+				if out.Granted = 0; out.RetryAt == 0 {
+					out.Granted = r.ops[i].Count
+				}
 			}
-		}
-		e.Decision = r.decision()
-		return nil
-	})
+			e.Decision = r.decision()
+			return e.Decision, nil
+		},
+	}
+	_, err = o.l.call(ctx, &q, charges)
 	return e, err
 }
 
 // Settle implements Once.
-func (o identified) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
+func (o once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
 	return o.settle(ctx, charges, func(op *law.Op) int64 { return op.Cost })
 }
 
 // Cancel implements Once.
-func (o identified) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
+func (o once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
 	none := make([]Charge, len(charges))
 	for i, c := range charges {
 		none[i] = Charge{Limit: c.Limit, Key: c.Key, Cost: nothing}
@@ -174,23 +176,30 @@ func (o identified) Cancel(ctx context.Context, charges ...Charge) (returned []C
 	return o.settle(ctx, none, func(*law.Op) int64 { return law.Cancelled })
 }
 
-func (o identified) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) (
+func (o once) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) (
 	corrected []Cost, err error,
 ) {
-	c := call{l: o.l, asked: charges}
-	err = c.do(ctx, o.l.timeout, func(ctx context.Context) error {
-		r := o.l.request(c.charges())
-		if err := o.l.compileWith(r.ops, law.Settle, 1, c.charges(), Cost.actual); err != nil {
-			return err
-		}
-		for i := range r.ops {
-			r.ops[i] = settleOp(&r.ops[i], o.id.id, actual(&r.ops[i]))
-		}
-		if err := law.ValidGroup(r.ops); err != nil {
-			return err
-		}
-		corrected, err = r.settle(ctx)
-		return err
-	})
+	q := question{
+		verb: law.Settle, credits: Cost.actual, lasting: true,
+		prepare: func(r *request) error {
+			for i := range r.ops {
+				r.ops[i] = settleOp(&r.ops[i], o.id.id, actual(&r.ops[i]))
+			}
+			return nil
+		},
+		read: func(_ context.Context, r *request) (Decision, error) {
+			corrected = o.l.corrected(r)
+			return Decision{}, nil
+		},
+	}
+	_, err = o.l.call(ctx, &q, charges)
 	return corrected, err
+}
+
+// settleOp returns the op that settles the charge of an op with an id.
+func settleOp(op *law.Op, id string, actual int64) law.Op {
+	return law.Op{
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
+		ID: id, Cost: actual, Count: 1,
+	}
 }

@@ -1,0 +1,140 @@
+package headgate
+
+import (
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/law"
+)
+
+// FixedWindow admits Amount per window; the next window starts empty. Windows
+// are of one of three kinds: they start at multiples of Period since the Unix
+// epoch, in UTC; or, FromFirst, at the first request after the last one ended;
+// or they are a Calendar's, in a time zone, and Period is left zero.
+//
+//	fixed-window 1000/1h
+//	fixed-window 1000/1h from-first
+//	fixed-window 100000/month Europe/Berlin
+type FixedWindow struct {
+	Amount    Cost
+	Period    time.Duration // length of a window; zero with Calendar
+	FromFirst bool          // windows start at the first request
+	Calendar  CalendarUnit  // windows are minutes to months of the calendar
+	Zone      string        // of Calendar: an IANA time zone; empty: UTC
+	Tail
+}
+
+func parseFixedWindow(n *notation) (Algorithm, error) {
+	a := FixedWindow{Amount: n.amount, Period: n.period, Calendar: n.calendar, Tail: n.Tail}
+	_, a.FromFirst = n.take("from-first")
+	zone, zoned := n.take("zone")
+	a.Zone = zone.text
+	switch {
+	case !n.hasPeriod:
+		return nil, n.fail("period", n.amountAt, "is missing: write fixed-window AMOUNT/PERIOD")
+	case zoned && a.Calendar == "":
+		return nil, n.fail("zone", zone.at,
+			"only a calendar's windows (minute, hour, day, week, month) have a time zone")
+	case a.FromFirst && a.Calendar != "":
+		return nil, n.fail("from-first", n.places["from-first"], "a calendar's windows start by the calendar")
+	}
+	return a, nil
+}
+
+// String returns the canonical notation.
+func (a FixedWindow) String() string {
+	var b strings.Builder
+	b.WriteString("fixed-window " + a.Amount.String() + "/")
+	switch {
+	case a.Calendar != "":
+		b.WriteString(string(a.Calendar))
+		if a.Zone != "" && a.Zone != "UTC" {
+			b.WriteString(" " + a.Zone)
+		}
+	case a.FromFirst:
+		b.WriteString(formatPeriod(a.Period) + " from-first")
+	default:
+		b.WriteString(formatPeriod(a.Period))
+	}
+	b.WriteString(a.suffix())
+	return b.String()
+}
+
+func (a FixedWindow) compile() (p law.Params, cal *calendar, err error) {
+	// One step empties the window, however far force has filled it.
+	p = law.Params{Kind: law.Bucket, Anchor: law.Epoch, Drain: law.Max}
+	step := a.Period
+	switch {
+	case a.Calendar == "" && a.Zone != "":
+		return p, nil, Invalid("zone", "only a calendar's windows have a time zone")
+	case a.Calendar == "":
+		if a.FromFirst {
+			p.Anchor = law.Own
+		}
+	case a.Period != 0 || a.FromFirst:
+		return p, nil, Invalid("period",
+			"a calendar's windows have no other period and do not start at the first request")
+	default:
+		if cal, err = newCalendar(a.Calendar, a.Zone); err != nil {
+			return p, nil, err
+		}
+		step = a.Calendar.longest()
+		if p.Anchor = law.Calendar; a.Calendar == Minute { // no zone cuts a minute
+			cal, p.Anchor = nil, law.Epoch
+		}
+	}
+	p, err = compileCount(p, a.Amount, "period", step, a.Tail)
+	return p, cal, err
+}
+
+func (a FixedWindow) bound() Bound {
+	b := Bound{period: a.Period, intent: a.Amount.String() + " pass in each "}
+	switch {
+	case a.Calendar != "":
+		b.period = a.Calendar.length()
+		b.intent += string(a.Calendar) + " of the calendar"
+		b.long = map[CalendarUnit]string{Day: "in 24 hours", Week: "in 7 days", Month: "in 28 days"}[a.Calendar]
+	case a.FromFirst:
+		b.intent += wordPeriod(a.Period) + " from a first request on"
+		b.amount = a.Amount
+	default:
+		b.amount = a.Amount
+		b.intent += "window of " + formatPeriod(a.Period)
+	}
+	if b.long == "" {
+		b.long = onePeriod(b.period)
+	}
+	return b
+}
+
+// SlidingWindow counts two adjacent windows and lets the older one count by
+// the share of it that is still within Period. It needs two numbers per key
+// and is never looser than that share, rounded up.
+//
+//	sliding-window 100/1m
+type SlidingWindow struct {
+	Amount Cost
+	Period time.Duration // at least a microsecond
+	Tail
+}
+
+func parseSlidingWindow(n *notation) (Algorithm, error) {
+	return SlidingWindow{Amount: n.amount, Period: n.period, Tail: n.Tail}, n.needPeriod()
+}
+
+// String returns the canonical notation.
+func (a SlidingWindow) String() string {
+	return "sliding-window " + a.Amount.String() + "/" + formatPeriod(a.Period) + a.suffix()
+}
+
+func (a SlidingWindow) compile() (law.Params, *calendar, error) {
+	p, err := compileCount(law.Params{Kind: law.Window}, a.Amount, "period", a.Period, a.Tail)
+	return p, nil, err
+}
+
+func (a SlidingWindow) bound() Bound {
+	return Bound{
+		period: a.Period, long: onePeriod(a.Period), amount: a.Amount,
+		intent: a.Amount.String() + " pass in about any " + wordPeriod(a.Period),
+	}
+}
