@@ -54,7 +54,7 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 // batch asks again about those requests whose limits did not hold at the store's time.
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answer, err error) {
 	if slices.ContainsFunc(requests, Request.unresolved) {
-		var d deadline
+		var d callDeadline
 		ctx, d = withDeadline(ctx, l.soonest())
 		defer func() {
 			for i := range answers {
@@ -77,7 +77,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answ
 			if retried == nil {
 				retried = make([]attempts, len(requests))
 			}
-			if retried[i].again(answers[i].Err) {
+			if retried[i].another(answers[i].Err) {
 				stale, index = append(stale, requests[i]), append(index, i)
 			}
 		}
@@ -205,9 +205,9 @@ func (l *Limiter) batchOnce(ctx context.Context, requests []Request, retried []a
 
 // compileOne turns one request of several into its ops.
 func (l *Limiter) compileOne(r *request, group uint32, asked *Request, charges []Charge) error {
-	q := &take
+	q := &takeQuestion
 	if asked.Check {
-		q = &check
+		q = &checkQuestion
 	}
 	if err := l.compile(r, group, q, charges); err != nil {
 		return err

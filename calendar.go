@@ -97,10 +97,10 @@ func (c *calendar) bounds(now int64) [4]int64 {
 		// Start one unit too late and step back: a start may be moved by a
 		// change of the zone's offset.
 		i := c.index(time.UnixMicro(now).In(c.zone)) + 1
-		for c.start(i) > now {
+		for c.startOf(i) > now {
 			i--
 		}
-		b = [4]int64{c.start(i - 1), c.start(i), c.start(i + 1), c.start(i + 2)}
+		b = [4]int64{c.startOf(i - 1), c.startOf(i), c.startOf(i + 1), c.startOf(i + 2)}
 	}
 	c.last.Store(&b)
 	return b
@@ -121,9 +121,9 @@ func (c *calendar) index(t time.Time) int {
 	}
 }
 
-// start returns the first instant at which the local clock shows the start of
+// startOf returns the first instant at which the local clock shows the start of
 // the i-th unit or later, in microseconds.
-func (c *calendar) start(i int) int64 {
+func (c *calendar) startOf(i int) int64 {
 	var local time.Time // the local date and time, written down in UTC
 	switch c.unit {
 	case Month:
@@ -237,7 +237,7 @@ func (c *calendar) mostMonths(micros int64) int64 {
 func (c *calendar) look() {
 	if c.unit == Month {
 		for i := firstYear * 12; i < (lastYear+1)*12; i++ {
-			c.starts = append(c.starts, c.start(i))
+			c.starts = append(c.starts, c.startOf(i))
 		}
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
@@ -30,9 +31,9 @@ type question struct {
 type limitKind uint8
 
 const (
-	anyLimit limitKind = iota
-	taken              // all but concurrency
-	held               // concurrency alone
+	anyLimit  limitKind = iota
+	takenOnly           // all but concurrency
+	heldOnly            // concurrency alone
 )
 
 // call is the way of every verb that asks about one request: it finds the limits, asks the store, and tells the
@@ -58,7 +59,7 @@ func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d De
 // askResolved asks by the limits that hold now, and again if the store decided at a time at which they did not hold.
 // All of it has one deadline.
 func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
-	if q == &take && len(charges) == 1 && l.takeKnown(ctx, &d, charges[0]) {
+	if q == &takeQuestion && len(charges) == 1 && l.takeKnown(ctx, &d, charges[0]) {
 		return d, nil // a deadline would cost more than this answer
 	}
 	if _, waits := ctx.(waiting); !waits {
@@ -66,7 +67,7 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 		if !q.lasting {
 			most = l.soonest()
 		}
-		var own deadline
+		var own callDeadline
 		ctx, own = withDeadline(ctx, most)
 		defer own.end(&err, store.ErrUnknownOutcome)
 	}
@@ -75,7 +76,7 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 		if err == nil {
 			d, err = l.ask(ctx, q, resolved)
 		}
-		if !a.again(err) {
+		if !a.another(err) {
 			return d, err
 		}
 	}
@@ -83,7 +84,7 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 
 // ask asks the store about charges whose limits are known.
 func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
-	if q == &take && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
+	if q == &takeQuestion && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
 		return d, nil
 	}
 	s := scratches.Get().(*scratch)
@@ -108,6 +109,42 @@ func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Dec
 	}
 	return r.decision(), nil
 }
+
+// callOne does something with a single key that charges nothing, and returns the limit that holds.
+func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
+	holds Limit, op law.Op, out law.Outcome, err error,
+) {
+	q := question{verb: verb, credits: Cost.charged, lasting: true}
+	q.prepare = func(r *request) error {
+		if set != nil {
+			set(&r.ops[0])
+		}
+		return nil
+	}
+	q.read = func(_ context.Context, r *request) (none Decision, err error) {
+		holds, op, out = r.limits[0], r.ops[0], r.outs[0]
+		return none, nil
+	}
+	_, err = l.call(ctx, &q, []Charge{{Limit: limit, Key: key}})
+	return holds, op, out, err
+}
+
+// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
+// interface lives on the heap, and without an observer no charge has to.
+func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
+	list := observed.Get().(*[]Charge)
+	*list = append((*list)[:0], charges...)
+	e.Charges = *list
+	if len(charges) > 0 {
+		e.Limit = charges[0].Limit.Name()
+	}
+	l.observer.Decided(ctx, *e)
+	clear(*list)
+	observed.Put(list)
+}
+
+// observed are lists of charges for observers.
+var observed = sync.Pool{New: func() any { return new([]Charge) }}
 
 // takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
 // d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
@@ -225,8 +262,8 @@ type attempts struct {
 	stale *staleError // of the last one; nil: another error, or none
 }
 
-// again reports whether the request is to be made again, by the limits that hold at the store's time.
-func (a *attempts) again(err error) bool {
+// another reports whether the request is to be made again, by the limits that hold at the store's time.
+func (a *attempts) another(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -264,8 +301,8 @@ func (l *Limiter) stale(ops []law.Op, outs []law.Outcome) *staleError {
 // the store.
 type waiting struct{ context.Context }
 
-// deadline is the Limiter's own for one call. The zero deadline is none.
-type deadline struct {
+// callDeadline is the Limiter's own for one call. The zero callDeadline is none.
+type callDeadline struct {
 	caller  context.Context
 	own     context.Context
 	cancel  context.CancelFunc
@@ -273,24 +310,24 @@ type deadline struct {
 }
 
 // withDeadline returns the context to ask the store with, for what may take so long; 0: as long as the context lasts.
-func withDeadline(ctx context.Context, most time.Duration) (context.Context, deadline) {
+func withDeadline(ctx context.Context, most time.Duration) (context.Context, callDeadline) {
 	if w, ok := ctx.(waiting); ok {
-		return store.WithPatience(w.Context), deadline{}
+		return store.WithPatience(w.Context), callDeadline{}
 	}
 	if most == 0 {
-		return ctx, deadline{}
+		return ctx, callDeadline{}
 	}
 	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
-		return ctx, deadline{}
+		return ctx, callDeadline{}
 	}
-	d := deadline{caller: ctx, timeout: most}
+	d := callDeadline{caller: ctx, timeout: most}
 	d.own, d.cancel = sched.WithTimeout(ctx, most)
 	return d.own, d
 }
 
 // end ends the deadline, and explains an error that came by it. A context
 // error alone does not tell whether the store was asked: its class is otherwise.
-func (d *deadline) end(err *error, otherwise error) {
+func (d *callDeadline) end(err *error, otherwise error) {
 	if d.cancel == nil {
 		return
 	}
@@ -299,7 +336,7 @@ func (d *deadline) end(err *error, otherwise error) {
 }
 
 // explain says of an error that came by the deadline how long it was.
-func (d *deadline) explain(err, otherwise error) error {
+func (d *callDeadline) explain(err, otherwise error) error {
 	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
 		return err
 	}

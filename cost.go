@@ -255,6 +255,12 @@ func (c Cost) credits(unit int64) (n int64, err error) {
 	return int64(q), err
 }
 
+// closedUnit tells the Params of Closed from all others: a burst of half a millionth has a finer unit.
+const closedUnit = 2_000_000
+
+// closed reports whether p are the Params of Closed.
+func closed(p *law.Params) bool { return p.Capacity == 1 && p.Unit == closedUnit }
+
 // charged returns the credits that a charge takes: a cost that is finer than they are is rounded up. Of Closed it is
 // what does not fit, also where the cost is finer than all credits, or more than can be counted.
 func (c Cost) charged(p *law.Params) (int64, error) {

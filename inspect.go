@@ -58,7 +58,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
 	// A check of the smallest cost brings the level forward to the present.
-	limit, op, out, err := l.one(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
+	limit, op, out, err := l.callOne(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
 	if err != nil {
 		return Status{}, err
 	}
@@ -110,11 +110,11 @@ func attemptsOf(ctx context.Context, s store.Inspector, c law.Cell, p *law.Param
 
 // checked describes a cell that a check has asked about.
 func checked(cell store.Cell, limit Limit, op *law.Op, out *law.Outcome) Status {
-	return newStatus(cell, limit, op, before(op, out), out.Clock)
+	return newStatus(cell, limit, op, usedBefore(op, out), out.Clock)
 }
 
-// before returns what was in use before a check.
-func before(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Granted*op.Cost }
+// usedBefore returns what was in use before a check.
+func usedBefore(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Granted*op.Cost }
 
 // List returns the cells of the store that q selects, with what is in use now. Limits
 // with a name are known by limits; others by their notation. Of a limit that is not
@@ -132,7 +132,7 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	if err != nil {
 		return nil, err
 	}
-	known := naming(limits)
+	known := byName(limits)
 	ops, used := make([]law.Op, len(cells)), make([]int64, len(cells))
 	var logs []int // those of which the entries say what is in use
 	for i, c := range cells {
@@ -180,17 +180,17 @@ func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, log
 			return err
 		}
 		for k, i := range part {
-			used[i] = before(&r.ops[k], &r.outs[k])
+			used[i] = usedBefore(&r.ops[k], &r.outs[k])
 		}
 	}
 	return nil
 }
 
-// names are the limits that cells can be of.
-type names map[string]Limit
+// limitsByName are the limits that cells can be of.
+type limitsByName map[string]Limit
 
-func naming(limits []Limit) names {
-	n := make(names, len(limits)+1)
+func byName(limits []Limit) limitsByName {
+	n := make(limitsByName, len(limits)+1)
 	for _, limit := range limits {
 		n[limit.Name()] = limit
 	}
@@ -199,7 +199,7 @@ func naming(limits []Limit) names {
 
 // find returns the limit of a name, or of a notation; the zero Limit if it is not
 // known.
-func (n names) find(name string) Limit {
+func (n limitsByName) find(name string) Limit {
 	limit, ok := n[name]
 	if !ok {
 		if parsed, err := Parse(name); err == nil && parsed.Name() == name {
@@ -245,7 +245,7 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 	if !limit.IsZero() {
 		s.Rule, s.Applied = limit.r.notation, limit.r.applied
 		f := figures{op: op, out: &law.Outcome{Used: used, State: c.State, Clock: clock}}
-		s.Capacity = costOf(f.capacity(), &op.Params, false)
+		s.Capacity = costOf(f.op.Params.Capacity, &op.Params, false)
 		s.Remaining, s.RemainingNanos = op.Params.Figure(f.room())
 	}
 	return s
@@ -329,7 +329,7 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	list := make([]Usage, len(charges))
 	for i, limit := range r.limits {
 		if err = r.outs[i].Err; errors.Is(err, errStale) { // another limit holds by now
-			limit, r.ops[i], r.outs[i], err = l.one(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
+			limit, r.ops[i], r.outs[i], err = l.callOne(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
 				op.Cost = probe(&op.Params)
 			})
 		}

@@ -110,8 +110,8 @@ func (cfg *Config) timeout(s store.Store) time.Duration {
 }
 
 var (
-	take  = question{observed: VerbTake, verb: law.Take, limits: taken, credits: Cost.charged}
-	check = question{observed: VerbCheck, verb: law.Check, limits: taken, credits: Cost.charged}
+	takeQuestion  = question{observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged}
+	checkQuestion = question{observed: VerbCheck, verb: law.Check, limits: takenOnly, credits: Cost.charged}
 )
 
 // Allow takes one unit of a limit for a key.
@@ -126,13 +126,13 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 	if l.observer == nil && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
 		return d, nil
 	}
-	return l.call(ctx, &take, charges)
+	return l.call(ctx, &takeQuestion, charges)
 }
 
 // Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
 // as if nobody had asked.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
-	return l.call(ctx, &check, charges)
+	return l.call(ctx, &checkQuestion, charges)
 }
 
 // Filled is what became of a FillUp.
@@ -146,7 +146,7 @@ type Filled struct {
 // FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
 // tells whether anything did.
 func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err error) {
-	q := question{observed: VerbFillUp, verb: law.Take, limits: taken, credits: Cost.charged}
+	q := question{observed: VerbFillUp, verb: law.Take, limits: takenOnly, credits: Cost.charged}
 	q.prepare = func(r *request) error {
 		if op := &r.ops[0]; !closed(&op.Params) {
 			op.Count, op.Cost, op.Partial = op.Cost, 1, true

@@ -1,10 +1,12 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -69,9 +71,9 @@ func (l *Limiter) compile(r *request, group uint32, q *question, charges []Charg
 			return Invalid("limit", "is missing")
 		case c.Limit.OnlyName():
 			return errNameOnly(c.Limit)
-		case q.limits == taken && rule.params.Leased:
+		case q.limits == takenOnly && rule.params.Leased:
 			return Invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
-		case q.limits == held && !rule.params.Leased:
+		case q.limits == heldOnly && !rule.params.Leased:
 			return Invalid("limit", "%s is taken, not acquired", c.Limit.Algorithm())
 		}
 		cost, err := q.credits(c.Cost, &rule.params)
@@ -217,4 +219,124 @@ func correction(op *law.Op, out *law.Outcome) Cost {
 		return nothing
 	}
 	return costOf(max(out.Granted, -out.Granted), &op.Params, false)
+}
+
+// lookedAt reports whether somebody has looked at the cell of an outcome. Package deny has not
+// where it repeats the refusal of another charge.
+func lookedAt(out *law.Outcome) bool {
+	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
+}
+
+// each returns the figures of all charges of a request that were looked at.
+func (r *request) each(allowed bool) []Figures {
+	ops, outs := r.ops, r.outs
+	list := make([]Figures, 0, len(ops))
+	for i := range ops {
+		op, out := &ops[i], &outs[i]
+		if !lookedAt(out) {
+			continue
+		}
+		f := figures{op, out, out.Granted == op.Count}
+		b := f.brief(f.fits)
+		if !allowed || op.Verb == law.Check {
+			b.Used -= untaken(ops, outs, i)
+		}
+		var d Decision
+		d.derive(&op.Params, &b, &out.State)
+		d.Capacity, d.CapacityNanos = op.Params.Figure(op.Params.Capacity)
+		list = append(list, Figures{
+			Charge: i, Allowed: f.fits, LimitName: op.Cell.Limit, Key: op.Cell.Key, Capacity: d.Capacity,
+			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
+			Applied: r.limits[i].r.applied, CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
+		})
+	}
+	return list
+}
+
+// untaken returns the credits in the level of an outcome which the request would have taken up to its op i, of a
+// check or a refusal.
+func untaken(ops []law.Op, outs []law.Outcome, i int) (credits int64) {
+	for k := range i + 1 {
+		if ops[k].Cell == ops[i].Cell && lookedAt(&outs[k]) {
+			credits += outs[k].Granted * ops[k].Cost
+		}
+	}
+	return credits
+}
+
+// decision derives the decision about a request from its ops and their outcomes.
+func (r *request) decision() Decision {
+	ops, outs := r.ops, r.outs
+	allowed, replayed := true, true
+	var about figures
+	which := 0
+	for i := range ops {
+		replayed = replayed && outs[i].Replayed
+		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
+		switch {
+		case about.op == nil,
+			allowed && !f.fits,
+			allowed && f.tells(about),
+			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
+			about, which = f, i
+		}
+		allowed = allowed && f.fits
+	}
+	b := about.brief(allowed)
+	if !allowed || about.op.Verb == law.Check {
+		b.Used -= untaken(ops, outs, which)
+	}
+	d := Decision{
+		Replayed: replayed, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
+		EntryNumber: about.out.EntryNumber, Applied: r.limits[which].r.applied,
+	}
+	d.derive(&about.op.Params, &b, &about.out.State)
+	d.Capacity, d.CapacityNanos = about.op.Params.Figure(about.op.Params.Capacity)
+	if len(ops) > 1 {
+		d.Each = r.each(allowed)
+	}
+	return d
+}
+
+// DefaultLife is for how long a store remembers an id unless told otherwise.
+const DefaultLife = time.Hour
+
+// requestID names a request, so that it is charged once.
+type requestID struct {
+	id   string
+	life time.Duration
+}
+
+// set gives a request its id.
+func (o requestID) set(r *request) error {
+	life, err := microsOf("life", cmp.Or(o.life, DefaultLife))
+	if err != nil {
+		return err
+	}
+	if o.id == "" {
+		return Invalid("id", "is empty")
+	}
+	for i := range r.ops {
+		r.ops[i].ID, r.ops[i].TTL = o.id, life
+	}
+	return nil
+}
+
+// startsLater says that what was admitted under an id may not start yet, or nil.
+func (r *request) startsLater() error {
+	for i := range r.outs {
+		if out := &r.outs[i]; out.StartAt > out.Clock {
+			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused,
+				time.UnixMicro(out.StartAt).UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return nil
+}
+
+// settleOp returns the op that settles the charge of an op with an id.
+func settleOp(op *law.Op, id string, actual int64) law.Op {
+	return law.Op{
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
+		ID: id, Cost: actual, Count: 1,
+	}
 }

@@ -63,18 +63,18 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 // several slots of a Redis Cluster. Config.Slot of the driver brings them together, and
 // Wait does without.
 func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
-	return l.reserve(ctx, wait, charges, nil)
+	return l.reserveWithID(ctx, wait, charges, nil)
 }
 
-func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (r *Reservation,
+func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (r *Reservation,
 	err error,
 ) {
-	q := question{observed: VerbReserve, verb: law.Take, limits: taken, credits: Cost.charged, lasting: true}
+	q := question{observed: VerbReserve, verb: law.Take, limits: takenOnly, credits: Cost.charged, lasting: true}
 	q.prepare = func(r *request) error {
 		if wait < 0 {
 			return Invalid("wait", "%s is negative", wait)
 		}
-		if wait > 0 && r.queues() {
+		if wait > 0 && r.canStartLater() {
 			for i := range r.ops {
 				op := &r.ops[i]
 				op.Deferred, op.Ceiling = true, op.Params.Ceiling(wait.Microseconds())
@@ -113,14 +113,14 @@ func (l *Limiter) reservation(answered *request) *Reservation {
 	}
 	if r.Decision.Allowed {
 		r.StartAt = time.UnixMicro(start).UTC()
-		r.start = r.start.Add(micros(delay))
+		r.start = r.start.Add(durationOf(delay))
 	}
 	return r
 }
 
-// queues reports whether a reservation of the charges can start later. One that leaves headroom cannot:
+// canStartLater reports whether a reservation of the charges can start later. One that leaves headroom cannot:
 // the ceiling of its ops is what keeps the headroom free, and cannot say for how long it waits too.
-func (r *request) queues() bool {
+func (r *request) canStartLater() bool {
 	for i := range r.ops {
 		if !r.limits[i].Queues() || r.ops[i].Ceiling != 0 {
 			return false
