@@ -21,18 +21,15 @@ const (
 
 // longest returns a time that no window of the unit exceeds.
 func (u CalendarUnit) longest() time.Duration {
-	const day = 24 * time.Hour
 	switch u {
 	case Minute:
 		return time.Minute
 	case Hour:
 		return 2 * time.Hour
-	case Day:
-		return day + 2*time.Hour
-	case Week:
-		return 7*day + 2*time.Hour
+	case Month:
+		return 31*24*time.Hour + 2*time.Hour
 	default:
-		return 31*day + 2*time.Hour
+		return u.length() + 2*time.Hour
 	}
 }
 
@@ -40,18 +37,9 @@ func (u CalendarUnit) longest() time.Duration {
 // change; of a month, the shortest there is.
 func (u CalendarUnit) length() time.Duration {
 	const day = 24 * time.Hour
-	switch u {
-	case Minute:
-		return time.Minute
-	case Hour:
-		return time.Hour
-	case Day:
-		return day
-	case Week:
-		return 7 * day
-	default:
-		return 28 * day
-	}
+	return map[CalendarUnit]time.Duration{
+		Minute: time.Minute, Hour: time.Hour, Day: day, Week: 7 * day, Month: 28 * day,
+	}[u]
 }
 
 // calendar computes window boundaries in a time zone. Safe for concurrent use.
@@ -60,7 +48,7 @@ type calendar struct {
 	zone *time.Location
 	last atomic.Pointer[[4]int64] // the boundaries computed last
 
-	looked sync.Once // at the zone, for what follows: see transitions.go
+	looked sync.Once // at the zone, for what follows
 	shifts []shift   // of days, weeks and hours
 	starts []int64   // of months, in microseconds
 }

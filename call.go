@@ -13,29 +13,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// question is what a verb asks of the store about charges.
-type question struct {
-	verb     law.Verb
-	observed Verb // as observers are told; empty: they are not
-	limits   limitKind
-	credits  func(Cost, *law.Params) (int64, error) // what the costs of the charges mean
-	lasting  bool                                   // the store has to know of the answer later: Config.Timeout holds
-
-	prepare func(*request) error                              // completes the ops; nil: they are complete
-	read    func(context.Context, *request) (Decision, error) // nil: the decision is all that is wanted
-
-	accepted Cost // see Event.Accepted; read sets it
-}
-
-// limitKind says of which limits charges may be.
-type limitKind uint8
-
-const (
-	anyLimit  limitKind = iota
-	takenOnly           // all but concurrency
-	heldOnly            // concurrency alone
-)
-
 // call is the way of every verb that asks about one request: it finds the limits, asks the store, and tells the
 // observer. The charges of a caller stay on its stack.
 func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
@@ -90,7 +67,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Dec
 	s := scratches.Get().(*scratch)
 	defer s.free()
 	r := s.request(len(charges))
-	if err := l.compile(r, 1, q, charges); err != nil {
+	if err := r.compile(l.clock, 1, q, charges); err != nil {
 		return d, err
 	}
 	if q.prepare != nil {
@@ -108,6 +85,71 @@ func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Dec
 		return q.read(ctx, r)
 	}
 	return r.decision(), nil
+}
+
+// decide asks the store about one request. An error of a single op is the request's.
+func (l *Limiter) decide(ctx context.Context, r *request) error {
+	if err := l.apply(ctx, r); err != nil {
+		return err
+	}
+	for i := range r.outs {
+		if err := r.outs[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply asks the store about requests, and asks again about those whose calendar boundaries did not contain the store's
+// time.
+func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
+	if l.store == nil {
+		return errNoStore
+	}
+	ctx, d := withDeadline(ctx, l.within(r.ops))
+	defer d.end(&err, store.ErrUnknownOutcome)
+	if err := l.store.Apply(ctx, r.ops, r.outs); err != nil {
+		store.Void(r.outs)
+		return err
+	}
+	if !r.stale() {
+		return nil
+	}
+	for i, j := 0, 0; i < len(r.ops); i = j {
+		j = law.GroupEnd(r.ops, i)
+		if err := l.refresh(ctx, r.part(i, j)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refresh asks the store about one request again while the store's time lies outside its calendar boundaries. Other
+// requests have their answers: its error is that of its outcomes.
+func (l *Limiter) refresh(ctx context.Context, r *request) error {
+	for attempt := 1; r.stale(); attempt++ {
+		if attempt == mostAttempts { // the store's clock is not one
+			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
+				r.ops[0].Cell.Limit)
+		}
+		var err error
+		if stale := l.stale(r.ops, r.outs); stale != nil {
+			err = stale
+		} else {
+			for i := range r.ops {
+				if cal := r.limits[i].calendar(); cal != nil && r.outs[i].Stale {
+					r.ops[i].Window = cal.bounds(r.outs[i].Clock)
+				}
+			}
+			err = l.store.Apply(ctx, r.ops, r.outs)
+		}
+		if err != nil {
+			for i := range r.outs {
+				r.outs[i] = law.Outcome{Err: err}
+			}
+		}
+	}
+	return nil
 }
 
 // callOne does something with a single key that charges nothing, and returns the limit that holds.
@@ -146,31 +188,8 @@ func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
 // observed are lists of charges for observers.
 var observed = sync.Pool{New: func() any { return new([]Charge) }}
 
-// takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
-// d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
-// the charge.
-func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
-	r := c.Limit.r
-	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
-		return false
-	}
-	credits := r.params.Unit
-	if !c.Cost.IsZero() {
-		var err error
-		if credits, err = c.Cost.charged(&r.params); err != nil {
-			return false
-		}
-	}
-	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
-	if decided {
-		d.LimitName, d.Key, d.Applied = r.name, c.Key, r.applied
-		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
-		d.derive(&r.params, &b, nil)
-	}
-	return decided
-}
-
-// takeKnown is takeOne by a name whose limit is at hand.
+// takeKnown takes a single charge of a limit given by name within this process, if the limit is at hand, and reports
+// whether it did.
 func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
 	if l.known == nil || !c.Limit.OnlyName() {
 		return false
@@ -202,23 +221,21 @@ func (l *Limiter) resolve(ctx context.Context, charges []Charge, a attempts) ([]
 // find puts limits in the place of names, if there are any. After an error nothing was charged, also where the context
 // has ended.
 func (l *Limiter) find(ctx context.Context, charges []Charge) error {
-	i := slices.IndexFunc(charges, func(c Charge) bool { return c.Limit.OnlyName() })
+	named := func(c Charge) bool { return c.Limit.OnlyName() }
+	i := slices.IndexFunc(charges, named)
+	if i >= 0 && l.names != nil {
+		if err := l.names.FindAll(ctx, charges); store.Class(err) != nil {
+			return err
+		} else if err != nil {
+			return fmt.Errorf("%w: the limit was not found out: %w", store.ErrUnavailable, err)
+		}
+		i = slices.IndexFunc(charges, named)
+	}
 	if i < 0 {
 		return nil
 	}
-	if l.names == nil {
-		return errNameOnly(charges[i].Limit)
-	}
-	err := l.names.FindAll(ctx, charges)
-	if err != nil && store.Class(err) == nil {
-		return fmt.Errorf("%w: the limit was not found out: %w", store.ErrUnavailable, err)
-	}
-	return err
-}
-
-func errNameOnly(l Limit) error {
 	return fmt.Errorf("%w: %q: the Limiter has no Names; make the limit with ParseNamed or NewLimit, or give it a "+
-		"catalog.Catalog", ErrUnknownLimit, l.Name())
+		"catalog.Catalog", ErrUnknownLimit, charges[i].Limit.Name())
 }
 
 // setCurrent puts what limits are now in their place, as far as this process knows.
@@ -295,87 +312,4 @@ func (l *Limiter) stale(ops []law.Op, outs []law.Outcome) *staleError {
 		return e
 	}
 	return nil
-}
-
-// waiting is the context of a call that waits: only its deadline bounds the requests to
-// the store.
-type waiting struct{ context.Context }
-
-// callDeadline is the Limiter's own for one call. The zero callDeadline is none.
-type callDeadline struct {
-	caller  context.Context
-	own     context.Context
-	cancel  context.CancelFunc
-	timeout time.Duration
-}
-
-// withDeadline returns the context to ask the store with, for what may take so long; 0: as long as the context lasts.
-func withDeadline(ctx context.Context, most time.Duration) (context.Context, callDeadline) {
-	if w, ok := ctx.(waiting); ok {
-		return store.WithPatience(w.Context), callDeadline{}
-	}
-	if most == 0 {
-		return ctx, callDeadline{}
-	}
-	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
-		return ctx, callDeadline{}
-	}
-	d := callDeadline{caller: ctx, timeout: most}
-	d.own, d.cancel = sched.WithTimeout(ctx, most)
-	return d.own, d
-}
-
-// end ends the deadline, and explains an error that came by it. A context
-// error alone does not tell whether the store was asked: its class is otherwise.
-func (d *callDeadline) end(err *error, otherwise error) {
-	if d.cancel == nil {
-		return
-	}
-	defer d.cancel()
-	*err = d.explain(*err, otherwise)
-}
-
-// explain says of an error that came by the deadline how long it was.
-func (d *callDeadline) explain(err, otherwise error) error {
-	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
-		return err
-	}
-	if store.Class(err) == nil {
-		err = fmt.Errorf("%w: %w", otherwise, err)
-	}
-	return fmt.Errorf("%w (no answer within %s: Timeout of headgate.Config, --deadline of headgate serve)", err,
-		d.timeout)
-}
-
-// within returns how long the store may take to answer ops: for what takes or checks, the shortest
-// deadline of its limits. 0 is no deadline.
-func (l *Limiter) within(ops []law.Op) time.Duration {
-	own, plain := int64(0), true
-	for i := range ops {
-		op := &ops[i]
-		if op.Verb != law.Take && op.Verb != law.Check {
-			return l.timeout
-		}
-		plain = plain && op.Alone() && !op.Params.Leased
-		if d := op.Params.Deadline; d > 0 && (own == 0 || d < own) {
-			own = d
-		}
-	}
-	switch {
-	case own > 0:
-		return time.Duration(own) * time.Microsecond
-	case plain:
-		return l.soonest()
-	}
-	return l.timeout // what the store must know later is not answered by anything else
-}
-
-// soonest returns how long a decision may take whose limits do not say.
-func (l *Limiter) soonest() time.Duration {
-	if l.deadline != nil {
-		if d := l.deadline.Deadline(); d > 0 {
-			return d
-		}
-	}
-	return l.timeout
 }

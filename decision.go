@@ -169,7 +169,7 @@ func (f figures) brief(granted bool) store.Brief {
 // Decision are a good part of what they take. So is a division: the capacity is set by the caller, who may know it.
 func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	d.Allowed = b.Granted
-	d.ResetAfter = durationOf(b.EmptyAt - b.Clock)
+	d.ResetAfter = max(0, time.Duration(b.EmptyAt-b.Clock)*time.Microsecond)
 	d.At = time.UnixMicro(b.At).UTC()
 	d.Via = b.Via
 	if room := p.Capacity - b.Used; room > 0 && !b.Blocked {
@@ -178,22 +178,14 @@ func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	if !b.Granted {
 		d.RetryAfter = Never
 		if b.RetryAt != law.Never {
-			d.RetryAfter = durationOf(b.RetryAt - b.Clock)
+			d.RetryAfter = max(0, time.Duration(b.RetryAt-b.Clock)*time.Microsecond)
 		}
 	} else if d.Remaining == 0 {
 		if s == nil {
 			s = &law.State{EmptyAt: b.EmptyAt}
 		}
-		d.NextAfter = durationOf(p.NextAt(s, b.Used, b.At) - b.Clock)
+		d.NextAfter = max(0, time.Duration(p.NextAt(s, b.Used, b.At)-b.Clock)*time.Microsecond)
 	}
-}
-
-// durationOf returns a duration of us microseconds, at least 0, saturated.
-func durationOf(us int64) time.Duration {
-	if us > math.MaxInt64/1000 {
-		return Never
-	}
-	return time.Duration(max(us, 0)) * time.Microsecond
 }
 
 // DeniedError is a refusal, for those verbs that have no other way to tell it:

@@ -315,7 +315,7 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	r := newRequest(len(charges))
 	q := question{verb: law.Check, credits: Cost.charged}
 	for i := range charges {
-		if err := l.compile(r.part(i, i+1), uint32(i+1), &q, charges[i:i+1]); err != nil {
+		if err := r.part(i, i+1).compile(l.clock, uint32(i+1), &q, charges[i:i+1]); err != nil {
 			return nil, err
 		}
 		r.ops[i].Cost = probe(&r.ops[i].Params)

@@ -72,7 +72,7 @@ func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) 
 		for i := range r.ops {
 			if op := &r.ops[i]; op.Params.Leased {
 				held = append(held, LeaseToken{r.limits[i], op.Cell.Key, r.outs[i].EntryNumber})
-				ttl = min(ttl, durationOf(op.Params.Step))
+				ttl = min(ttl, time.Duration(op.Params.Step)*time.Microsecond)
 			}
 		}
 		d = r.decision()

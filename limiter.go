@@ -2,9 +2,11 @@ package headgate
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -129,6 +131,30 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 	return l.call(ctx, &takeQuestion, charges)
 }
 
+// takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
+// d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
+// the charge.
+func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
+	r := c.Limit.r
+	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
+		return false
+	}
+	credits := r.params.Unit
+	if !c.Cost.IsZero() {
+		var err error
+		if credits, err = c.Cost.charged(&r.params); err != nil {
+			return false
+		}
+	}
+	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
+	if decided {
+		d.LimitName, d.Key, d.Applied = r.name, c.Key, r.applied
+		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
+		d.derive(&r.params, &b, nil)
+	}
+	return decided
+}
+
 // Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
 // as if nobody had asked.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
@@ -166,4 +192,87 @@ func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err erro
 	}
 	_, err = l.call(ctx, &q, []Charge{charge})
 	return f, err
+}
+
+// waiting is the context of a call that waits: only its deadline bounds the requests to
+// the store.
+type waiting struct{ context.Context }
+
+// callDeadline is the Limiter's own for one call. The zero callDeadline is none.
+type callDeadline struct {
+	caller  context.Context
+	own     context.Context
+	cancel  context.CancelFunc
+	timeout time.Duration
+}
+
+// withDeadline returns the context to ask the store with, for what may take so long; 0: as long as the context lasts.
+func withDeadline(ctx context.Context, most time.Duration) (context.Context, callDeadline) {
+	if w, ok := ctx.(waiting); ok {
+		return store.WithPatience(w.Context), callDeadline{}
+	}
+	if most == 0 {
+		return ctx, callDeadline{}
+	}
+	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
+		return ctx, callDeadline{}
+	}
+	d := callDeadline{caller: ctx, timeout: most}
+	d.own, d.cancel = sched.WithTimeout(ctx, most)
+	return d.own, d
+}
+
+// end ends the deadline, and explains an error that came by it. A context
+// error alone does not tell whether the store was asked: its class is otherwise.
+func (d *callDeadline) end(err *error, otherwise error) {
+	if d.cancel == nil {
+		return
+	}
+	defer d.cancel()
+	*err = d.explain(*err, otherwise)
+}
+
+// explain says of an error that came by the deadline how long it was.
+func (d *callDeadline) explain(err, otherwise error) error {
+	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
+		return err
+	}
+	if store.Class(err) == nil {
+		err = fmt.Errorf("%w: %w", otherwise, err)
+	}
+	return fmt.Errorf("%w (no answer within %s: Timeout of headgate.Config, --deadline of headgate serve)", err,
+		d.timeout)
+}
+
+// within returns how long the store may take to answer ops: for what takes or checks, the shortest
+// deadline of its limits. 0 is no deadline.
+func (l *Limiter) within(ops []law.Op) time.Duration {
+	own, plain := int64(0), true
+	for i := range ops {
+		op := &ops[i]
+		if op.Verb != law.Take && op.Verb != law.Check {
+			return l.timeout
+		}
+		plain = plain && op.Alone() && !op.Params.Leased
+		if d := op.Params.Deadline; d > 0 && (own == 0 || d < own) {
+			own = d
+		}
+	}
+	switch {
+	case own > 0:
+		return time.Duration(own) * time.Microsecond
+	case plain:
+		return l.soonest()
+	}
+	return l.timeout // what the store must know later is not answered by anything else
+}
+
+// soonest returns how long a decision may take whose limits do not say.
+func (l *Limiter) soonest() time.Duration {
+	if l.deadline != nil {
+		if d := l.deadline.Deadline(); d > 0 {
+			return d
+		}
+	}
+	return l.timeout
 }

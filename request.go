@@ -12,6 +12,29 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+// question is what a verb asks of the store about charges.
+type question struct {
+	verb     law.Verb
+	observed Verb // as observers are told; empty: they are not
+	limits   limitKind
+	credits  func(Cost, *law.Params) (int64, error) // what the costs of the charges mean
+	lasting  bool                                   // the store has to know of the answer later: Config.Timeout holds
+
+	prepare func(*request) error                              // completes the ops; nil: they are complete
+	read    func(context.Context, *request) (Decision, error) // nil: the decision is all that is wanted
+
+	accepted Cost // see Event.Accepted; read sets it
+}
+
+// limitKind says of which limits charges may be.
+type limitKind uint8
+
+const (
+	anyLimit  limitKind = iota
+	takenOnly           // all but concurrency
+	heldOnly            // concurrency alone
+)
+
 // request is what is asked of the store at once: for each charge an op, its limit, and then its outcome.
 type request struct {
 	ops    []law.Op
@@ -60,7 +83,7 @@ func (s *scratch) free() {
 }
 
 // compile turns the charges of one request into its ops.
-func (l *Limiter) compile(r *request, group uint32, q *question, charges []Charge) error {
+func (r *request) compile(clock store.Clock, group uint32, q *question, charges []Charge) error {
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
 	}
@@ -69,8 +92,6 @@ func (l *Limiter) compile(r *request, group uint32, q *question, charges []Charg
 		switch {
 		case rule == nil:
 			return Invalid("limit", "is missing")
-		case c.Limit.OnlyName():
-			return errNameOnly(c.Limit)
 		case q.limits == takenOnly && rule.params.Leased:
 			return Invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
 		case q.limits == heldOnly && !rule.params.Leased:
@@ -98,7 +119,7 @@ func (l *Limiter) compile(r *request, group uint32, q *question, charges []Charg
 			op.Params.Prefetch, op.Params.PrefetchLife = 0, 0
 		}
 		if rule.calendar != nil {
-			op.Window = rule.calendar.bounds(l.clock())
+			op.Window = rule.calendar.bounds(clock())
 		}
 		r.limits[i] = c.Limit
 	}
@@ -126,99 +147,6 @@ func (r *request) unblock() error {
 		}
 	}
 	return nil
-}
-
-// decide asks the store about one request. An error of a single op is the request's.
-func (l *Limiter) decide(ctx context.Context, r *request) error {
-	if err := l.apply(ctx, r); err != nil {
-		return err
-	}
-	for i := range r.outs {
-		if err := r.outs[i].Err; err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// apply asks the store about requests, and asks again about those whose calendar boundaries did not contain the store's
-// time.
-func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
-	if l.store == nil {
-		return errNoStore
-	}
-	ctx, d := withDeadline(ctx, l.within(r.ops))
-	defer d.end(&err, store.ErrUnknownOutcome)
-	if err := l.store.Apply(ctx, r.ops, r.outs); err != nil {
-		store.Void(r.outs)
-		return err
-	}
-	if !r.stale() {
-		return nil
-	}
-	for i, j := 0, 0; i < len(r.ops); i = j {
-		j = law.GroupEnd(r.ops, i)
-		if err := l.refresh(ctx, r.part(i, j)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// refresh asks the store about one request again while the store's time lies outside its calendar boundaries. Other
-// requests have their answers: its error is that of its outcomes.
-func (l *Limiter) refresh(ctx context.Context, r *request) error {
-	for attempt := 1; r.stale(); attempt++ {
-		if attempt == mostAttempts { // the store's clock is not one
-			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
-				r.ops[0].Cell.Limit)
-		}
-		var err error
-		if stale := l.stale(r.ops, r.outs); stale != nil {
-			err = stale
-		} else {
-			for i := range r.ops {
-				if cal := r.limits[i].calendar(); cal != nil && r.outs[i].Stale {
-					r.ops[i].Window = cal.bounds(r.outs[i].Clock)
-				}
-			}
-			err = l.store.Apply(ctx, r.ops, r.outs)
-		}
-		if err != nil {
-			for i := range r.outs {
-				r.outs[i] = law.Outcome{Err: err}
-			}
-		}
-	}
-	return nil
-}
-
-// stale reports whether the store's time was outside of what an op says of it.
-func (r *request) stale() bool {
-	for i := range r.outs {
-		if r.outs[i].Stale {
-			return true
-		}
-	}
-	return false
-}
-
-// corrected returns by how much the costs of charges were corrected, and wakes those who wait for what was given back.
-func (l *Limiter) corrected(r *request) []Cost {
-	list := make([]Cost, len(r.ops))
-	for i := range r.ops {
-		list[i] = correction(&r.ops[i], &r.outs[i])
-		l.queues.wake(r.ops[i].Cell)
-	}
-	return list
-}
-
-// correction returns by how much a cost was corrected, up or down.
-func correction(op *law.Op, out *law.Outcome) Cost {
-	if out.Granted == 0 {
-		return nothing
-	}
-	return costOf(max(out.Granted, -out.Granted), &op.Params, false)
 }
 
 // lookedAt reports whether somebody has looked at the cell of an outcome. Package deny has not
@@ -339,4 +267,14 @@ func settleOp(op *law.Op, id string, actual int64) law.Op {
 		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
 		ID: id, Cost: actual, Count: 1,
 	}
+}
+
+// stale reports whether the store's time was outside of what an op says of it.
+func (r *request) stale() bool {
+	for i := range r.outs {
+		if r.outs[i].Stale {
+			return true
+		}
+	}
+	return false
 }

@@ -113,7 +113,7 @@ func (l *Limiter) reservation(answered *request) *Reservation {
 	}
 	if r.Decision.Allowed {
 		r.StartAt = time.UnixMicro(start).UTC()
-		r.start = r.start.Add(durationOf(delay))
+		r.start = r.start.Add(time.Duration(delay) * time.Microsecond)
 	}
 	return r
 }
@@ -286,4 +286,22 @@ func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []
 		return nil, err
 	}
 	return corrected, nil
+}
+
+// corrected returns by how much the costs of charges were corrected, and wakes those who wait for what was given back.
+func (l *Limiter) corrected(r *request) []Cost {
+	list := make([]Cost, len(r.ops))
+	for i := range r.ops {
+		list[i] = correction(&r.ops[i], &r.outs[i])
+		l.queues.wake(r.ops[i].Cell)
+	}
+	return list
+}
+
+// correction returns by how much a cost was corrected, up or down.
+func correction(op *law.Op, out *law.Outcome) Cost {
+	if out.Granted == 0 {
+		return nothing
+	}
+	return costOf(max(out.Granted, -out.Granted), &op.Params, false)
 }
