@@ -1,7 +1,6 @@
 package headgate
 
 import (
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -43,21 +42,19 @@ func parseFixedWindow(n *parser) (Algorithm, error) {
 
 // String returns the canonical notation.
 func (a FixedWindow) String() string {
-	var b strings.Builder
-	b.WriteString("fixed-window " + a.Amount.String() + "/")
+	s := "fixed-window " + a.Amount.String() + "/"
 	switch {
 	case a.Calendar != "":
-		b.WriteString(string(a.Calendar))
+		s += string(a.Calendar)
 		if a.Zone != "" && a.Zone != "UTC" {
-			b.WriteString(" " + a.Zone)
+			s += " " + a.Zone
 		}
 	case a.FromFirst:
-		b.WriteString(formatPeriod(a.Period) + " from-first")
+		s += formatPeriod(a.Period) + " from-first"
 	default:
-		b.WriteString(formatPeriod(a.Period))
+		s += formatPeriod(a.Period)
 	}
-	b.WriteString(a.suffix())
-	return b.String()
+	return s + a.suffix()
 }
 
 func (a FixedWindow) compile() (p law.Params, cal *calendar, err error) {

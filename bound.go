@@ -144,11 +144,3 @@ func (a Amount) String() string {
 	}
 	return whole + "." + fraction
 }
-
-func ceilRat(r *big.Rat) *big.Int {
-	q, m := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))
-	if m.Sign() > 0 {
-		q.Add(q, big.NewInt(1))
-	}
-	return q
-}

@@ -257,18 +257,17 @@ func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
 	return Limit{limit.r.at(l.clock() + ahead)}
 }
 
-// errStale is the error of a request that was asked by a limit that does not hold at the
-// store's time. Nothing was done.
-var errStale = fmt.Errorf("%w: the store's time keeps leaving the time for which a limit holds", store.ErrSetup)
-
-// staleError is errStale, and how far the times at which the charges are decided are ahead of
+// staleError is the error of a request that was asked by a limit that does not hold at the
+// store's time. Nothing was done. It says how far the times at which the charges are decided are ahead of
 // this machine's clock. They can differ: several servers have several clocks, and a cell may
 // stand ahead of its own.
 type staleError struct{ ahead []int64 }
 
-func (e *staleError) Error() string { return errStale.Error() }
+func (e *staleError) Error() string {
+	return store.ErrSetup.Error() + ": the store's time keeps leaving the time for which a limit holds"
+}
 
-func (e *staleError) Unwrap() error { return errStale }
+func (e *staleError) Unwrap() error { return store.ErrSetup }
 
 // mostAttempts is how often a request is made, at most, until its limits hold at the store's time.
 const mostAttempts = 4

@@ -147,15 +147,19 @@ func decimal(s string) (*big.Rat, error) {
 func roundUp(r *big.Rat) (c Cost, exact bool) {
 	for exp := maxExp; exp >= 0; exp-- {
 		scaled := new(big.Rat).Mul(r, big.NewRat(pow10[exp], 1))
-		q, rest := new(big.Int).QuoRem(scaled.Num(), scaled.Denom(), new(big.Int))
-		if rest.Sign() > 0 {
-			q.Add(q, big.NewInt(1))
-		}
-		if q.IsInt64() && q.Int64() <= maxCoef {
-			return Cost{coef: q.Int64(), exp: uint8(exp)}.normal(), rest.Sign() == 0
+		if q := ceilRat(scaled); q.IsInt64() && q.Int64() <= maxCoef {
+			return Cost{coef: q.Int64(), exp: uint8(exp)}.normal(), scaled.IsInt()
 		}
 	}
 	return Cost{coef: -1}, false
+}
+
+func ceilRat(r *big.Rat) *big.Int {
+	q, m := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))
+	if m.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	return q
 }
 
 func parseAmount(field, s string) (Cost, error) {
@@ -197,11 +201,14 @@ func digits(s string) bool {
 
 // MustCost is ParseCost for constants; it panics where ParseCost would fail.
 func MustCost(s string) Cost {
-	c, err := ParseCost(s)
+	return must(ParseCost(s))
+}
+
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return c
+	return v
 }
 
 // String returns the shortest decimal; "0" for the zero Cost.

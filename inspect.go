@@ -328,7 +328,8 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	}
 	list := make([]Usage, len(charges))
 	for i, limit := range r.limits {
-		if err = r.outs[i].Err; errors.Is(err, errStale) { // another limit holds by now
+		err = r.outs[i].Err
+		if _, stale := errors.AsType[*staleError](err); stale { // another limit holds by now
 			limit, r.ops[i], r.outs[i], err = l.callOne(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
 				op.Cost = probe(&op.Params)
 			})

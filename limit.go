@@ -35,6 +35,16 @@ type rule struct {
 	next        *rule  // what holds from until on; nil if that is 0
 }
 
+var noRule = rule{notation: "no limit"}
+
+// rule returns that of the zero Limit too.
+func (l Limit) rule() *rule {
+	if l.r == nil {
+		return &noRule
+	}
+	return l.r
+}
+
 // Named returns a limit of which only the name is known here. A server knows the rest (package
 // client), or the Config.Names of a Limiter; one without is ErrUnknownLimit. A
 // name is a small letter, then up to 63 small letters, digits, and any of _ . -; another is
@@ -87,12 +97,12 @@ func (l Limit) OnlyName() bool { return l.r != nil && l.r.algorithm == nil }
 
 // Concurrency reports whether its charges are held until they are released, by
 // [Limiter.Acquire], and not taken: those of concurrency.
-func (l Limit) Concurrency() bool { return !l.IsZero() && l.r.params.Leased }
+func (l Limit) Concurrency() bool { return l.rule().params.Leased }
 
 // WithName returns the limit under another name, where it has keys of its own. Errors are
 // ErrInvalid.
 func (l Limit) WithName(name string) (Limit, error) {
-	if l.r == nil || l.r.algorithm == nil {
+	if l.Algorithm() == nil {
 		return Limit{}, Invalid("limit", "is missing")
 	}
 	if err := ValidName(name); err != nil {
@@ -122,43 +132,23 @@ func ValidName(name string) error {
 }
 
 // Name returns what the limit is known by: its name, else its notation.
-func (l Limit) Name() string {
-	if l.r == nil {
-		return ""
-	}
-	return l.r.name
-}
+func (l Limit) Name() string { return l.rule().name }
 
 // Named reports whether the limit was given a name.
-func (l Limit) Named() bool { return l.r != nil && l.r.named }
+func (l Limit) Named() bool { return l.rule().named }
 
 // IsZero reports whether l is the zero Limit.
 func (l Limit) IsZero() bool { return l.r == nil }
 
 // String returns the canonical notation, which Parse reads back.
-func (l Limit) String() string {
-	if l.r == nil {
-		return "no limit"
-	}
-	return l.r.notation
-}
+func (l Limit) String() string { return l.rule().notation }
 
 // Algorithm returns the algorithm with its parameters; nil of a zero Limit, and of one of
 // which only the name is known.
-func (l Limit) Algorithm() Algorithm {
-	if l.r == nil {
-		return nil
-	}
-	return l.r.algorithm
-}
+func (l Limit) Algorithm() Algorithm { return l.rule().algorithm }
 
 // Params returns the limit as the laws see it, for stores and tools.
-func (l Limit) Params() law.Params {
-	if l.r == nil {
-		return law.Params{}
-	}
-	return l.r.params
-}
+func (l Limit) Params() law.Params { return l.rule().params }
 
 // Charged returns what a cost is charged as by a limit: rounded up to the step in which the limit counts, 0.001 for
 // 0.0001 of a fixed window. A cost that the limit cannot count, such as one that is too large, is returned as it is.
@@ -238,19 +228,11 @@ func (l Limit) forever() Limit {
 }
 
 // calendar returns the calendar of the limit's windows, or nil.
-func (l Limit) calendar() *calendar {
-	if l.r == nil {
-		return nil
-	}
-	return l.r.calendar
-}
+func (l Limit) calendar() *calendar { return l.rule().calendar }
 
 // Bound returns the most that the limit lets pass.
 func (l Limit) Bound() Bound {
-	if l.r == nil {
-		return Bound{}
-	}
-	if l.r.algorithm == nil { // a name
+	if l.Algorithm() == nil {
 		return Bound{}
 	}
 	b := l.r.algorithm.bound()

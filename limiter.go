@@ -77,17 +77,24 @@ type knower interface {
 // New returns a limiter over a store. The store stays the caller's to close. Without
 // one, and of the zero Limiter, each call is ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
-	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
-	if l.timeout > 0 && (cfg == nil || cfg.Timeout == 0) {
-		l.deadline, _ = store.As[store.Deadliner](s)
+	if cfg == nil {
+		cfg = new(Config)
 	}
+	l := &Limiter{store: s, clock: cfg.Clock, observer: cfg.Observer, names: cfg.Names}
 	l.direct, _ = s.(store.OneTaker)
-	if cfg != nil {
-		l.observer, l.names = cfg.Observer, cfg.Names
-		l.known, _ = cfg.Names.(knower)
-		if cfg.Clock != nil {
-			l.clock = cfg.Clock
-		}
+	l.known, _ = cfg.Names.(knower)
+	if l.clock == nil {
+		l.clock = store.SystemClock
+	}
+	_, local := store.As[store.Local](s)
+	switch {
+	case local || cfg.Timeout < 0:
+		// None: a store in this process answers at once, and a deadline would cost more than its answer.
+	case cfg.Timeout > 0:
+		l.timeout = cfg.Timeout
+	default:
+		l.timeout = DefaultTimeout
+		l.deadline, _ = store.As[store.Deadliner](s)
 	}
 	return l
 }
@@ -97,19 +104,6 @@ var errNoStore = Invalid("limiter", "has no store; make it with headgate.New")
 // DefaultTimeout is how long a Limiter waits for its store unless its Config says
 // otherwise.
 const DefaultTimeout = 5 * time.Second
-
-// timeout returns how long to wait for a store; 0: as long as it takes. A store in
-// this process answers at once, and a deadline would cost more than its answer.
-func (cfg *Config) timeout(s store.Store) time.Duration {
-	_, local := store.As[store.Local](s)
-	switch {
-	case local || cfg != nil && cfg.Timeout < 0:
-		return 0
-	case cfg == nil || cfg.Timeout == 0:
-		return DefaultTimeout
-	}
-	return cfg.Timeout
-}
 
 var (
 	takeQuestion  = question{observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged}

@@ -162,11 +162,7 @@ func MustParse(notation string) Limit { return MustParseNamed("", notation) }
 
 // MustParseNamed is ParseNamed for constants; it panics where ParseNamed would fail.
 func MustParseNamed(name, notation string) Limit {
-	l, err := ParseNamed(name, notation)
-	if err != nil {
-		panic(err)
-	}
-	return l
+	return must(ParseNamed(name, notation))
 }
 
 // parseNotation parses a one-line limit.

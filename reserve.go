@@ -27,6 +27,7 @@ type Reservation struct {
 
 	start   time.Time // by this machine's clock, from when the answer came
 	blocked bool      // not made, since a key is blocked
+	charges int
 	settler settler
 }
 
@@ -42,13 +43,7 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 ) *Reservation {
 	return &Reservation{
 		Decision: d, StartAt: startAt,
-		start: sched.Now().Add(delay),
-		settler: func(ctx context.Context, actual []Cost) ([]Cost, error) {
-			if actual != nil && len(actual) != n {
-				return nil, Invalid("actual", "%d costs for %d charges", len(actual), n)
-			}
-			return settle(ctx, actual)
-		},
+		start: sched.Now().Add(delay), charges: n, settler: settle,
 	}
 }
 
@@ -99,7 +94,7 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 // reservation returns what the answer to a request to reserve means.
 func (l *Limiter) reservation(answered *request) *Reservation {
 	by := &reserved{l: l, request: answered.clone()}
-	r := &Reservation{Decision: by.decision(), Refundable: true, start: sched.Now(), settler: by.settle}
+	r := &Reservation{Decision: by.decision(), Refundable: true, start: sched.Now(), charges: len(by.ops), settler: by.settle}
 	var start, delay int64
 	for i := range by.outs {
 		// A cell that is ahead of a clock that was set back decides by its own time, and
@@ -192,8 +187,8 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 	switch {
 	case !r.Decision.Allowed:
 		return nil, errNotMade
-	case actual == nil:
-		actual = []Cost{} // nil cancels
+	case len(actual) != r.charges:
+		return nil, Invalid("actual", "%d costs for %d charges", len(actual), r.charges)
 	}
 	return r.settler(ctx, actual)
 }
@@ -211,9 +206,6 @@ type reserved struct {
 func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
 	credits := slices.Repeat([]int64{law.Cancelled}, len(r.ops))
 	if actual != nil {
-		if len(actual) != len(r.ops) {
-			return nil, Invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
-		}
 		for i, c := range actual {
 			if credits[i], err = c.actual(&r.ops[i].Params); err != nil {
 				return nil, err
