@@ -44,12 +44,6 @@ func (Closed) String() string { return closedNotation }
 // String returns the canonical notation.
 func (Unlimited) String() string { return unlimitedNotation }
 
-// What the two mean.
-const (
-	closedAbout    = "everything is refused"
-	unlimitedAbout = "everything is admitted"
-)
-
 // compile makes a bucket of one credit, so that no cell of it ever changes: every cost is two.
 func (Closed) compile() (law.Params, *calendar, error) {
 	return law.Params{Kind: law.Bucket, Unit: closedUnit, Capacity: 1, Step: 1, Drain: 1}, nil, nil

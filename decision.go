@@ -132,33 +132,31 @@ func (f figures) room() int64 {
 	return max(0, f.op.Params.Capacity-f.out.Used)
 }
 
-// tighter reports whether f has a smaller share of its capacity left than g.
-func (f figures) tighter(g figures) bool {
+// tells reports whether f says more of what is left than g: it was decided now and g was not, or it
+// has a smaller share of its capacity left.
+func (f figures) tells(g figures) bool {
+	if f.out.Replayed != g.out.Replayed {
+		return g.out.Replayed
+	}
 	hi1, lo1 := bits.Mul64(uint64(f.room()), uint64(g.op.Params.Capacity))
 	hi2, lo2 := bits.Mul64(uint64(g.room()), uint64(f.op.Params.Capacity))
 	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
 }
 
-// tells reports whether f says more of what is left than g: it was decided now and g was not, or it
-// is tighter.
-func (f figures) tells(g figures) bool {
-	if f.out.Replayed != g.out.Replayed {
-		return g.out.Replayed
+// decision derives what is said of the charge, whose level has credits that were not taken.
+func (f figures) decision(granted bool, untaken int64) (d Decision) {
+	p, out := &f.op.Params, f.out
+	b := store.Brief{
+		Granted: granted, Via: out.Via, Used: out.Used - untaken, Clock: out.Clock, At: f.op.DecidedAt(out),
+		RetryAt: out.RetryAt, EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: f.blocked(),
 	}
-	return f.tighter(g)
-}
-
-// brief is what a store would have said of the charge alone.
-func (f figures) brief(granted bool) store.Brief {
-	retry := f.out.RetryAt
-	if until := f.op.Until; until != 0 && retry > until {
-		retry = until // when another limit decides
+	if until := f.op.Until; until != 0 {
+		b.RetryAt = min(b.RetryAt, until) // when another limit decides
 	}
-	return store.Brief{
-		Granted: granted, Via: f.out.Via, Used: f.out.Used, Clock: f.out.Clock, At: f.op.DecidedAt(f.out),
-		RetryAt: retry,
-		EmptyAt: max(f.out.State.EmptyAt, f.out.State.BlockedUntil), Blocked: f.blocked(),
-	}
+	d.LimitName, d.Key = f.op.Cell.Limit, f.op.Cell.Key
+	d.Capacity, d.CapacityNanos = p.Figure(p.Capacity)
+	d.derive(p, &b, &out.State)
+	return d
 }
 
 // derive sets what people see from what a store has said of a charge.

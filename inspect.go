@@ -51,7 +51,7 @@ const historyShown = 20
 // Inspect tells all about one key of a limit. It changes nothing and takes no
 // lock. ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Status, err error) {
-	inspector, err := l.inspector()
+	inspector, err := partOf[store.Inspector](l.store, "list cells")
 	if err != nil {
 		return Status{}, err
 	}
@@ -62,13 +62,9 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	if err != nil {
 		return Status{}, err
 	}
-	cells, _, err := inspector.Cells(ctx, store.Query{Limit: op.Cell.Limit, Key: key, HasKey: true, Max: 1})
+	cell, err := l.cell(ctx, &op, &out)
 	if err != nil {
 		return Status{}, err
-	}
-	cell := store.Cell{Cell: op.Cell, State: out.State}
-	if len(cells) == 1 {
-		cell.Reason = cells[0].Reason
 	}
 	s = checked(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
@@ -80,7 +76,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 // Attempts returns the newest n attempts of a key, newest first, of a limit that keeps a log; none of another. It
 // changes nothing and takes no lock. ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) (list []Attempt, err error) {
-	inspector, err := l.inspector()
+	inspector, err := partOf[store.Inspector](l.store, "list cells")
 	switch {
 	case err != nil:
 		return nil, err
@@ -122,7 +118,7 @@ func usedBefore(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Gran
 // only where something was given back. It changes nothing and takes no lock.
 // ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (list []Status, err error) {
-	inspector, err := l.inspector()
+	inspector, err := partOf[store.Inspector](l.store, "list cells")
 	if err != nil {
 		return nil, err
 	}
@@ -210,15 +206,16 @@ func (n limitsByName) find(name string) Limit {
 	return limit
 }
 
-func (l *Limiter) inspector() (store.Inspector, error) {
-	if l.store == nil {
-		return nil, errNoStore
+// partOf returns the part of a store that can do what is named; ErrUnsupported if there is none.
+func partOf[T any](s store.Store, what string) (part T, err error) {
+	if s == nil {
+		return part, errNoStore
 	}
-	i, ok := store.As[store.Inspector](l.store)
+	part, ok := store.As[T](s)
 	if !ok {
-		return nil, fmt.Errorf("list cells: %w", ErrUnsupported)
+		return part, fmt.Errorf("%s: %w", what, ErrUnsupported)
 	}
-	return i, nil
+	return part, nil
 }
 
 // newStatus describes a cell of which used credits are in use at the time clock, by
@@ -254,12 +251,9 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 // KeyCounts returns how many keys the limits of the store have: those with the most. A store in memory keeps a bounded
 // number of keys, and says which; others count now and then. ErrUnsupported if the store counts no keys.
 func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err error) {
-	if l.store == nil {
-		return nil, errNoStore
-	}
-	c, ok := store.As[store.KeyCounter](l.store)
-	if !ok {
-		return nil, fmt.Errorf("count keys: %w", ErrUnsupported)
+	c, err := partOf[store.KeyCounter](l.store, "count keys")
+	if err != nil {
+		return nil, err
 	}
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
@@ -354,29 +348,26 @@ func probe(p *law.Params) int64 {
 
 // used is the Usage of a limit that was asked for its probe.
 func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
-	cell := store.Cell{Cell: op.Cell, State: out.State}
-	if cell.State.BlockedUntil > out.Clock {
-		if cell.Reason, err = l.reason(ctx, op.Cell); err != nil {
-			return u, err
-		}
+	cell, err := l.cell(ctx, op, out)
+	if err != nil {
+		return u, err
 	}
 	f := figures{op, out, out.Granted == op.Count}
-	b := f.brief(f.fits)
-	var d Decision
-	d.derive(&op.Params, &b, &out.State)
+	d := f.decision(f.fits, 0)
 	u = Usage{Status: checked(cell, limit, op, out), RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
 	return u, nil
 }
 
-// reason is that of the block of a cell, if the store can be looked into.
-func (l *Limiter) reason(ctx context.Context, cell law.Cell) (string, error) {
-	inspector, err := l.inspector()
-	if err != nil {
-		return "", nil //nolint:nilerr // it cannot
+// cell returns what an answer says of a cell, with the reason of its block, if the store can be looked into.
+func (l *Limiter) cell(ctx context.Context, op *law.Op, out *law.Outcome) (store.Cell, error) {
+	cell := store.Cell{Cell: op.Cell, State: out.State}
+	inspector, ok := store.As[store.Inspector](l.store)
+	if !ok || cell.State.BlockedUntil <= out.Clock {
+		return cell, nil
 	}
 	cells, _, err := inspector.Cells(ctx, store.Query{Limit: cell.Limit, Key: cell.Key, HasKey: true, Max: 1})
-	if err != nil || len(cells) == 0 {
-		return "", err
+	if len(cells) > 0 {
+		cell.Reason = cells[0].Reason
 	}
-	return cells[0].Reason, nil
+	return cell, err
 }

@@ -81,7 +81,7 @@ func Algorithms() []Help {
 	}
 	return append(list,
 		Help{"AMOUNT/PERIOD, AMOUNT per PERIOD", "token-bucket AMOUNT/PERIOD; options may follow"},
-		Help{closedNotation, closedAbout}, Help{unlimitedNotation, unlimitedAbout})
+		Help{closedNotation, "everything is refused"}, Help{unlimitedNotation, "everything is admitted"})
 }
 
 // Explain describes the limit for people, in a few lines.
@@ -102,15 +102,9 @@ func (l Limit) Explain() string {
 	}
 	line("notation", "%s", l.r.notation)
 	word, _, _ := strings.Cut(l.r.notation, " ")
-	switch word {
-	case closedNotation:
-		line("means", closedAbout)
-	case unlimitedNotation:
-		line("means", unlimitedAbout)
-	}
-	for _, e := range algorithms {
-		if e.name == word {
-			line("means", "%s", e.about)
+	for _, h := range Algorithms() {
+		if name, _, _ := strings.Cut(h.Notation, " "); name == word {
+			line("means", "%s", h.About)
 		}
 	}
 	bound := l.Bound()

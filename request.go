@@ -165,15 +165,9 @@ func (r *request) each(allowed bool) []Figures {
 			continue
 		}
 		f := figures{op, out, out.Granted == op.Count}
-		b := f.brief(f.fits)
-		if !allowed || op.Verb == law.Check {
-			b.Used -= untaken(ops, outs, i)
-		}
-		var d Decision
-		d.derive(&op.Params, &b, &out.State)
-		d.Capacity, d.CapacityNanos = op.Params.Figure(op.Params.Capacity)
+		d := f.decision(f.fits, r.untaken(i, allowed))
 		list = append(list, Figures{
-			Charge: i, Allowed: f.fits, LimitName: op.Cell.Limit, Key: op.Cell.Key, Capacity: d.Capacity,
+			Charge: i, Allowed: f.fits, LimitName: d.LimitName, Key: d.Key, Capacity: d.Capacity,
 			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 			Applied: r.limits[i].r.applied, CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
 		})
@@ -183,10 +177,13 @@ func (r *request) each(allowed bool) []Figures {
 
 // untaken returns the credits in the level of an outcome which the request would have taken up to its op i, of a
 // check or a refusal.
-func untaken(ops []law.Op, outs []law.Outcome, i int) (credits int64) {
+func (r *request) untaken(i int, allowed bool) (credits int64) {
+	if allowed && r.ops[i].Verb != law.Check {
+		return 0
+	}
 	for k := range i + 1 {
-		if ops[k].Cell == ops[i].Cell && lookedAt(&outs[k]) {
-			credits += outs[k].Granted * ops[k].Cost
+		if r.ops[k].Cell == r.ops[i].Cell && lookedAt(&r.outs[k]) {
+			credits += r.outs[k].Granted * r.ops[k].Cost
 		}
 	}
 	return credits
@@ -210,16 +207,8 @@ func (r *request) decision() Decision {
 		}
 		allowed = allowed && f.fits
 	}
-	b := about.brief(allowed)
-	if !allowed || about.op.Verb == law.Check {
-		b.Used -= untaken(ops, outs, which)
-	}
-	d := Decision{
-		Replayed: replayed, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
-		EntryNumber: about.out.EntryNumber, Applied: r.limits[which].r.applied,
-	}
-	d.derive(&about.op.Params, &b, &about.out.State)
-	d.Capacity, d.CapacityNanos = about.op.Params.Figure(about.op.Params.Capacity)
+	d := about.decision(allowed, r.untaken(which, allowed))
+	d.Replayed, d.EntryNumber, d.Applied = replayed, about.out.EntryNumber, r.limits[which].r.applied
 	if len(ops) > 1 {
 		d.Each = r.each(allowed)
 	}

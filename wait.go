@@ -217,9 +217,9 @@ func (l *Limiter) waitInLine(ctx context.Context, p *pause.Patience, c Charge, w
 		if last = d; d.Allowed {
 			break
 		}
-		var pause time.Duration
-		if pause, err = w.refused(&d, n); err == nil {
-			err = turn.sleep(ctx, pause)
+		var after time.Duration
+		if after, err = w.refused(&d, n); err == nil {
+			err = pause.SleepOr(ctx, after, turn.queue.woken)
 		}
 	}
 	return last, err
