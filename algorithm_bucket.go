@@ -19,7 +19,7 @@ type TokenBucket struct {
 }
 
 // String returns the canonical notation.
-func (a TokenBucket) String() string { return rated(a).notation("token-bucket", "burst") }
+func (a TokenBucket) String() string { return rated(a).canonical("token-bucket", "burst") }
 
 func (a TokenBucket) compile() (law.Params, *calendar, error) { return rated(a).compile("burst") }
 func (a TokenBucket) bound() Bound                            { return rated(a).bound() }
@@ -39,7 +39,7 @@ type LeakyBucket struct {
 func (a LeakyBucket) rated() rated { return rated{a.Amount, a.Period, a.Capacity, a.Tail} }
 
 // String returns the canonical notation.
-func (a LeakyBucket) String() string { return a.rated().notation("leaky-bucket", "capacity") }
+func (a LeakyBucket) String() string { return a.rated().canonical("leaky-bucket", "capacity") }
 
 func (a LeakyBucket) compile() (law.Params, *calendar, error) { return a.rated().compile("capacity") }
 func (a LeakyBucket) bound() Bound                            { return a.rated().bound() }
@@ -57,7 +57,7 @@ type GCRA struct {
 }
 
 // String returns the canonical notation.
-func (a GCRA) String() string { return rated(a).notation("gcra", "burst") }
+func (a GCRA) String() string { return rated(a).canonical("gcra", "burst") }
 
 func (a GCRA) compile() (law.Params, *calendar, error) { return rated(a).compile("burst") }
 func (a GCRA) bound() Bound                            { return rated(a).bound() }
@@ -75,10 +75,10 @@ type Interval struct {
 }
 
 // String returns the canonical notation.
-func (a Interval) String() string { return rated(a).notation("interval", "burst") }
+func (a Interval) String() string { return rated(a).canonical("interval", "burst") }
 
 func (a Interval) compile() (law.Params, *calendar, error) {
-	if err := rated(a).check("burst"); err != nil {
+	if err := rated(a).valid("burst"); err != nil {
 		return law.Params{}, nil, err
 	}
 	burst := orAmount(a.Burst, a.Amount)
@@ -113,13 +113,13 @@ type rated struct {
 	Tail
 }
 
-func (r rated) notation(name, burst string) string {
+func (r rated) canonical(name, burst string) string {
 	return name + " " + r.Amount.String() + "/" + formatPer(r.Period) +
 		" " + burst + " " + orAmount(r.Burst, r.Amount).String() + r.suffix()
 }
 
-// check says what is wrong with the values; burst is the field's name.
-func (r rated) check(burst string) error {
+// valid says what is wrong with the values; burst is the field's name.
+func (r rated) valid(burst string) error {
 	if err := checkAmount("amount", r.Amount); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (r rated) check(burst string) error {
 }
 
 func (r rated) compile(burst string) (law.Params, *calendar, error) {
-	if err := r.check(burst); err != nil {
+	if err := r.valid(burst); err != nil {
 		return law.Params{}, nil, err
 	}
 	p, err := compileRate(r.Amount, r.Period, orAmount(r.Burst, r.Amount), r.Scale)
@@ -156,18 +156,6 @@ func (r rated) bound() Bound {
 	return b
 }
 
-// ratedAlgorithm describes an algorithm with a rate and a burst, which may have another name.
-func ratedAlgorithm(name, burst, about string, of func(rated) Algorithm) algorithm {
-	parse := func(n *notation) (Algorithm, error) {
-		if err := n.needPeriod(); err != nil {
-			return nil, err
-		}
-		most, err := option(n, burst, func(s string) (Cost, error) { return parseAmount(burst, s) })
-		return of(rated{n.amount, n.period, most, n.Tail}), err
-	}
-	return algorithm{name, "AMOUNT/PERIOD [" + burst + " N] " + refillOptions, about, parse}
-}
-
 // compileRate turns amount per period, with a burst, into the bucket law: a
 // unit, a capacity, and a drain of exactly amount units per period.
 //
@@ -182,7 +170,7 @@ func compileRate(amount Cost, period time.Duration, burst Cost, digits uint8) (l
 	for g := int64(1); g <= period.Microseconds(); g *= 10 {
 		perStep := new(big.Rat).Mul(perMicro, big.NewRat(g, 1))
 		for _, grain := range grains(digits) {
-			unit, drain, ok := scale(perStep, lcm(big.NewInt(grain), big.NewInt(pow10[burst.exp])))
+			unit, drain, ok := wholeCredits(perStep, lcm(big.NewInt(grain), big.NewInt(pow10[burst.exp])))
 			if !ok {
 				continue
 			}
@@ -200,9 +188,9 @@ func compileRate(amount Cost, period time.Duration, burst Cost, digits uint8) (l
 		"or a full bucket takes more than 142 years to empty", amount, formatPeriod(period), burst)
 }
 
-// scale returns the smallest unit that is a multiple of grain and for which
+// wholeCredits returns the smallest unit that is a multiple of grain and for which
 // perStep units are a whole number of credits, and that number.
-func scale(perStep *big.Rat, grain *big.Int) (unit, drain int64, ok bool) {
+func wholeCredits(perStep *big.Rat, grain *big.Int) (unit, drain int64, ok bool) {
 	u := lcm(perStep.Denom(), grain)
 	m := new(big.Int).Quo(u, perStep.Denom())
 	d := m.Mul(m, perStep.Num())
@@ -211,12 +199,6 @@ func scale(perStep *big.Rat, grain *big.Int) (unit, drain int64, ok bool) {
 		return 0, 0, false
 	}
 	return u.Int64(), d.Int64(), true
-}
-
-// lcm returns the least common multiple.
-func lcm(a, b *big.Int) *big.Int {
-	g := new(big.Int).GCD(nil, nil, a, b)
-	return g.Mul(new(big.Int).Quo(a, g), b)
 }
 
 // orAmount returns the burst, or its default: the amount, at least 1.

@@ -1,7 +1,6 @@
 package headgate
 
 import (
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -24,7 +23,7 @@ type FixedWindow struct {
 	Tail
 }
 
-func parseFixedWindow(n *notation) (Algorithm, error) {
+func parseFixedWindow(n *parser) (Algorithm, error) {
 	a := FixedWindow{Amount: n.amount, Period: n.period, Calendar: n.calendar, Tail: n.Tail}
 	_, a.FromFirst = n.take("from-first")
 	zone, zoned := n.take("zone")
@@ -43,21 +42,19 @@ func parseFixedWindow(n *notation) (Algorithm, error) {
 
 // String returns the canonical notation.
 func (a FixedWindow) String() string {
-	var b strings.Builder
-	b.WriteString("fixed-window " + a.Amount.String() + "/")
+	s := "fixed-window " + a.Amount.String() + "/"
 	switch {
 	case a.Calendar != "":
-		b.WriteString(string(a.Calendar))
+		s += string(a.Calendar)
 		if a.Zone != "" && a.Zone != "UTC" {
-			b.WriteString(" " + a.Zone)
+			s += " " + a.Zone
 		}
 	case a.FromFirst:
-		b.WriteString(formatPeriod(a.Period) + " from-first")
+		s += formatPeriod(a.Period) + " from-first"
 	default:
-		b.WriteString(formatPeriod(a.Period))
+		s += formatPeriod(a.Period)
 	}
-	b.WriteString(a.suffix())
-	return b.String()
+	return s + a.suffix()
 }
 
 func (a FixedWindow) compile() (p law.Params, cal *calendar, err error) {
@@ -118,7 +115,7 @@ type SlidingWindow struct {
 	Tail
 }
 
-func parseSlidingWindow(n *notation) (Algorithm, error) {
+func parseSlidingWindow(n *parser) (Algorithm, error) {
 	return SlidingWindow{Amount: n.amount, Period: n.period, Tail: n.Tail}, n.needPeriod()
 }
 
@@ -137,4 +134,86 @@ func (a SlidingWindow) bound() Bound {
 		period: a.Period, long: onePeriod(a.Period), amount: a.Amount,
 		intent: a.Amount.String() + " pass in about any " + wordPeriod(a.Period),
 	}
+}
+
+// SlidingLog remembers every admitted request until it is Period old, and
+// admits while their costs sum up to no more than Amount: the exact sliding
+// window, at the price of a row for each. With History, attempts are kept for
+// that long, the refused ones too, each with its transaction number.
+//
+//	sliding-log 5/1m history 30d block 15m
+type SlidingLog struct {
+	Amount  Cost
+	Period  time.Duration // at least a microsecond
+	History time.Duration // how long attempts are kept to be looked at; zero: only while they count
+	Tail
+}
+
+func parseSlidingLog(n *parser) (Algorithm, error) {
+	if err := n.needPeriod(); err != nil {
+		return nil, err
+	}
+	history, err := n.periodOption("history")
+	return SlidingLog{Amount: n.amount, Period: n.period, History: history, Tail: n.Tail}, err
+}
+
+// String returns the canonical notation.
+func (a SlidingLog) String() string {
+	s := "sliding-log " + a.Amount.String() + "/" + formatPeriod(a.Period)
+	if a.History != 0 {
+		s += " history " + formatPeriod(a.History)
+	}
+	return s + a.suffix()
+}
+
+func (a SlidingLog) compile() (law.Params, *calendar, error) {
+	p, err := compileCount(law.Params{Kind: law.Log}, a.Amount, "period", a.Period, a.Tail)
+	if err == nil && a.History != 0 {
+		p.History, err = microsOf("history", a.History)
+	}
+	return p, nil, err
+}
+
+func (a SlidingLog) bound() Bound {
+	long := "in any " + wordPeriod(a.Period)
+	return Bound{period: a.Period, long: long, intent: a.Amount.String() + " pass " + long +
+		" (what passed counts until it is exactly that old)"}
+}
+
+// Concurrency admits while the costs of the leases that are held sum up to no
+// more than Amount. They are acquired and released, see [Limiter.Acquire] and
+// [Limiter.WithLease]; Take and Wait refuse it. A lease whose holder does not renew it
+// ends after TTL, so that a crash frees it.
+//
+//	concurrency 10 ttl 30s
+type Concurrency struct {
+	Amount Cost
+	TTL    time.Duration // at least a microsecond
+	Tail
+}
+
+func parseConcurrency(n *parser) (Algorithm, error) {
+	if n.hasPeriod {
+		return nil, n.fail("period", n.periodAt, "concurrency has none: write concurrency AMOUNT ttl PERIOD")
+	}
+	ttl, err := n.periodOption("ttl")
+	if err == nil && ttl == 0 {
+		err = n.fail("ttl", len(n.text), "is missing: write concurrency AMOUNT ttl PERIOD")
+	}
+	return Concurrency{Amount: n.amount, TTL: ttl, Tail: n.Tail}, err
+}
+
+// String returns the canonical notation.
+func (a Concurrency) String() string {
+	return "concurrency " + a.Amount.String() + " ttl " + formatPeriod(a.TTL) + a.suffix()
+}
+
+func (a Concurrency) compile() (law.Params, *calendar, error) {
+	p, err := compileCount(law.Params{Kind: law.Log, Leased: true}, a.Amount, "ttl", a.TTL, a.Tail)
+	return p, nil, err
+}
+
+func (a Concurrency) bound() Bound {
+	return Bound{period: a.TTL, long: "at the same time", intent: a.Amount.String() +
+		" be held at the same time; one that is not renewed ends after " + formatPeriod(a.TTL)}
 }

@@ -51,10 +51,19 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 	return answers, err
 }
 
-// batch asks again about those requests whose limits did not hold at the store's time.
+// batched is a request of a batch.
+type batched struct {
+	*Request
+	charges  []Charge // by the limits that hold now
+	attempts attempts
+	request  request // its part of what is asked together
+	answer   *Answer
+}
+
+// batch asks, and again about those requests whose limits did not hold at the store's time.
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answer, err error) {
 	if slices.ContainsFunc(requests, Request.unresolved) {
-		var d deadline
+		var d callDeadline
 		ctx, d = withDeadline(ctx, l.soonest)
 		defer func() {
 			for i := range answers {
@@ -65,157 +74,121 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answ
 			d.end(&err, store.ErrUnknownOutcome)
 		}()
 	}
-	answers, err = l.batchOnce(ctx, requests, nil)
-	var retried []attempts // of each request
-	for err == nil {
-		var stale []Request
-		var index []int
-		for i := range answers {
-			if !errors.Is(answers[i].Err, errStale) {
-				continue
-			}
-			if retried == nil {
-				retried = make([]attempts, len(requests))
-			}
-			if retried[i].again(answers[i].Err) {
-				stale, index = append(stale, requests[i]), append(index, i)
-			}
+	answers = make([]Answer, len(requests))
+	list, due := make([]batched, len(requests)), make([]*batched, len(requests))
+	for i := range requests {
+		list[i].Request, list[i].answer = &requests[i], &answers[i]
+		due[i] = &list[i]
+	}
+	if err := l.askBatch(ctx, due); err != nil {
+		return nil, err
+	}
+	for {
+		due = slices.DeleteFunc(due, func(b *batched) bool { return !b.attempts.another(b.answer.Err) })
+		if len(due) == 0 {
+			return answers, nil
 		}
-		if stale == nil {
-			break
-		}
-		by := make([]attempts, len(index))
-		for k, i := range index {
-			by[k] = retried[i]
-		}
-		more, err := l.batchOnce(ctx, stale, by)
-		for k, i := range index {
-			if answers[i].Err = err; err == nil { // of the others is known what was decided
-				answers[i] = more[k]
+		if err := l.askBatch(ctx, due); err != nil {
+			for _, b := range due { // of the others is known what was decided
+				b.answer.Err = err
 			}
 		}
 	}
-	return answers, err
+}
+
+// askBatch asks the store once.
+func (l *Limiter) askBatch(ctx context.Context, due []*batched) error {
+	l.resolveBatch(ctx, due)
+	n := 0
+	for _, b := range due {
+		n += len(b.charges)
+	}
+	all, end := newRequest(n), 0
+	for i, b := range due {
+		b.request = *all.part(end, end+len(b.charges))
+		if b.answer.Err == nil {
+			b.answer.Err = b.compile(l.clock, uint32(i+1))
+		}
+		if b.answer.Err == nil {
+			end += len(b.charges)
+		}
+	}
+	if end == 0 {
+		return nil
+	}
+	if err := l.apply(ctx, all.part(0, end)); err != nil {
+		return err
+	}
+	for _, b := range due {
+		if a := b.answer; a.Err == nil {
+			if a.Err = cmp.Or(b.request.outs[0].Err, b.request.startsLater()); a.Err == nil {
+				a.Decision = b.request.decision()
+			}
+		}
+	}
+	return nil
+}
+
+func (b *batched) compile(clock store.Clock, group uint32) error {
+	q := &takeQuestion
+	if b.Check {
+		q = &checkQuestion
+	}
+	if err := b.request.compile(clock, group, q, b.charges); err != nil {
+		return err
+	}
+	if id := (requestID{b.ID, b.Life}); id != (requestID{}) {
+		if err := id.set(&b.request); err != nil {
+			return err
+		}
+	}
+	return b.request.valid()
 }
 
 // unresolved reports whether it is to be found out which limits hold.
 func (r Request) unresolved() bool { return slices.ContainsFunc(r.Charges, Charge.unresolved) }
 
-// resolution is the charges of a request with the limits that hold now.
-type resolution struct {
-	asked, charges []Charge
-	err            error
+// resolveBatch puts the limits that hold now into the charges of requests. The names of all are looked up together. A
+// look-up that finds fault with a request fails it alone.
+func (l *Limiter) resolveBatch(ctx context.Context, due []*batched) {
+	var unresolved []*batched
+	var all []Charge
+	for _, b := range due {
+		*b.answer = Answer{}
+		if b.charges = b.Charges; b.unresolved() {
+			unresolved, all = append(unresolved, b), append(all, b.Charges...)
+		}
+	}
+	rest := all
+	for _, b := range unresolved {
+		b.charges, rest = rest[:len(b.Charges)], rest[len(b.Charges):]
+	}
+	l.findBatch(ctx, all, unresolved)
+	for _, b := range unresolved {
+		if b.answer.Err == nil {
+			l.setCurrent(b.charges, b.attempts)
+		}
+	}
 }
 
-// resolveAll resolves several requests; retried says how often each was made again, nil: none was. The names of all
-// are looked up together. A look-up that finds fault with a request fails it alone.
-func (l *Limiter) resolveAll(ctx context.Context, requests []Request, retried []attempts) []resolution {
-	list := make([]resolution, len(requests))
-	unresolved := 0
-	for i := range requests {
-		if list[i].charges = requests[i].Charges; requests[i].unresolved() {
-			unresolved += len(requests[i].Charges)
-		}
-	}
-	if unresolved == 0 {
-		return list
-	}
-	all := make([]Charge, 0, unresolved)
-	var changed []*resolution // those whose charges are parts of all, in its order
-	for i := range requests {
-		if requests[i].unresolved() {
-			n := len(all)
-			all = append(all, requests[i].Charges...)
-			list[i].asked, list[i].charges = requests[i].Charges, all[n:len(all):len(all)]
-			changed = append(changed, &list[i])
-		}
-	}
-	l.findAll(ctx, all, changed)
-	for i := range list {
-		if list[i].err == nil && requests[i].unresolved() {
-			var r attempts
-			if retried != nil {
-				r = retried[i]
-			}
-			l.setCurrent(list[i].charges, r)
-		}
-	}
-	return list
-}
-
-// findAll finds the limits of several requests, whose charges are parts of all. If one of them is wrong it
+// findBatch finds the limits of requests, whose charges are parts of all. If one of them is wrong it
 // looks up halves, until it is known which.
-func (l *Limiter) findAll(ctx context.Context, all []Charge, list []*resolution) {
+func (l *Limiter) findBatch(ctx context.Context, all []Charge, list []*batched) {
 	err := l.find(ctx, all)
 	switch {
 	case err == nil:
 	case len(list) == 1 || !errors.Is(err, ErrInvalid):
-		for _, r := range list {
-			r.err = err
+		for _, b := range list {
+			b.answer.Err = err
 		}
 	default:
 		half, n := len(list)/2, 0
-		for k, r := range list {
-			if copy(r.charges, r.asked); k < half {
-				n += len(r.charges)
+		for k, b := range list {
+			if copy(b.charges, b.Charges); k < half {
+				n += len(b.charges)
 			}
 		}
-		l.findAll(ctx, all[:n], list[:half])
-		l.findAll(ctx, all[n:], list[half:])
+		l.findBatch(ctx, all[:n], list[:half])
+		l.findBatch(ctx, all[n:], list[half:])
 	}
-}
-
-func (l *Limiter) batchOnce(ctx context.Context, requests []Request, retried []attempts) ([]Answer, error) {
-	answers := make([]Answer, len(requests))
-	n := 0
-	for i := range requests {
-		n += len(requests[i].Charges)
-	}
-	all := newRequest(n)
-	ends := make([]int, len(requests)) // in all, of each request
-	start := 0
-	for i, resolved := range l.resolveAll(ctx, requests, retried) {
-		err := resolved.err
-		if err == nil {
-			r := all.part(start, start+len(resolved.charges))
-			if err = l.compileOne(r, uint32(i+1), &requests[i], resolved.charges); err == nil {
-				start += len(r.ops)
-			}
-		}
-		answers[i].Err, ends[i] = err, start
-	}
-	all = all.part(0, start)
-	if start > 0 {
-		if err := l.apply(ctx, all); err != nil {
-			return nil, err
-		}
-	}
-	start = 0
-	for i, end := range ends {
-		if a := &answers[i]; a.Err == nil {
-			r := all.part(start, end)
-			if a.Err = cmp.Or(r.outs[0].Err, r.startsLater()); a.Err == nil {
-				a.Decision = r.decision()
-			}
-		}
-		start = end
-	}
-	return answers, nil
-}
-
-// compileOne turns one request of several into its ops.
-func (l *Limiter) compileOne(r *request, group uint32, asked *Request, charges []Charge) error {
-	q := &take
-	if asked.Check {
-		q = &check
-	}
-	if err := l.compile(r, group, q, charges); err != nil {
-		return err
-	}
-	if id := (requestID{asked.ID, asked.Life}); id != (requestID{}) {
-		if err := id.set(r); err != nil {
-			return err
-		}
-	}
-	return r.valid()
 }

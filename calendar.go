@@ -21,18 +21,15 @@ const (
 
 // longest returns a time that no window of the unit exceeds.
 func (u CalendarUnit) longest() time.Duration {
-	const day = 24 * time.Hour
 	switch u {
 	case Minute:
 		return time.Minute
 	case Hour:
 		return 2 * time.Hour
-	case Day:
-		return day + 2*time.Hour
-	case Week:
-		return 7*day + 2*time.Hour
+	case Month:
+		return 31*24*time.Hour + 2*time.Hour
 	default:
-		return 31*day + 2*time.Hour
+		return u.length() + 2*time.Hour
 	}
 }
 
@@ -40,18 +37,9 @@ func (u CalendarUnit) longest() time.Duration {
 // change; of a month, the shortest there is.
 func (u CalendarUnit) length() time.Duration {
 	const day = 24 * time.Hour
-	switch u {
-	case Minute:
-		return time.Minute
-	case Hour:
-		return time.Hour
-	case Day:
-		return day
-	case Week:
-		return 7 * day
-	default:
-		return 28 * day
-	}
+	return map[CalendarUnit]time.Duration{
+		Minute: time.Minute, Hour: time.Hour, Day: day, Week: 7 * day, Month: 28 * day,
+	}[u]
 }
 
 // calendar computes window boundaries in a time zone. Safe for concurrent use.
@@ -60,7 +48,7 @@ type calendar struct {
 	zone *time.Location
 	last atomic.Pointer[[4]int64] // the boundaries computed last
 
-	looked sync.Once // at the zone, for what follows: see transitions.go
+	looked sync.Once // at the zone, for what follows
 	shifts []shift   // of days, weeks and hours
 	starts []int64   // of months, in microseconds
 }
@@ -97,10 +85,10 @@ func (c *calendar) bounds(now int64) [4]int64 {
 		// Start one unit too late and step back: a start may be moved by a
 		// change of the zone's offset.
 		i := c.index(time.UnixMicro(now).In(c.zone)) + 1
-		for c.start(i) > now {
+		for c.startOf(i) > now {
 			i--
 		}
-		b = [4]int64{c.start(i - 1), c.start(i), c.start(i + 1), c.start(i + 2)}
+		b = [4]int64{c.startOf(i - 1), c.startOf(i), c.startOf(i + 1), c.startOf(i + 2)}
 	}
 	c.last.Store(&b)
 	return b
@@ -121,9 +109,9 @@ func (c *calendar) index(t time.Time) int {
 	}
 }
 
-// start returns the first instant at which the local clock shows the start of
+// startOf returns the first instant at which the local clock shows the start of
 // the i-th unit or later, in microseconds.
-func (c *calendar) start(i int) int64 {
+func (c *calendar) startOf(i int) int64 {
 	var local time.Time // the local date and time, written down in UTC
 	switch c.unit {
 	case Month:
@@ -237,7 +225,7 @@ func (c *calendar) mostMonths(micros int64) int64 {
 func (c *calendar) look() {
 	if c.unit == Month {
 		for i := firstYear * 12; i < (lastYear+1)*12; i++ {
-			c.starts = append(c.starts, c.start(i))
+			c.starts = append(c.starts, c.startOf(i))
 		}
 		return
 	}

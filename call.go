@@ -5,34 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
-)
-
-// question is what a verb asks of the store about charges.
-type question struct {
-	verb     law.Verb
-	observed Verb // as observers are told; empty: they are not
-	limits   limitKind
-	credits  func(Cost, *law.Params) (int64, error) // what the costs of the charges mean
-	lasting  bool                                   // the store has to know of the answer later: Config.Timeout holds
-
-	prepare func(*request) error                              // completes the ops; nil: they are complete
-	read    func(context.Context, *request) (Decision, error) // nil: the decision is all that is wanted
-
-	accepted Cost // see Event.Accepted; read sets it
-}
-
-// limitKind says of which limits charges may be.
-type limitKind uint8
-
-const (
-	anyLimit limitKind = iota
-	taken              // all but concurrency
-	held               // concurrency alone
 )
 
 // call is the way of every verb that asks about one request: it finds the limits, asks the store, and tells the
@@ -58,7 +36,7 @@ func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d De
 // askResolved asks by the limits that hold now, and again if the store decided at a time at which they did not hold.
 // All of it has one deadline.
 func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
-	if q == &take && len(charges) == 1 && l.takeKnown(ctx, &d, charges[0]) {
+	if q == &takeQuestion && len(charges) == 1 && l.takeKnown(ctx, &d, charges[0]) {
 		return d, nil // a deadline would cost more than this answer
 	}
 	if _, waits := ctx.(waiting); !waits {
@@ -66,7 +44,7 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 		if !q.lasting {
 			most = l.soonest
 		}
-		var own deadline
+		var own callDeadline
 		ctx, own = withDeadline(ctx, most)
 		defer own.end(&err, store.ErrUnknownOutcome)
 	}
@@ -75,7 +53,7 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 		if err == nil {
 			d, err = l.ask(ctx, q, resolved)
 		}
-		if !a.again(err) {
+		if !a.another(err) {
 			return d, err
 		}
 	}
@@ -83,13 +61,13 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 
 // ask asks the store about charges whose limits are known.
 func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
-	if q == &take && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
+	if q == &takeQuestion && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
 		return d, nil
 	}
 	s := scratches.Get().(*scratch)
 	defer s.free()
 	r := s.request(len(charges))
-	if err := l.compile(r, 1, q, charges); err != nil {
+	if err := r.compile(l.clock, 1, q, charges); err != nil {
 		return d, err
 	}
 	if q.prepare != nil {
@@ -109,31 +87,109 @@ func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Dec
 	return r.decision(), nil
 }
 
-// takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
-// d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
-// the charge.
-func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
-	r := c.Limit.r
-	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
-		return false
+// decide asks the store about one request. An error of a single op is the request's.
+func (l *Limiter) decide(ctx context.Context, r *request) error {
+	if err := l.apply(ctx, r); err != nil {
+		return err
 	}
-	credits := r.params.Unit
-	if !c.Cost.IsZero() {
-		var err error
-		if credits, err = c.Cost.charged(&r.params); err != nil {
-			return false
+	for i := range r.outs {
+		if err := r.outs[i].Err; err != nil {
+			return err
 		}
 	}
-	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
-	if decided {
-		d.LimitName, d.Key, d.Applied = r.name, c.Key, r.applied
-		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
-		d.derive(&r.params, &b, nil)
-	}
-	return decided
+	return nil
 }
 
-// takeKnown is takeOne by a name whose limit is at hand.
+// apply asks the store about requests, and asks again about those whose calendar boundaries did not contain the store's
+// time.
+func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
+	if l.store == nil {
+		return errNoStore
+	}
+	ctx, d := withDeadline(ctx, l.within(r.ops))
+	defer d.end(&err, store.ErrUnknownOutcome)
+	if err := l.store.Apply(ctx, r.ops, r.outs); err != nil {
+		store.Void(r.outs)
+		return err
+	}
+	if !r.stale() {
+		return nil
+	}
+	for i, j := 0, 0; i < len(r.ops); i = j {
+		j = law.GroupEnd(r.ops, i)
+		if err := l.refresh(ctx, r.part(i, j)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refresh asks the store about one request again while the store's time lies outside its calendar boundaries. Other
+// requests have their answers: its error is that of its outcomes.
+func (l *Limiter) refresh(ctx context.Context, r *request) error {
+	for attempt := 1; r.stale(); attempt++ {
+		if attempt == mostAttempts { // the store's clock is not one
+			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
+				r.ops[0].Cell.Limit)
+		}
+		var err error
+		if stale := l.stale(r.ops, r.outs); stale != nil {
+			err = stale
+		} else {
+			for i := range r.ops {
+				if cal := r.limits[i].calendar(); cal != nil && r.outs[i].Stale {
+					r.ops[i].Window = cal.bounds(r.outs[i].Clock)
+				}
+			}
+			err = l.store.Apply(ctx, r.ops, r.outs)
+		}
+		if err != nil {
+			for i := range r.outs {
+				r.outs[i] = law.Outcome{Err: err}
+			}
+		}
+	}
+	return nil
+}
+
+// callOne does something with a single key that charges nothing, and returns the limit that holds.
+func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
+	holds Limit, op law.Op, out law.Outcome, err error,
+) {
+	q := question{verb: verb, credits: Cost.charged, lasting: true}
+	q.prepare = func(r *request) error {
+		if set != nil {
+			set(&r.ops[0])
+		}
+		return nil
+	}
+	q.read = func(_ context.Context, r *request) (none Decision, err error) {
+		holds, op, out = r.limits[0], r.ops[0], r.outs[0]
+		return none, nil
+	}
+	_, err = l.call(ctx, &q, []Charge{{Limit: limit, Key: key}})
+	return holds, op, out, err
+}
+
+// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
+// interface lives on the heap, and without an observer no charge has to.
+func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
+	list := observed.Get().(*[]Charge)
+	*list = append((*list)[:0], charges...)
+	e.Charges = *list
+	if len(charges) > 0 {
+		e.Limit = charges[0].Limit.Name()
+	}
+	l.observer.Decided(ctx, *e)
+	clear(*list)
+	observed.Put(list)
+}
+
+// observed are lists of charges for observers.
+var observed = sync.Pool{New: func() any { return new([]Charge) }}
+
+// takeKnown takes a single charge of a limit given by name within this process, if the limit is at hand, and reports
+// whether it did.
 func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
 	if l.known == nil || !c.Limit.OnlyName() {
 		return false
@@ -165,23 +221,21 @@ func (l *Limiter) resolve(ctx context.Context, charges []Charge, a attempts) ([]
 // find puts limits in the place of names, if there are any. After an error nothing was charged, also where the context
 // has ended.
 func (l *Limiter) find(ctx context.Context, charges []Charge) error {
-	i := slices.IndexFunc(charges, func(c Charge) bool { return c.Limit.OnlyName() })
+	named := func(c Charge) bool { return c.Limit.OnlyName() }
+	i := slices.IndexFunc(charges, named)
+	if i >= 0 && l.names != nil {
+		if err := l.names.FindAll(ctx, charges); store.Class(err) != nil {
+			return err
+		} else if err != nil {
+			return fmt.Errorf("%w: the limit was not found out: %w", store.ErrUnavailable, err)
+		}
+		i = slices.IndexFunc(charges, named)
+	}
 	if i < 0 {
 		return nil
 	}
-	if l.names == nil {
-		return errNameOnly(charges[i].Limit)
-	}
-	err := l.names.FindAll(ctx, charges)
-	if err != nil && store.Class(err) == nil {
-		return fmt.Errorf("%w: the limit was not found out: %w", store.ErrUnavailable, err)
-	}
-	return err
-}
-
-func errNameOnly(l Limit) error {
 	return fmt.Errorf("%w: %q: the Limiter has no Names; make the limit with ParseNamed or NewLimit, or give it a "+
-		"catalog.Catalog", ErrUnknownLimit, l.Name())
+		"catalog.Catalog", ErrUnknownLimit, charges[i].Limit.Name())
 }
 
 // setCurrent puts what limits are now in their place, as far as this process knows.
@@ -203,18 +257,17 @@ func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
 	return Limit{limit.r.at(l.clock() + ahead)}
 }
 
-// errStale is the error of a request that was asked by a limit that does not hold at the
-// store's time. Nothing was done.
-var errStale = fmt.Errorf("%w: the store's time keeps leaving the time for which a limit holds", store.ErrSetup)
-
-// staleError is errStale, and how far the times at which the charges are decided are ahead of
+// staleError is the error of a request that was asked by a limit that does not hold at the
+// store's time. Nothing was done. It says how far the times at which the charges are decided are ahead of
 // this machine's clock. They can differ: several servers have several clocks, and a cell may
 // stand ahead of its own.
 type staleError struct{ ahead []int64 }
 
-func (e *staleError) Error() string { return errStale.Error() }
+func (e *staleError) Error() string {
+	return store.ErrSetup.Error() + ": the store's time keeps leaving the time for which a limit holds"
+}
 
-func (e *staleError) Unwrap() error { return errStale }
+func (e *staleError) Unwrap() error { return store.ErrSetup }
 
 // mostAttempts is how often a request is made, at most, until its limits hold at the store's time.
 const mostAttempts = 4
@@ -225,8 +278,8 @@ type attempts struct {
 	stale *staleError // of the last one; nil: another error, or none
 }
 
-// again reports whether the request is to be made again, by the limits that hold at the store's time.
-func (a *attempts) again(err error) bool {
+// another reports whether the request is to be made again, by the limits that hold at the store's time.
+func (a *attempts) another(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -258,77 +311,4 @@ func (l *Limiter) stale(ops []law.Op, outs []law.Outcome) *staleError {
 		return e
 	}
 	return nil
-}
-
-// waiting is the context of a call that waits: only its deadline bounds the requests to
-// the store.
-type waiting struct{ context.Context }
-
-// deadline is the Limiter's own for one call. The zero deadline is none.
-type deadline struct {
-	caller  context.Context
-	own     context.Context
-	cancel  context.CancelFunc
-	timeout time.Duration
-}
-
-// withDeadline returns the context to ask the store with, for what may take so long; 0: as long as the context lasts.
-func withDeadline(ctx context.Context, most time.Duration) (context.Context, deadline) {
-	if w, ok := ctx.(waiting); ok {
-		return store.WithPatience(w.Context), deadline{}
-	}
-	if most == 0 {
-		return ctx, deadline{}
-	}
-	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
-		return ctx, deadline{}
-	}
-	d := deadline{caller: ctx, timeout: most}
-	d.own, d.cancel = sched.WithTimeout(ctx, most)
-	return d.own, d
-}
-
-// end ends the deadline, and explains an error that came by it. A context
-// error alone does not tell whether the store was asked: its class is otherwise.
-func (d *deadline) end(err *error, otherwise error) {
-	if d.cancel == nil {
-		return
-	}
-	defer d.cancel()
-	*err = d.explain(*err, otherwise)
-}
-
-// explain says of an error that came by the deadline how long it was.
-func (d *deadline) explain(err, otherwise error) error {
-	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
-		return err
-	}
-	if store.Class(err) == nil {
-		err = fmt.Errorf("%w: %w", otherwise, err)
-	}
-	return fmt.Errorf("%w (no answer within %s: Timeout of headgate.Config, --deadline of headgate serve)", err,
-		d.timeout)
-}
-
-// within returns how long the store may take to answer ops: for what takes or checks, the shortest
-// deadline of its limits. 0 is no deadline.
-func (l *Limiter) within(ops []law.Op) time.Duration {
-	own, plain := int64(0), true
-	for i := range ops {
-		op := &ops[i]
-		if op.Verb != law.Take && op.Verb != law.Check {
-			return l.timeout
-		}
-		plain = plain && op.Alone() && !op.Params.Leased
-		if d := op.Params.Deadline; d > 0 && (own == 0 || d < own) {
-			own = d
-		}
-	}
-	switch {
-	case own > 0:
-		return time.Duration(own) * time.Microsecond
-	case plain:
-		return l.soonest
-	}
-	return l.timeout // what the store must know later is not answered by anything else
 }

@@ -147,15 +147,19 @@ func decimal(s string) (*big.Rat, error) {
 func roundUp(r *big.Rat) (c Cost, exact bool) {
 	for exp := maxExp; exp >= 0; exp-- {
 		scaled := new(big.Rat).Mul(r, big.NewRat(pow10[exp], 1))
-		q, rest := new(big.Int).QuoRem(scaled.Num(), scaled.Denom(), new(big.Int))
-		if rest.Sign() > 0 {
-			q.Add(q, big.NewInt(1))
-		}
-		if q.IsInt64() && q.Int64() <= maxCoef {
-			return Cost{coef: q.Int64(), exp: uint8(exp)}.normal(), rest.Sign() == 0
+		if q := ceilRat(scaled); q.IsInt64() && q.Int64() <= maxCoef {
+			return Cost{coef: q.Int64(), exp: uint8(exp)}.normal(), scaled.IsInt()
 		}
 	}
 	return Cost{coef: -1}, false
+}
+
+func ceilRat(r *big.Rat) *big.Int {
+	q, m := new(big.Int).QuoRem(r.Num(), r.Denom(), new(big.Int))
+	if m.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	return q
 }
 
 func parseAmount(field, s string) (Cost, error) {
@@ -197,11 +201,14 @@ func digits(s string) bool {
 
 // MustCost is ParseCost for constants; it panics where ParseCost would fail.
 func MustCost(s string) Cost {
-	c, err := ParseCost(s)
+	return must(ParseCost(s))
+}
+
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return c
+	return v
 }
 
 // String returns the shortest decimal; "0" for the zero Cost.
@@ -254,6 +261,12 @@ func (c Cost) credits(unit int64) (n int64, err error) {
 	}
 	return int64(q), err
 }
+
+// closedUnit tells the Params of Closed from all others: a burst of half a millionth has a finer unit.
+const closedUnit = 2_000_000
+
+// closed reports whether p are the Params of Closed.
+func closed(p *law.Params) bool { return p.Capacity == 1 && p.Unit == closedUnit }
 
 // charged returns the credits that a charge takes: a cost that is finer than they are is rounded up. Of Closed it is
 // what does not fit, also where the cost is finer than all credits, or more than can be counted.

@@ -120,10 +120,6 @@ type figures struct {
 	fits bool
 }
 
-// capacity is what could pass at once, also of a charge that was admitted beyond
-// it for a later start.
-func (f figures) capacity() int64 { return f.op.Params.Capacity }
-
 func (f figures) blocked() bool {
 	return f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At)
 }
@@ -133,112 +129,33 @@ func (f figures) room() int64 {
 	if f.blocked() {
 		return 0
 	}
-	return max(0, f.capacity()-f.out.Used)
-}
-
-// tighter reports whether f has a smaller share of its capacity left than g.
-func (f figures) tighter(g figures) bool {
-	hi1, lo1 := bits.Mul64(uint64(f.room()), uint64(g.capacity()))
-	hi2, lo2 := bits.Mul64(uint64(g.room()), uint64(f.capacity()))
-	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
+	return max(0, f.op.Params.Capacity-f.out.Used)
 }
 
 // tells reports whether f says more of what is left than g: it was decided now and g was not, or it
-// is tighter.
+// has a smaller share of its capacity left.
 func (f figures) tells(g figures) bool {
 	if f.out.Replayed != g.out.Replayed {
 		return g.out.Replayed
 	}
-	return f.tighter(g)
+	hi1, lo1 := bits.Mul64(uint64(f.room()), uint64(g.op.Params.Capacity))
+	hi2, lo2 := bits.Mul64(uint64(g.room()), uint64(f.op.Params.Capacity))
+	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
 }
 
-// brief is what a store would have said of the charge alone.
-func (f figures) brief(granted bool) store.Brief {
-	retry := f.out.RetryAt
-	if until := f.op.Until; until != 0 && retry > until {
-		retry = until // when another limit decides
+// decision derives what is said of the charge, whose level has credits that were not taken.
+func (f figures) decision(granted bool, untaken int64) (d Decision) {
+	p, out := &f.op.Params, f.out
+	b := store.Brief{
+		Granted: granted, Via: out.Via, Used: out.Used - untaken, Clock: out.Clock, At: f.op.DecidedAt(out),
+		RetryAt: out.RetryAt, EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: f.blocked(),
 	}
-	return store.Brief{
-		Granted: granted, Via: f.out.Via, Used: f.out.Used, Clock: f.out.Clock, At: f.op.DecidedAt(f.out),
-		RetryAt: retry,
-		EmptyAt: max(f.out.State.EmptyAt, f.out.State.BlockedUntil), Blocked: f.blocked(),
+	if until := f.op.Until; until != 0 {
+		b.RetryAt = min(b.RetryAt, until) // when another limit decides
 	}
-}
-
-// looked reports whether somebody has looked at the cell of an outcome. Package deny has not
-// where it repeats the refusal of another charge.
-func looked(out *law.Outcome) bool {
-	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
-}
-
-// each returns the figures of all charges of a request that were looked at.
-func (r *request) each(allowed bool) []Figures {
-	ops, outs := r.ops, r.outs
-	list := make([]Figures, 0, len(ops))
-	for i := range ops {
-		op, out := &ops[i], &outs[i]
-		if !looked(out) {
-			continue
-		}
-		f := figures{op, out, out.Granted == op.Count}
-		b := f.brief(f.fits)
-		if !allowed || op.Verb == law.Check {
-			b.Used -= untaken(ops, outs, i)
-		}
-		var d Decision
-		d.derive(&op.Params, &b, &out.State)
-		d.Capacity, d.CapacityNanos = op.Params.Figure(op.Params.Capacity)
-		list = append(list, Figures{
-			Charge: i, Allowed: f.fits, LimitName: op.Cell.Limit, Key: op.Cell.Key, Capacity: d.Capacity,
-			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
-			Applied: r.limits[i].r.applied, CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
-		})
-	}
-	return list
-}
-
-// untaken returns the credits in the level of an outcome which the request would have taken up to its op i, of a
-// check or a refusal.
-func untaken(ops []law.Op, outs []law.Outcome, i int) (credits int64) {
-	for k := range i + 1 {
-		if ops[k].Cell == ops[i].Cell && looked(&outs[k]) {
-			credits += outs[k].Granted * ops[k].Cost
-		}
-	}
-	return credits
-}
-
-// decision derives the decision about a request from its ops and their outcomes.
-func (r *request) decision() Decision {
-	ops, outs := r.ops, r.outs
-	allowed, replayed := true, true
-	var about figures
-	which := 0
-	for i := range ops {
-		replayed = replayed && outs[i].Replayed
-		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
-		switch {
-		case about.op == nil,
-			allowed && !f.fits,
-			allowed && f.tells(about),
-			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
-			about, which = f, i
-		}
-		allowed = allowed && f.fits
-	}
-	b := about.brief(allowed)
-	if !allowed || about.op.Verb == law.Check {
-		b.Used -= untaken(ops, outs, which)
-	}
-	d := Decision{
-		Replayed: replayed, LimitName: about.op.Cell.Limit, Key: about.op.Cell.Key,
-		EntryNumber: about.out.EntryNumber, Applied: r.limits[which].r.applied,
-	}
-	d.derive(&about.op.Params, &b, &about.out.State)
-	d.Capacity, d.CapacityNanos = about.op.Params.Figure(about.capacity())
-	if len(ops) > 1 {
-		d.Each = r.each(allowed)
-	}
+	d.LimitName, d.Key = f.op.Cell.Limit, f.op.Cell.Key
+	d.Capacity, d.CapacityNanos = p.Figure(p.Capacity)
+	d.derive(p, &b, &out.State)
 	return d
 }
 
@@ -250,7 +167,7 @@ func (r *request) decision() Decision {
 // Decision are a good part of what they take. So is a division: the capacity is set by the caller, who may know it.
 func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	d.Allowed = b.Granted
-	d.ResetAfter = micros(b.EmptyAt - b.Clock)
+	d.ResetAfter = max(0, time.Duration(b.EmptyAt-b.Clock)*time.Microsecond)
 	d.At = time.UnixMicro(b.At).UTC()
 	d.Via = b.Via
 	if room := p.Capacity - b.Used; room > 0 && !b.Blocked {
@@ -259,22 +176,14 @@ func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	if !b.Granted {
 		d.RetryAfter = Never
 		if b.RetryAt != law.Never {
-			d.RetryAfter = micros(b.RetryAt - b.Clock)
+			d.RetryAfter = max(0, time.Duration(b.RetryAt-b.Clock)*time.Microsecond)
 		}
 	} else if d.Remaining == 0 {
 		if s == nil {
 			s = &law.State{EmptyAt: b.EmptyAt}
 		}
-		d.NextAfter = micros(p.NextAt(s, b.Used, b.At) - b.Clock)
+		d.NextAfter = max(0, time.Duration(p.NextAt(s, b.Used, b.At)-b.Clock)*time.Microsecond)
 	}
-}
-
-// micros returns a duration of us microseconds, at least 0, saturated.
-func micros(us int64) time.Duration {
-	if us > math.MaxInt64/1000 {
-		return Never
-	}
-	return time.Duration(max(us, 0)) * time.Microsecond
 }
 
 // DeniedError is a refusal, for those verbs that have no other way to tell it:

@@ -44,11 +44,7 @@ func ParseHeadroom(s string) (Headroom, error) {
 
 // MustHeadroom is ParseHeadroom for constants; it panics where ParseHeadroom would fail.
 func MustHeadroom(s string) Headroom {
-	h, err := ParseHeadroom(s)
-	if err != nil {
-		panic(err)
-	}
-	return h
+	return must(ParseHeadroom(s))
 }
 
 // String returns what ParseHeadroom reads, and "" for none.

@@ -51,24 +51,20 @@ const historyShown = 20
 // Inspect tells all about one key of a limit. It changes nothing and takes no
 // lock. ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Status, err error) {
-	inspector, err := l.inspector()
+	inspector, err := l.inspector("list cells")
 	if err != nil {
 		return Status{}, err
 	}
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
 	// A check of the smallest cost brings the level forward to the present.
-	limit, op, out, err := l.one(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
+	limit, op, out, err := l.callOne(ctx, law.Check, limit, key, func(op *law.Op) { op.Cost = 1 })
 	if err != nil {
 		return Status{}, err
 	}
-	cells, _, err := inspector.Cells(ctx, store.Query{Limit: op.Cell.Limit, Key: key, HasKey: true, Max: 1})
+	cell, err := l.cell(ctx, &op, &out)
 	if err != nil {
 		return Status{}, err
-	}
-	cell := store.Cell{Cell: op.Cell, State: out.State}
-	if len(cells) == 1 {
-		cell.Reason = cells[0].Reason
 	}
 	s = checked(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
@@ -80,7 +76,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 // Attempts returns the newest n attempts of a key, newest first, of a limit that keeps a log; none of another. It
 // changes nothing and takes no lock. ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) (list []Attempt, err error) {
-	inspector, err := l.inspector()
+	inspector, err := l.inspector("list cells")
 	switch {
 	case err != nil:
 		return nil, err
@@ -110,11 +106,11 @@ func attemptsOf(ctx context.Context, s store.Inspector, c law.Cell, p *law.Param
 
 // checked describes a cell that a check has asked about.
 func checked(cell store.Cell, limit Limit, op *law.Op, out *law.Outcome) Status {
-	return newStatus(cell, limit, op, before(op, out), out.Clock)
+	return newStatus(cell, limit, op, usedBefore(op, out), out.Clock)
 }
 
-// before returns what was in use before a check.
-func before(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Granted*op.Cost }
+// usedBefore returns what was in use before a check.
+func usedBefore(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Granted*op.Cost }
 
 // List returns the cells of the store that q selects, with what is in use now. Limits
 // with a name are known by limits; others by their notation. Of a limit that is not
@@ -122,7 +118,7 @@ func before(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Granted*
 // only where something was given back. It changes nothing and takes no lock.
 // ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (list []Status, err error) {
-	inspector, err := l.inspector()
+	inspector, err := l.inspector("list cells")
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +128,7 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	if err != nil {
 		return nil, err
 	}
-	known := naming(limits)
+	known := byName(limits)
 	ops, used := make([]law.Op, len(cells)), make([]int64, len(cells))
 	var logs []int // those of which the entries say what is in use
 	for i, c := range cells {
@@ -180,17 +176,17 @@ func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, log
 			return err
 		}
 		for k, i := range part {
-			used[i] = before(&r.ops[k], &r.outs[k])
+			used[i] = usedBefore(&r.ops[k], &r.outs[k])
 		}
 	}
 	return nil
 }
 
-// names are the limits that cells can be of.
-type names map[string]Limit
+// limitsByName are the limits that cells can be of.
+type limitsByName map[string]Limit
 
-func naming(limits []Limit) names {
-	n := make(names, len(limits)+1)
+func byName(limits []Limit) limitsByName {
+	n := make(limitsByName, len(limits)+1)
 	for _, limit := range limits {
 		n[limit.Name()] = limit
 	}
@@ -199,7 +195,7 @@ func naming(limits []Limit) names {
 
 // find returns the limit of a name, or of a notation; the zero Limit if it is not
 // known.
-func (n names) find(name string) Limit {
+func (n limitsByName) find(name string) Limit {
 	limit, ok := n[name]
 	if !ok {
 		if parsed, err := Parse(name); err == nil && parsed.Name() == name {
@@ -210,13 +206,14 @@ func (n names) find(name string) Limit {
 	return limit
 }
 
-func (l *Limiter) inspector() (store.Inspector, error) {
+// inspector returns the part of the store that can be looked into; ErrUnsupported if there is none.
+func (l *Limiter) inspector(what string) (store.Inspector, error) {
 	if l.store == nil {
 		return nil, errNoStore
 	}
 	i, ok := store.As[store.Inspector](l.store)
 	if !ok {
-		return nil, fmt.Errorf("list cells: %w", ErrUnsupported)
+		return nil, fmt.Errorf("%s: %w", what, ErrUnsupported)
 	}
 	return i, nil
 }
@@ -245,7 +242,7 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 	if !limit.IsZero() {
 		s.Rule, s.Applied = limit.r.notation, limit.r.applied
 		f := figures{op: op, out: &law.Outcome{Used: used, State: c.State, Clock: clock}}
-		s.Capacity = costOf(f.capacity(), &op.Params, false)
+		s.Capacity = costOf(f.op.Params.Capacity, &op.Params, false)
 		s.Remaining, s.RemainingNanos = op.Params.Figure(f.room())
 	}
 	return s
@@ -254,7 +251,7 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 // KeyCounts returns how many keys the limits of the store have: those with the most. A store in memory keeps a bounded
 // number of keys, and says which; others count now and then. ErrUnsupported if the store counts no keys.
 func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err error) {
-	i, err := l.inspector()
+	i, err := l.inspector("count keys")
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +309,7 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	r := newRequest(len(charges))
 	q := question{verb: law.Check, credits: Cost.charged}
 	for i := range charges {
-		if err := l.compile(r.part(i, i+1), uint32(i+1), &q, charges[i:i+1]); err != nil {
+		if err := r.part(i, i+1).compile(l.clock, uint32(i+1), &q, charges[i:i+1]); err != nil {
 			return nil, err
 		}
 		r.ops[i].Cost = probe(&r.ops[i].Params)
@@ -325,8 +322,9 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	}
 	list := make([]Usage, len(charges))
 	for i, limit := range r.limits {
-		if err = r.outs[i].Err; errors.Is(err, errStale) { // another limit holds by now
-			limit, r.ops[i], r.outs[i], err = l.one(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
+		err = r.outs[i].Err
+		if _, stale := errors.AsType[*staleError](err); stale { // another limit holds by now
+			limit, r.ops[i], r.outs[i], err = l.callOne(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
 				op.Cost = probe(&op.Params)
 			})
 		}
@@ -350,29 +348,26 @@ func probe(p *law.Params) int64 {
 
 // used is the Usage of a limit that was asked for its probe.
 func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
-	cell := store.Cell{Cell: op.Cell, State: out.State}
-	if cell.State.BlockedUntil > out.Clock {
-		if cell.Reason, err = l.reason(ctx, op.Cell); err != nil {
-			return u, err
-		}
+	cell, err := l.cell(ctx, op, out)
+	if err != nil {
+		return u, err
 	}
 	f := figures{op, out, out.Granted == op.Count}
-	b := f.brief(f.fits)
-	var d Decision
-	d.derive(&op.Params, &b, &out.State)
+	d := f.decision(f.fits, 0)
 	u = Usage{Status: checked(cell, limit, op, out), RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
 	return u, nil
 }
 
-// reason is that of the block of a cell, if the store can be looked into.
-func (l *Limiter) reason(ctx context.Context, cell law.Cell) (string, error) {
-	inspector, err := l.inspector()
-	if err != nil {
-		return "", nil //nolint:nilerr // it cannot
+// cell returns what an answer says of a cell, with the reason of its block, if the store can be looked into.
+func (l *Limiter) cell(ctx context.Context, op *law.Op, out *law.Outcome) (store.Cell, error) {
+	cell := store.Cell{Cell: op.Cell, State: out.State}
+	inspector, ok := store.As[store.Inspector](l.store)
+	if !ok || cell.State.BlockedUntil <= out.Clock {
+		return cell, nil
 	}
 	cells, _, err := inspector.Cells(ctx, store.Query{Limit: cell.Limit, Key: cell.Key, HasKey: true, Max: 1})
-	if err != nil || len(cells) == 0 {
-		return "", err
+	if len(cells) > 0 {
+		cell.Reason = cells[0].Reason
 	}
-	return cells[0].Reason, nil
+	return cell, err
 }

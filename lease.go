@@ -50,10 +50,10 @@ type Lease struct {
 // The context is that of the question, not of the lease. It does not wait; Await
 // and WithLease do.
 func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error) {
-	return l.acquire(ctx, charges, false)
+	return l.tryAcquire(ctx, charges, false)
 }
 
-func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
+func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
 	var asked time.Time
 	q := question{observed: VerbAcquire, verb: law.Take, credits: Cost.charged, lasting: true}
 	q.prepare = func(r *request) error {
@@ -72,7 +72,7 @@ func (l *Limiter) acquire(ctx context.Context, charges []Charge, waits bool) (le
 		for i := range r.ops {
 			if op := &r.ops[i]; op.Params.Leased {
 				held = append(held, LeaseToken{r.limits[i], op.Cell.Key, r.outs[i].EntryNumber})
-				ttl = min(ttl, micros(op.Params.Step))
+				ttl = min(ttl, time.Duration(op.Params.Step)*time.Microsecond)
 			}
 		}
 		d = r.decision()
@@ -95,14 +95,14 @@ func NewLease(by Leaser, d Decision, held []LeaseToken, ttl time.Duration, asked
 	if took := sched.Since(asked); took >= ttl {
 		return nil, fmt.Errorf("%w: the store took %s to answer", ErrLeaseLost, took)
 	}
-	sched.Go(func() { lease.keep(asked) })
+	sched.Go(func() { lease.renewUntilEnd(asked) })
 	return lease, nil
 }
 
-// keep renews the lease until it is released or lost. It lasts for its time to live
+// renewUntilEnd renews the lease until it is released or lost. It lasts for its time to live
 // from when the last question was asked that was answered, whatever becomes of those
 // under way.
-func (l *Lease) keep(asked time.Time) {
+func (l *Lease) renewUntilEnd(asked time.Time) {
 	end, next := asked.Add(l.ttl), asked.Add(l.ttl/3)
 	var q *renewal // under way
 	for {
@@ -262,7 +262,7 @@ func (l *Limiter) forEach(ctx context.Context, verb law.Verb, credits int64, tok
 	for i, t := range tokens {
 		charges[i] = Charge{Limit: t.Limit.forever(), Key: t.Key}
 	}
-	q := question{verb: verb, limits: held, credits: Cost.charged, lasting: true}
+	q := question{verb: verb, limits: heldOnly, credits: Cost.charged, lasting: true}
 	q.prepare = func(r *request) error {
 		for i, t := range tokens {
 			if t.Number < 1 {

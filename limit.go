@@ -2,7 +2,8 @@ package headgate
 
 import (
 	"fmt"
-	"strings"
+	"math"
+	"math/big"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -32,6 +33,16 @@ type rule struct {
 	applied     string // see Decision.Applied
 	from, until int64  // the store's time for which it holds, in microseconds; until 0: without an end
 	next        *rule  // what holds from until on; nil if that is 0
+}
+
+var noRule = rule{notation: "no limit"}
+
+// rule returns that of the zero Limit too.
+func (l Limit) rule() *rule {
+	if l.r == nil {
+		return &noRule
+	}
+	return l.r
 }
 
 // Named returns a limit of which only the name is known here. A server knows the rest (package
@@ -84,36 +95,14 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 // OnlyName reports whether nothing but the name of the limit is known: see [Named].
 func (l Limit) OnlyName() bool { return l.r != nil && l.r.algorithm == nil }
 
-// Queues reports whether callers that wait for it have a start of their own, first come
-// first served among all who share the store, by [Limiter.Reserve]: token-bucket,
-// leaky-bucket and gcra.
-func (l Limit) Queues() bool {
-	switch l.Algorithm().(type) {
-	case TokenBucket, LeakyBucket, GCRA:
-		return true
-	}
-	return false
-}
-
-// Refundable reports whether the limit promises that Cancel gives back all of a charge for as long as it
-// counts, however many are cancelled beside it and in whatever order: sliding-window and sliding-log. Of a
-// limit of which only the name is known it is false.
-func (l Limit) Refundable() bool {
-	switch l.Algorithm().(type) {
-	case SlidingWindow, SlidingLog:
-		return true
-	}
-	return false
-}
-
 // Concurrency reports whether its charges are held until they are released, by
 // [Limiter.Acquire], and not taken: those of concurrency.
-func (l Limit) Concurrency() bool { return !l.IsZero() && l.r.params.Leased }
+func (l Limit) Concurrency() bool { return l.rule().params.Leased }
 
 // WithName returns the limit under another name, where it has keys of its own. Errors are
 // ErrInvalid.
 func (l Limit) WithName(name string) (Limit, error) {
-	if l.r == nil || l.r.algorithm == nil {
+	if l.Algorithm() == nil {
 		return Limit{}, Invalid("limit", "is missing")
 	}
 	if err := ValidName(name); err != nil {
@@ -143,43 +132,23 @@ func ValidName(name string) error {
 }
 
 // Name returns what the limit is known by: its name, else its notation.
-func (l Limit) Name() string {
-	if l.r == nil {
-		return ""
-	}
-	return l.r.name
-}
+func (l Limit) Name() string { return l.rule().name }
 
 // Named reports whether the limit was given a name.
-func (l Limit) Named() bool { return l.r != nil && l.r.named }
+func (l Limit) Named() bool { return l.rule().named }
 
 // IsZero reports whether l is the zero Limit.
 func (l Limit) IsZero() bool { return l.r == nil }
 
 // String returns the canonical notation, which Parse reads back.
-func (l Limit) String() string {
-	if l.r == nil {
-		return "no limit"
-	}
-	return l.r.notation
-}
+func (l Limit) String() string { return l.rule().notation }
 
 // Algorithm returns the algorithm with its parameters; nil of a zero Limit, and of one of
 // which only the name is known.
-func (l Limit) Algorithm() Algorithm {
-	if l.r == nil {
-		return nil
-	}
-	return l.r.algorithm
-}
+func (l Limit) Algorithm() Algorithm { return l.rule().algorithm }
 
 // Params returns the limit as the laws see it, for stores and tools.
-func (l Limit) Params() law.Params {
-	if l.r == nil {
-		return law.Params{}
-	}
-	return l.r.params
-}
+func (l Limit) Params() law.Params { return l.rule().params }
 
 // Charged returns what a cost is charged as by a limit: rounded up to the step in which the limit counts, 0.001 for
 // 0.0001 of a fixed window. A cost that the limit cannot count, such as one that is too large, is returned as it is.
@@ -193,46 +162,6 @@ func (l Limit) Charged(c Cost) Cost {
 	}
 	return c
 }
-
-// MarshalText implements encoding.TextMarshaler, so that a Limit can stand in JSON, a
-// configuration, a flag: its notation; before it "NAME = " if it has a name. The zero
-// Limit has no text.
-func (l Limit) MarshalText() ([]byte, error) {
-	if l.IsZero() {
-		return nil, nil
-	}
-	text := l.String()
-	if l.Named() && l.r.algorithm != nil {
-		text = l.Name() + nameMark + text
-	}
-	return []byte(text), nil
-}
-
-// nameMark stands between the name and the notation in the text of a limit.
-const nameMark = " = "
-
-// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes,
-// and any notation that [Parse] reads. Errors are ErrInvalid, and leave l as it was.
-func (l *Limit) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*l = Limit{}
-		return nil
-	}
-	name, notation, named := strings.Cut(string(text), nameMark)
-	if !named {
-		name, notation = "", name
-	} else if err := ValidName(name); err != nil {
-		return err
-	}
-	parsed, err := ParseNamed(name, notation)
-	if err == nil {
-		*l = parsed
-	}
-	return err
-}
-
-// Set implements flag.Value, as [Limit.UnmarshalText].
-func (l *Limit) Set(text string) error { return l.UnmarshalText([]byte(text)) }
 
 // Until returns a limit that is l before an instant, and next from then on, by the store's
 // clock: a decision at that instant or later is by next, on whichever node. Both have the same
@@ -299,9 +228,69 @@ func (l Limit) forever() Limit {
 }
 
 // calendar returns the calendar of the limit's windows, or nil.
-func (l Limit) calendar() *calendar {
-	if l.r == nil {
-		return nil
+func (l Limit) calendar() *calendar { return l.rule().calendar }
+
+// Bound returns the most that the limit lets pass.
+func (l Limit) Bound() Bound {
+	if l.Algorithm() == nil {
+		return Bound{}
 	}
-	return l.r.calendar
+	b := l.r.algorithm.bound()
+	b.notation, b.params, b.calendar, b.away = l.r.notation, l.r.params, l.r.calendar, l.r.params.Away
+	return b
+}
+
+// Within returns how many charges of a cost can pass at most for a key that
+// is fresh at first, with decision times from first to last. It is what an
+// audit compares with, and mostly less than Bound states for any interval of
+// that length: it knows which windows the times lie in.
+//
+// Who asks all the time gets that many. Of a sliding-window that is so within
+// one window; where the times touch several, each counts in full. Errors are
+// ErrInvalid, about the cost.
+func (l Limit) Within(first, last time.Time, cost Cost) (int64, error) {
+	if l.r == nil {
+		return 0, Invalid("limit", "is missing")
+	}
+	p := &l.r.params
+	c, err := cost.charged(p)
+	if err != nil {
+		return 0, err
+	}
+	if last.Before(first) {
+		return 0, nil
+	}
+	steps := l.r.steps(first, last)
+	most := new(big.Int)
+	if p.Kind == law.Bucket && p.Drain < p.Capacity {
+		// A full bucket, and what has drained since.
+		most.Mul(big.NewInt(p.Drain), big.NewInt(steps))
+		most.Add(most, big.NewInt(p.Capacity))
+		most.Quo(most, big.NewInt(c))
+	} else {
+		// Each window afresh: what is left over in one helps no later one.
+		most.Mul(big.NewInt(p.Capacity/c), big.NewInt(steps+1))
+	}
+	if !most.IsInt64() {
+		return math.MaxInt64, nil
+	}
+	return most.Int64(), nil
+}
+
+// steps counts the steps of the law, or the ends of windows, after first and
+// not after last, of a key that was fresh at first.
+func (r *rule) steps(first, last time.Time) int64 {
+	from, to := first.UnixMicro(), last.UnixMicro()
+	switch p := &r.params; {
+	case p.Kind == law.Bucket && p.Anchor == law.Calendar:
+		var n int64
+		for end := r.calendar.bounds(from)[2]; end <= to; end = r.calendar.bounds(end)[2] {
+			n++
+		}
+		return n
+	case p.Kind == law.Window, p.Kind == law.Bucket && p.Anchor == law.Epoch:
+		return to/p.Step - from/p.Step
+	default:
+		return (to - from) / p.Step
+	}
 }

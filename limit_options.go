@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"math/big"
+	"math/bits"
 	"strconv"
 	"time"
 
@@ -80,6 +81,16 @@ func (t Tail) suffix() string {
 	return s
 }
 
+// digitsOf returns how many digits a number of credits has after the point, in units.
+func digitsOf(credits, unit int64) (n uint8) {
+	for rest := credits % unit; rest != 0 && n < maxExp; n++ {
+		hi, lo := bits.Mul64(uint64(rest), 10)
+		_, r := bits.Div64(hi, lo, uint64(unit))
+		rest = int64(r)
+	}
+	return n
+}
+
 // minScale is the least scale that can be said: without one costs are counted in thousandths.
 const minScale = 4
 
@@ -129,7 +140,7 @@ func (u Prefetch) compile(p *law.Params) error {
 		p.Prefetch = ratCredits(share, p.Unit)
 	}
 	if p.Prefetch > p.Capacity {
-		return Invalid("prefetch", "%s is more than what passes at once", u.amount())
+		return Invalid("prefetch", "%s is more than what passes at once", u.amountText())
 	}
 	var err error
 	p.PrefetchLife, err = microsOf("prefetch", u.life())
@@ -145,7 +156,7 @@ func ratCredits(cost *big.Rat, unit int64) int64 {
 	return n.Int64()
 }
 
-func (u Prefetch) amount() string {
+func (u Prefetch) amountText() string {
 	if u.Percent {
 		return u.Amount.String() + "%"
 	}
@@ -158,9 +169,9 @@ func (u Prefetch) suffix() string {
 	case u == (Prefetch{}):
 		return ""
 	case u.life() == DefaultPrefetchLife:
-		return " prefetch " + u.amount()
+		return " prefetch " + u.amountText()
 	}
-	return " prefetch " + u.amount() + "/" + formatPeriod(u.Life)
+	return " prefetch " + u.amountText() + "/" + formatPeriod(u.Life)
 }
 
 // Away says what a limit answers while its store cannot decide: while it cannot be reached, takes no

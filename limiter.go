@@ -3,9 +3,11 @@ package headgate
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -76,17 +78,23 @@ type knower interface {
 // New returns a limiter over a store. The store stays the caller's to close. Without
 // one, and of the zero Limiter, each call is ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
-	l := &Limiter{store: s, clock: store.SystemClock, timeout: cfg.timeout(s)}
-	if l.soonest = l.timeout; l.timeout > 0 && (cfg == nil || cfg.Timeout == 0) {
-		l.soonest = cmp.Or(store.InfoOf(s).Deadline, l.timeout)
+	if cfg == nil {
+		cfg = new(Config)
 	}
+	l := &Limiter{store: s, clock: cfg.Clock, observer: cfg.Observer, names: cfg.Names}
 	l.direct, _ = s.(store.OneTaker)
-	if cfg != nil {
-		l.observer, l.names = cfg.Observer, cfg.Names
-		l.known, _ = cfg.Names.(knower)
-		if cfg.Clock != nil {
-			l.clock = cfg.Clock
-		}
+	l.known, _ = cfg.Names.(knower)
+	if l.clock == nil {
+		l.clock = store.SystemClock
+	}
+	info := store.InfoOf(s)
+	switch {
+	case info.Local || cfg.Timeout < 0:
+		// None: a store in this process answers at once, and a deadline would cost more than its answer.
+	case cfg.Timeout > 0:
+		l.timeout, l.soonest = cfg.Timeout, cfg.Timeout
+	default:
+		l.timeout, l.soonest = DefaultTimeout, cmp.Or(info.Deadline, DefaultTimeout)
 	}
 	return l
 }
@@ -97,21 +105,9 @@ var errNoStore = Invalid("limiter", "has no store; make it with headgate.New")
 // otherwise.
 const DefaultTimeout = 5 * time.Second
 
-// timeout returns how long to wait for a store; 0: as long as it takes. A store in
-// this process answers at once, and a deadline would cost more than its answer.
-func (cfg *Config) timeout(s store.Store) time.Duration {
-	switch {
-	case store.InfoOf(s).Local || cfg != nil && cfg.Timeout < 0:
-		return 0
-	case cfg == nil || cfg.Timeout == 0:
-		return DefaultTimeout
-	}
-	return cfg.Timeout
-}
-
 var (
-	take  = question{observed: VerbTake, verb: law.Take, limits: taken, credits: Cost.charged}
-	check = question{observed: VerbCheck, verb: law.Check, limits: taken, credits: Cost.charged}
+	takeQuestion  = question{observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged}
+	checkQuestion = question{observed: VerbCheck, verb: law.Check, limits: takenOnly, credits: Cost.charged}
 )
 
 // Allow takes one unit of a limit for a key.
@@ -126,13 +122,37 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 	if l.observer == nil && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
 		return d, nil
 	}
-	return l.call(ctx, &take, charges)
+	return l.call(ctx, &takeQuestion, charges)
+}
+
+// takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
+// d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
+// the charge.
+func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
+	r := c.Limit.r
+	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
+		return false
+	}
+	credits := r.params.Unit
+	if !c.Cost.IsZero() {
+		var err error
+		if credits, err = c.Cost.charged(&r.params); err != nil {
+			return false
+		}
+	}
+	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
+	if decided {
+		d.LimitName, d.Key, d.Applied = r.name, c.Key, r.applied
+		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
+		d.derive(&r.params, &b, nil)
+	}
+	return decided
 }
 
 // Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
 // as if nobody had asked.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
-	return l.call(ctx, &check, charges)
+	return l.call(ctx, &checkQuestion, charges)
 }
 
 // Filled is what became of a FillUp.
@@ -146,7 +166,7 @@ type Filled struct {
 // FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
 // tells whether anything did.
 func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err error) {
-	q := question{observed: VerbFillUp, verb: law.Take, limits: taken, credits: Cost.charged}
+	q := question{observed: VerbFillUp, verb: law.Take, limits: takenOnly, credits: Cost.charged}
 	q.prepare = func(r *request) error {
 		if op := &r.ops[0]; !closed(&op.Params) {
 			op.Count, op.Cost, op.Partial = op.Cost, 1, true
@@ -166,4 +186,77 @@ func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err erro
 	}
 	_, err = l.call(ctx, &q, []Charge{charge})
 	return f, err
+}
+
+// waiting is the context of a call that waits: only its deadline bounds the requests to
+// the store.
+type waiting struct{ context.Context }
+
+// callDeadline is the Limiter's own for one call. The zero callDeadline is none.
+type callDeadline struct {
+	caller  context.Context
+	own     context.Context
+	cancel  context.CancelFunc
+	timeout time.Duration
+}
+
+// withDeadline returns the context to ask the store with, for what may take so long; 0: as long as the context lasts.
+func withDeadline(ctx context.Context, most time.Duration) (context.Context, callDeadline) {
+	if w, ok := ctx.(waiting); ok {
+		return store.WithPatience(w.Context), callDeadline{}
+	}
+	if most == 0 {
+		return ctx, callDeadline{}
+	}
+	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= most {
+		return ctx, callDeadline{}
+	}
+	d := callDeadline{caller: ctx, timeout: most}
+	d.own, d.cancel = sched.WithTimeout(ctx, most)
+	return d.own, d
+}
+
+// end ends the deadline, and explains an error that came by it. A context
+// error alone does not tell whether the store was asked: its class is otherwise.
+func (d *callDeadline) end(err *error, otherwise error) {
+	if d.cancel == nil {
+		return
+	}
+	defer d.cancel()
+	*err = d.explain(*err, otherwise)
+}
+
+// explain says of an error that came by the deadline how long it was.
+func (d *callDeadline) explain(err, otherwise error) error {
+	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
+		return err
+	}
+	if store.Class(err) == nil {
+		err = fmt.Errorf("%w: %w", otherwise, err)
+	}
+	return fmt.Errorf("%w (no answer within %s: Timeout of headgate.Config, --deadline of headgate serve)", err,
+		d.timeout)
+}
+
+// within returns how long the store may take to answer ops: for what takes or checks, the shortest
+// deadline of its limits. 0 is no deadline.
+func (l *Limiter) within(ops []law.Op) time.Duration {
+	own, plain := int64(0), true
+	for i := range ops {
+		op := &ops[i]
+		if op.Verb != law.Take && op.Verb != law.Check {
+			return l.timeout
+		}
+		plain = plain && op.Alone() && !op.Params.Leased
+		if d := op.Params.Deadline; d > 0 && (own == 0 || d < own) {
+			own = d
+		}
+	}
+	switch {
+	case own > 0:
+		return time.Duration(own) * time.Microsecond
+	case plain:
+		return l.soonest
+	}
+	return l.timeout // what the store must know later is not answered by anything else
 }

@@ -1,15 +1,137 @@
 package headgate
 
 import (
-	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/headgate/headgate/law"
 )
+
+// algorithmSyntax is how an Algorithm is written.
+type algorithmSyntax struct {
+	name   string
+	syntax string // what follows the name
+	about  string // one sentence, for explain and docs
+	parse  func(*parser) (Algorithm, error)
+}
+
+// algorithms lists the algorithms in the order in which people should meet
+// them. The parser, explain and the docs read it.
+var algorithms = []algorithmSyntax{
+	ratedAlgorithm("token-bucket", "burst",
+		"tokens drip in evenly, up to the burst; a request takes as many as it costs",
+		func(r rated) Algorithm { return TokenBucket(r) }),
+	ratedAlgorithm("leaky-bucket", "capacity",
+		"a request pours its cost into a bucket that leaks evenly; what does not fit is refused",
+		func(r rated) Algorithm { return LeakyBucket{r.Amount, r.Period, r.Burst, r.Tail} }),
+	ratedAlgorithm("gcra", "burst",
+		"requests are spaced evenly, a burst of them may come early",
+		func(r rated) Algorithm { return GCRA(r) }),
+	{
+		"fixed-window", "AMOUNT/PERIOD [from-first] | AMOUNT/(minute|hour|day|week|month) [ZONE] " + refillOptions,
+		"a count that starts at zero with each window; up to twice the amount passes around a boundary",
+		parseFixedWindow,
+	},
+	ratedAlgorithm("interval", "burst",
+		"tokens come all at once at the end of each period, up to the burst",
+		func(r rated) Algorithm { return Interval(r) }),
+	{
+		"sliding-window", "AMOUNT/PERIOD " + plainOptions,
+		"two adjacent counters, the older one fading out; small state, close to an exact sliding window",
+		parseSlidingWindow,
+	},
+	{
+		"sliding-log", "AMOUNT/PERIOD [history PERIOD] " + plainOptions,
+		"exact: every admitted request counts until it is one period old; attempts can be kept as history",
+		parseSlidingLog,
+	},
+	{
+		"concurrency", "AMOUNT ttl PERIOD [block PERIOD] [deadline PERIOD] [scale N]",
+		"so many leases at the same time; a lease that is not renewed ends after its time to live",
+		parseConcurrency,
+	},
+}
+
+// ratedAlgorithm describes an algorithm with a rate and a burst, which may have another name.
+func ratedAlgorithm(name, burst, about string, of func(rated) Algorithm) algorithmSyntax {
+	parse := func(n *parser) (Algorithm, error) {
+		if err := n.needPeriod(); err != nil {
+			return nil, err
+		}
+		most, err := option(n, burst, func(s string) (Cost, error) { return parseAmount(burst, s) })
+		return of(rated{n.amount, n.period, most, n.Tail}), err
+	}
+	return algorithmSyntax{name, "AMOUNT/PERIOD [" + burst + " N] " + refillOptions, about, parse}
+}
+
+// Help describes an algorithm, for help texts.
+type Help struct {
+	Notation string // with words such as N/PERIOD in the place of values
+	About    string // one sentence
+}
+
+// Algorithms describes every algorithm, in the order in which people should meet them.
+func Algorithms() []Help {
+	list := make([]Help, len(algorithms))
+	for i, e := range algorithms {
+		list[i] = Help{e.name + " " + e.syntax, e.about}
+	}
+	return append(list,
+		Help{"AMOUNT/PERIOD, AMOUNT per PERIOD", "token-bucket AMOUNT/PERIOD; options may follow"},
+		Help{closedNotation, "everything is refused"}, Help{unlimitedNotation, "everything is admitted"})
+}
+
+// Explain describes the limit for people, in a few lines.
+func (l Limit) Explain() string {
+	if l.r == nil {
+		return "no limit"
+	}
+	if l.r.algorithm == nil {
+		return "limit      " + l.r.name
+	}
+	p := l.r.params
+	var b strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	if l.r.named {
+		line("limit", "%s", l.r.name)
+	}
+	line("notation", "%s", l.r.notation)
+	word, _, _ := strings.Cut(l.r.notation, " ")
+	for _, h := range Algorithms() {
+		if name, _, _ := strings.Cut(h.Notation, " "); name == word {
+			line("means", "%s", h.About)
+		}
+	}
+	bound := l.Bound()
+	line("lets", "%s", bound.intent)
+	if worst := bound.worst(); worst != "" {
+		line("at worst", "%s", worst)
+	}
+	if exact, err := NewLimit("", SlidingLog{Amount: bound.amount, Period: bound.period}); err == nil {
+		line("or", "%s", exact.Bound())
+	}
+	if bound.away == AwayAllow {
+		line("away", "everything passes while the store is away")
+	}
+	if word == closedNotation || word == unlimitedNotation {
+		return strings.TrimSuffix(b.String(), "\n")
+	}
+	line("at once", "%s; a larger cost is refused with retry-after never", amountOf(big.NewInt(p.Capacity), p.Unit))
+	line("smallest", "a cost of %s", smallest(p.Unit))
+	if p.Kind == law.Bucket && p.Anchor == law.Own && p.Step > 1 && p.Drain < law.Max {
+		line("steps", "tokens come in steps of %d us", p.Step)
+	}
+	if p.Block > 0 {
+		line("block", "a key that is refused stays refused for %s",
+			formatPeriod(time.Duration(p.Block)*time.Microsecond))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
 
 // Parse parses a one-line notation, for example
 // "token-bucket 100/s burst 200". The limit has no name. Errors are
@@ -34,283 +156,12 @@ func MustParse(notation string) Limit { return MustParseNamed("", notation) }
 
 // MustParseNamed is ParseNamed for constants; it panics where ParseNamed would fail.
 func MustParseNamed(name, notation string) Limit {
-	l, err := ParseNamed(name, notation)
-	if err != nil {
-		panic(err)
-	}
-	return l
-}
-
-// ParseError says what is wrong with a notation and where. It is an
-// ErrInvalid.
-type ParseError struct {
-	Notation string
-	Offset   int    // bytes into Notation
-	Field    string // amount, period, burst, ...
-	Problem  string
-}
-
-// Error points at the place.
-func (e *ParseError) Error() string {
-	mark := utf8.RuneCountInString(e.Notation[:e.Offset]) + 1
-	return fmt.Sprintf("limit %q: %s (at character %d): %s", e.Notation, e.Field, mark, e.Problem)
-}
-
-// Unwrap returns an [*InvalidError] about the limit.
-func (e *ParseError) Unwrap() error {
-	return &InvalidError{Field: "limit", Problem: e.Field + ": " + e.Problem}
-}
-
-// notation is a one-line limit taken apart, before it is known what the
-// algorithm makes of it. The grammar is the same for all of them:
-//
-//	NAME AMOUNT[/PERIOD] {OPTION}
-//
-// Without a NAME it is that of a token bucket, and the rate may be AMOUNT per PERIOD. 0 and
-// unlimited stand alone. An option is from-first, a time zone, or one of burst, capacity,
-// history, block, prefetch, ttl, away, deadline, scale followed by its value, each at most once.
-type notation struct {
-	text   string
-	fields []field // the words after the name and the rate that are not yet used
-
-	name      string
-	amount    Cost
-	amountAt  int
-	hasPeriod bool
-	period    time.Duration
-	calendar  CalendarUnit
-	periodAt  int // 0: behind the amount
-	Tail
-
-	options map[string]field // not yet used, by the option's word; "zone" for a time zone
-	places  map[string]int   // where the value of each option stands
-}
-
-type field struct {
-	text string
-	at   int
-}
-
-// valued are the options that are followed by a value.
-var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale"}
-
-// prefetching are the algorithms that can have a prefetch. Of others it is an option
-// that does not apply.
-var prefetching = map[string]bool{
-	"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true,
-	"fixed-window": true,
-}
-
-// later are options that the grammar reserves.
-var later = []string{"wait"}
-
-func (n *notation) split() {
-	for at := 0; at < len(n.text); {
-		if n.text[at] == ' ' || n.text[at] == '\t' {
-			at++
-			continue
-		}
-		end := at
-		for end < len(n.text) && n.text[end] != ' ' && n.text[end] != '\t' {
-			end++
-		}
-		n.fields = append(n.fields, field{n.text[at:end], at})
-		at = end
-	}
-}
-
-// words are periods that can be written as words where the algorithm is left out.
-var words = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d"}
-
-// lengthen puts the name of the token bucket before a notation that begins with an amount,
-// and writes AMOUNT per PERIOD as AMOUNT/PERIOD.
-func (n *notation) lengthen() error {
-	rate := n.fields[0]
-	if rate.text[0] < '0' || rate.text[0] > '9' {
-		return nil
-	}
-	rest := n.fields[1:]
-	if len(rest) > 0 && rest[0].text == "per" {
-		if len(rest) == 1 {
-			return n.fail("period", len(n.text), "is missing: write for example 100 per minute")
-		}
-		if !strings.Contains(rate.text, "/") { // else what is wrong stands there
-			n.periodAt = rest[1].at
-		}
-		rate.text += "/" + rest[1].text
-		rest = rest[2:]
-	}
-	if amount, period, ok := strings.Cut(rate.text, "/"); ok && words[period] != "" {
-		rate.text = amount + "/" + words[period]
-	}
-	n.fields = append([]field{{"token-bucket", rate.at}, rate}, rest...)
-	return nil
-}
-
-// parseRate parses AMOUNT[/PERIOD].
-func (n *notation) parseRate(f field) error {
-	amount, period, has := strings.Cut(f.text, "/")
-	var err error
-	n.amountAt = f.at
-	if n.amount, err = parseAmount("amount", amount); err != nil {
-		return n.wrap("amount", f.at, err)
-	}
-	if !has {
-		return nil
-	}
-	if n.hasPeriod = true; n.periodAt == 0 {
-		n.periodAt = f.at + len(amount) + 1
-	}
-	switch u := CalendarUnit(period); u {
-	case Minute, Hour, Day, Week, Month:
-		n.calendar = u
-		if n.name != "fixed-window" {
-			return n.fail("period", n.periodAt, fmt.Sprintf("%q is a calendar's, which only fixed-window follows; "+
-				"write a length of time such as 1m, 1h, 1d or 30d", period))
-		}
-		return nil
-	}
-	if n.period, err = ParsePeriod(period); err != nil {
-		return n.wrap("period", n.periodAt, err)
-	}
-	return nil
-}
-
-// parseOptions sorts the words after the rate into options.
-func (n *notation) parseOptions(words []field) error {
-	for i := 0; i < len(words); i++ {
-		w := words[i]
-		name, value := w.text, w
-		switch {
-		case slices.Contains(valued, w.text):
-			if i+1 == len(words) {
-				return n.fail(w.text, len(n.text), "needs a value")
-			}
-			i++
-			value = words[i]
-		case w.text == "from-first":
-		case slices.Contains(later, w.text):
-			return n.fail(w.text, w.at, "is reserved and does nothing yet")
-		case strings.Contains(w.text, "/") || w.text == "UTC" || n.calendar != "" && w.text[0] >= 'A' &&
-			w.text[0] <= 'Z':
-			name = "zone"
-		default:
-			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
-				"history, block, prefetch, ttl, away, deadline, scale and a calendar's time zone", w.text))
-		}
-		if _, twice := n.places[name]; twice {
-			return n.fail(name, w.at, "is said twice")
-		}
-		n.options[name], n.places[name] = value, value.at
-	}
-	return nil
-}
-
-// readTail takes the options that all algorithms share.
-func (n *notation) readTail() (err error) {
-	if n.Block, err = n.periodOption("block"); err != nil {
-		return err
-	}
-	if prefetching[n.name] {
-		if n.Prefetch, err = n.prefetchOption(); err != nil {
-			return err
-		}
-	}
-	if n.Away, err = option(n, "away", parseAway); err != nil {
-		return err
-	}
-	if n.Deadline, err = n.periodOption("deadline"); err != nil {
-		return err
-	}
-	n.Scale, err = option(n, "scale", parseScale)
-	return err
-}
-
-// take returns an option's value and marks it as used.
-func (n *notation) take(word string) (field, bool) {
-	f, ok := n.options[word]
-	delete(n.options, word)
-	return f, ok
-}
-
-// option takes an option and reads its value; it is zero if there is none.
-func option[T any](n *notation, word string, read func(string) (T, error)) (value T, err error) {
-	f, ok := n.take(word)
-	if !ok {
-		return value, nil
-	}
-	if value, err = read(f.text); err != nil {
-		return value, n.wrap(word, f.at, err)
-	}
-	return value, nil
-}
-
-// periodOption takes an option whose value is a length of time; zero if it
-// is absent.
-func (n *notation) periodOption(word string) (time.Duration, error) {
-	return option(n, word, func(s string) (time.Duration, error) { return parsePeriod(word, s) })
-}
-
-func (n *notation) needPeriod() error {
-	if !n.hasPeriod {
-		return n.fail("period", n.amountAt+len(n.fields[1].text), "is missing: write "+n.name+" AMOUNT/PERIOD")
-	}
-	return nil
-}
-
-func (n *notation) fail(field string, at int, problem string) error {
-	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}
-}
-
-// wrap turns an InvalidError into a ParseError at its place.
-func (n *notation) wrap(field string, at int, err error) error {
-	if wrong, ok := errors.AsType[*InvalidError](err); ok {
-		return n.fail(field, at, wrong.Problem)
-	}
-	return n.fail(field, at, err.Error())
-}
-
-// prefetchOption takes the option from a notation.
-func (n *notation) prefetchOption() (u Prefetch, err error) {
-	f, ok := n.take("prefetch")
-	if !ok {
-		return u, nil
-	}
-	amount, life, timed := strings.Cut(f.text, "/")
-	amount, u.Percent = strings.CutSuffix(amount, "%")
-	if u.Amount, err = parseAmount("prefetch", amount); err != nil {
-		return u, n.wrap("prefetch", f.at, err)
-	}
-	if timed {
-		if u.Life, err = parsePeriod("prefetch", life); err != nil {
-			return u, n.wrap("prefetch", f.at+len(f.text)-len(life), err)
-		}
-		if u.Life == DefaultPrefetchLife {
-			u.Life = 0
-		}
-	}
-	return u, nil
-}
-
-func parseAway(s string) (Away, error) {
-	for a := AwayDeny; a <= AwayAllow; a++ {
-		if s == a.String() {
-			return a, nil
-		}
-	}
-	return AwayDeny, Invalid("away", "must be deny, share or allow")
-}
-
-func parseScale(s string) (uint8, error) {
-	if len(s) != 1 || s[0] < '0'+minScale || s[0] > '0'+maxExp {
-		return 0, errScale(s)
-	}
-	return s[0] - '0', nil
+	return must(ParseNamed(name, notation))
 }
 
 // parseNotation parses a one-line limit.
 func parseNotation(text string) (Algorithm, error) {
-	n := &notation{text: text, options: map[string]field{}, places: map[string]int{}}
+	n := &parser{text: text, options: map[string]token{}, places: map[string]int{}}
 	if len(text) > law.MaxName {
 		n.text = text[:0]
 		return nil, n.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
@@ -366,4 +217,66 @@ func parseNotation(text string) (Algorithm, error) {
 		return nil, n.fail(first, at, "does not apply to "+n.name)
 	}
 	return a, nil
+}
+
+// MarshalText implements encoding.TextMarshaler, so that a Limit can stand in JSON, a
+// configuration, a flag: its notation; before it "NAME = " if it has a name. The zero
+// Limit has no text.
+func (l Limit) MarshalText() ([]byte, error) {
+	if l.IsZero() {
+		return nil, nil
+	}
+	text := l.String()
+	if l.Named() && l.r.algorithm != nil {
+		text = l.Name() + nameMark + text
+	}
+	return []byte(text), nil
+}
+
+// nameMark stands between the name and the notation in the text of a limit.
+const nameMark = " = "
+
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes,
+// and any notation that [Parse] reads. Errors are ErrInvalid, and leave l as it was.
+func (l *Limit) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*l = Limit{}
+		return nil
+	}
+	name, notation, named := strings.Cut(string(text), nameMark)
+	if !named {
+		name, notation = "", name
+	} else if err := ValidName(name); err != nil {
+		return err
+	}
+	parsed, err := ParseNamed(name, notation)
+	if err == nil {
+		*l = parsed
+	}
+	return err
+}
+
+// Set implements flag.Value, as [Limit.UnmarshalText].
+func (l *Limit) Set(text string) error { return l.UnmarshalText([]byte(text)) }
+
+// Queues reports whether callers that wait for it have a start of their own, first come
+// first served among all who share the store, by [Limiter.Reserve]: token-bucket,
+// leaky-bucket and gcra.
+func (l Limit) Queues() bool {
+	switch l.Algorithm().(type) {
+	case TokenBucket, LeakyBucket, GCRA:
+		return true
+	}
+	return false
+}
+
+// Refundable reports whether the limit promises that Cancel gives back all of a charge for as long as it
+// counts, however many are cancelled beside it and in whatever order: sliding-window and sliding-log. Of a
+// limit of which only the name is known it is false.
+func (l Limit) Refundable() bool {
+	switch l.Algorithm().(type) {
+	case SlidingWindow, SlidingLog:
+		return true
+	}
+	return false
 }

@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -42,20 +41,3 @@ const (
 	VerbExtend  Verb = "extend"
 	VerbAcquire Verb = "acquire"
 )
-
-// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
-// interface lives on the heap, and without an observer no charge has to.
-func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
-	list := observed.Get().(*[]Charge)
-	*list = append((*list)[:0], charges...)
-	e.Charges = *list
-	if len(charges) > 0 {
-		e.Limit = charges[0].Limit.Name()
-	}
-	l.observer.Decided(ctx, *e)
-	clear(*list)
-	observed.Put(list)
-}
-
-// observed are lists of charges for observers.
-var observed = sync.Pool{New: func() any { return new([]Charge) }}

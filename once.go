@@ -1,9 +1,7 @@
 package headgate
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -69,9 +67,6 @@ type Extended struct {
 	Charged []Cost
 }
 
-// DefaultLife is for how long a store remembers an id unless told otherwise.
-const DefaultLife = time.Hour
-
 // Once names a request of the caller's, such as an order or a job. The store
 // remembers what it has admitted under the id for life, DefaultLife if zero, on
 // each key it was charged to, and there only; what was reserved, for so long after
@@ -80,39 +75,19 @@ const DefaultLife = time.Hour
 // It costs the store a row for each charge, and a request with an id is never
 // answered without asking the store.
 func (l *Limiter) Once(id string, life time.Duration) Once {
-	return once{l, requestID{id, life}}
+	return onceRequest{l, requestID{id, life}}
 }
 
-// once is the Once of a Limiter.
-type once struct {
+// onceRequest is the Once of a Limiter.
+type onceRequest struct {
 	l  *Limiter
 	id requestID
 }
 
-type requestID struct {
-	id   string
-	life time.Duration
-}
-
-// set gives a request its id.
-func (o requestID) set(r *request) error {
-	life, err := microsOf("life", cmp.Or(o.life, DefaultLife))
-	if err != nil {
-		return err
-	}
-	if o.id == "" {
-		return Invalid("id", "is empty")
-	}
-	for i := range r.ops {
-		r.ops[i].ID, r.ops[i].TTL = o.id, life
-	}
-	return nil
-}
-
 // Take implements Once.
-func (o once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
+func (o onceRequest) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	q := question{
-		observed: VerbTake, verb: law.Take, limits: taken, credits: Cost.charged, lasting: true, prepare: o.id.set,
+		observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged, lasting: true, prepare: o.id.set,
 		read: func(_ context.Context, r *request) (Decision, error) {
 			if err := r.startsLater(); err != nil {
 				return Decision{}, err
@@ -123,26 +98,15 @@ func (o once) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	return o.l.call(ctx, &q, charges)
 }
 
-// startsLater says that what was admitted under an id may not start yet, or nil.
-func (r *request) startsLater() error {
-	for i := range r.outs {
-		if out := &r.outs[i]; out.StartAt > out.Clock {
-			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused,
-				time.UnixMicro(out.StartAt).UTC().Format(time.RFC3339Nano))
-		}
-	}
-	return nil
-}
-
 // Reserve implements Once.
-func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
-	return o.l.reserve(ctx, wait, charges, &o.id)
+func (o onceRequest) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
+	return o.l.reserveWithID(ctx, wait, charges, &o.id)
 }
 
 // Extend implements Once.
-func (o once) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
+func (o onceRequest) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
 	q := question{
-		observed: VerbExtend, verb: law.Extend, limits: taken, credits: Cost.charged, lasting: true, prepare: o.id.set,
+		observed: VerbExtend, verb: law.Extend, limits: takenOnly, credits: Cost.charged, lasting: true, prepare: o.id.set,
 		read: func(_ context.Context, r *request) (Decision, error) {
 			e.Charged = make([]Cost, len(r.ops))
 			for i := range r.outs {
@@ -163,12 +127,12 @@ func (o once) Extend(ctx context.Context, charges ...Charge) (e Extended, err er
 }
 
 // Settle implements Once.
-func (o once) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
+func (o onceRequest) Settle(ctx context.Context, charges ...Charge) (corrected []Cost, err error) {
 	return o.settle(ctx, charges, func(op *law.Op) int64 { return op.Cost })
 }
 
 // Cancel implements Once.
-func (o once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
+func (o onceRequest) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error) {
 	none := make([]Charge, len(charges))
 	for i, c := range charges {
 		none[i] = Charge{Limit: c.Limit, Key: c.Key, Cost: nothing}
@@ -176,7 +140,7 @@ func (o once) Cancel(ctx context.Context, charges ...Charge) (returned []Cost, e
 	return o.settle(ctx, none, func(*law.Op) int64 { return law.Cancelled })
 }
 
-func (o once) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) (
+func (o onceRequest) settle(ctx context.Context, charges []Charge, actual func(*law.Op) int64) (
 	corrected []Cost, err error,
 ) {
 	q := question{
@@ -194,12 +158,4 @@ func (o once) settle(ctx context.Context, charges []Charge, actual func(*law.Op)
 	}
 	_, err = o.l.call(ctx, &q, charges)
 	return corrected, err
-}
-
-// settleOp returns the op that settles the charge of an op with an id.
-func settleOp(op *law.Op, id string, actual int64) law.Op {
-	return law.Op{
-		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
-		ID: id, Cost: actual, Count: 1,
-	}
 }

@@ -28,7 +28,7 @@ type Debited struct {
 // It takes no headroom. Where the cost is known roughly before, Take an estimate under an id and
 // Settle it: then the bound holds without an exception.
 func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
-	q := question{observed: VerbDebit, verb: law.Take, limits: taken, credits: Cost.saturated, lasting: true}
+	q := question{observed: VerbDebit, verb: law.Take, limits: takenOnly, credits: Cost.saturated, lasting: true}
 	q.prepare = func(r *request) error {
 		op := &r.ops[0]
 		if op.Ceiling != 0 {
@@ -60,7 +60,7 @@ func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
 func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err error) {
 	returned = nothing
 	var credits int64
-	q := question{verb: law.Check, limits: taken, credits: Cost.refunded, lasting: true}
+	q := question{verb: law.Check, limits: takenOnly, credits: Cost.refunded, lasting: true}
 	q.prepare = func(r *request) error {
 		op := &r.ops[0]
 		if op.Params.Kind == law.Log {
@@ -101,7 +101,7 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 			return Status{}, err
 		}
 	}
-	limit, op, out, err := l.one(ctx, law.Block, limit, key, func(op *law.Op) { op.TTL, op.Reason = ttl, reason })
+	limit, op, out, err := l.callOne(ctx, law.Block, limit, key, func(op *law.Op) { op.TTL, op.Reason = ttl, reason })
 	if err != nil {
 		return Status{}, err
 	}
@@ -115,26 +115,7 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 // Reset forgets all about a key: its level, its block. It reports whether
 // there was anything to forget. A history is kept.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
-	_, op, out, err := l.one(ctx, law.Reset, limit, key, nil)
+	_, op, out, err := l.callOne(ctx, law.Reset, limit, key, nil)
 	l.queues.wake(op.Cell)
 	return out.Granted > 0, err
-}
-
-// one does something with a single key that charges nothing, and returns the limit that holds.
-func (l *Limiter) one(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
-	holds Limit, op law.Op, out law.Outcome, err error,
-) {
-	q := question{verb: verb, credits: Cost.charged, lasting: true}
-	q.prepare = func(r *request) error {
-		if set != nil {
-			set(&r.ops[0])
-		}
-		return nil
-	}
-	q.read = func(_ context.Context, r *request) (none Decision, err error) {
-		holds, op, out = r.limits[0], r.ops[0], r.outs[0]
-		return none, nil
-	}
-	_, err = l.call(ctx, &q, []Charge{{Limit: limit, Key: key}})
-	return holds, op, out, err
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// units of a period, longest first. A day is 86,400 seconds; a calendar's day
+// periodUnits are the units of a period, longest first. A day is 86,400 seconds; a calendar's day
 // is the word "day".
-var units = []struct {
+var periodUnits = []struct {
 	name string
 	word string
 	d    time.Duration
@@ -60,7 +60,7 @@ func parsePeriod(field, s string) (time.Duration, error) {
 			return bad("is too long")
 		}
 		var unit time.Duration
-		for _, v := range units {
+		for _, v := range periodUnits {
 			if v.name == name {
 				unit = v.d
 			}
@@ -82,12 +82,19 @@ func parsePeriod(field, s string) (time.Duration, error) {
 // formatPeriod writes a period with one unit, the longest that divides it;
 // it is what ParsePeriod reads.
 func formatPeriod(d time.Duration) string {
-	for _, u := range units {
+	n, short, _ := inOneUnit(d)
+	return strconv.FormatInt(n, 10) + short
+}
+
+// inOneUnit returns a period as a number of the longest unit that divides it, and that unit's name and word. A period
+// that no unit divides is in nanoseconds.
+func inOneUnit(d time.Duration) (n int64, name, word string) {
+	for _, u := range periodUnits {
 		if d%u.d == 0 {
-			return strconv.FormatInt(int64(d/u.d), 10) + u.name
+			return int64(d / u.d), u.name, u.word
 		}
 	}
-	return d.String()
+	return d.Nanoseconds(), "ns", "nanosecond"
 }
 
 // formatPer writes the period of a rate: the number is left out for a second.
@@ -100,15 +107,11 @@ func formatPer(d time.Duration) string {
 
 // wordPeriod writes a period for people: "second", "30 days".
 func wordPeriod(d time.Duration) string {
-	for _, u := range units {
-		if d%u.d == 0 {
-			if n := int64(d / u.d); n != 1 {
-				return strconv.FormatInt(n, 10) + " " + u.word + "s"
-			}
-			return u.word
-		}
+	n, _, word := inOneUnit(d)
+	if n == 1 {
+		return word
 	}
-	return d.String()
+	return strconv.FormatInt(n, 10) + " " + word + "s"
 }
 
 // onePeriod returns the words of one period: "in one minute", "in 10 seconds".

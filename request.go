@@ -1,13 +1,38 @@
 package headgate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
+)
+
+// question is what a verb asks of the store about charges.
+type question struct {
+	verb     law.Verb
+	observed Verb // as observers are told; empty: they are not
+	limits   limitKind
+	credits  func(Cost, *law.Params) (int64, error) // what the costs of the charges mean
+	lasting  bool                                   // the store has to know of the answer later: Config.Timeout holds
+
+	prepare func(*request) error                              // completes the ops; nil: they are complete
+	read    func(context.Context, *request) (Decision, error) // nil: the decision is all that is wanted
+
+	accepted Cost // see Event.Accepted; read sets it
+}
+
+// limitKind says of which limits charges may be.
+type limitKind uint8
+
+const (
+	anyLimit  limitKind = iota
+	takenOnly           // all but concurrency
+	heldOnly            // concurrency alone
 )
 
 // request is what is asked of the store at once: for each charge an op, its limit, and then its outcome.
@@ -58,7 +83,7 @@ func (s *scratch) free() {
 }
 
 // compile turns the charges of one request into its ops.
-func (l *Limiter) compile(r *request, group uint32, q *question, charges []Charge) error {
+func (r *request) compile(clock store.Clock, group uint32, q *question, charges []Charge) error {
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
 	}
@@ -67,11 +92,9 @@ func (l *Limiter) compile(r *request, group uint32, q *question, charges []Charg
 		switch {
 		case rule == nil:
 			return Invalid("limit", "is missing")
-		case c.Limit.OnlyName():
-			return errNameOnly(c.Limit)
-		case q.limits == taken && rule.params.Leased:
+		case q.limits == takenOnly && rule.params.Leased:
 			return Invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
-		case q.limits == held && !rule.params.Leased:
+		case q.limits == heldOnly && !rule.params.Leased:
 			return Invalid("limit", "%s is taken, not acquired", c.Limit.Algorithm())
 		}
 		cost, err := q.credits(c.Cost, &rule.params)
@@ -96,7 +119,7 @@ func (l *Limiter) compile(r *request, group uint32, q *question, charges []Charg
 			op.Params.Prefetch, op.Params.PrefetchLife = 0, 0
 		}
 		if rule.calendar != nil {
-			op.Window = rule.calendar.bounds(l.clock())
+			op.Window = rule.calendar.bounds(clock())
 		}
 		r.limits[i] = c.Limit
 	}
@@ -126,69 +149,113 @@ func (r *request) unblock() error {
 	return nil
 }
 
-// decide asks the store about one request. An error of a single op is the request's.
-func (l *Limiter) decide(ctx context.Context, r *request) error {
-	if err := l.apply(ctx, r); err != nil {
+// lookedAt reports whether somebody has looked at the cell of an outcome. Package deny has not
+// where it repeats the refusal of another charge.
+func lookedAt(out *law.Outcome) bool {
+	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
+}
+
+// each returns the figures of all charges of a request that were looked at.
+func (r *request) each(allowed bool) []Figures {
+	ops, outs := r.ops, r.outs
+	list := make([]Figures, 0, len(ops))
+	for i := range ops {
+		op, out := &ops[i], &outs[i]
+		if !lookedAt(out) {
+			continue
+		}
+		f := figures{op, out, out.Granted == op.Count}
+		d := f.decision(f.fits, r.untaken(i, allowed))
+		list = append(list, Figures{
+			Charge: i, Allowed: f.fits, LimitName: d.LimitName, Key: d.Key, Capacity: d.Capacity,
+			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
+			Applied: r.limits[i].r.applied, CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
+		})
+	}
+	return list
+}
+
+// untaken returns the credits in the level of an outcome which the request would have taken up to its op i, of a
+// check or a refusal.
+func (r *request) untaken(i int, allowed bool) (credits int64) {
+	if allowed && r.ops[i].Verb != law.Check {
+		return 0
+	}
+	for k := range i + 1 {
+		if r.ops[k].Cell == r.ops[i].Cell && lookedAt(&r.outs[k]) {
+			credits += r.outs[k].Granted * r.ops[k].Cost
+		}
+	}
+	return credits
+}
+
+// decision derives the decision about a request from its ops and their outcomes.
+func (r *request) decision() Decision {
+	ops, outs := r.ops, r.outs
+	allowed, replayed := true, true
+	var about figures
+	which := 0
+	for i := range ops {
+		replayed = replayed && outs[i].Replayed
+		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
+		switch {
+		case about.op == nil,
+			allowed && !f.fits,
+			allowed && f.tells(about),
+			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
+			about, which = f, i
+		}
+		allowed = allowed && f.fits
+	}
+	d := about.decision(allowed, r.untaken(which, allowed))
+	d.Replayed, d.EntryNumber, d.Applied = replayed, about.out.EntryNumber, r.limits[which].r.applied
+	if len(ops) > 1 {
+		d.Each = r.each(allowed)
+	}
+	return d
+}
+
+// DefaultLife is for how long a store remembers an id unless told otherwise.
+const DefaultLife = time.Hour
+
+// requestID names a request, so that it is charged once.
+type requestID struct {
+	id   string
+	life time.Duration
+}
+
+// set gives a request its id.
+func (o requestID) set(r *request) error {
+	life, err := microsOf("life", cmp.Or(o.life, DefaultLife))
+	if err != nil {
 		return err
 	}
+	if o.id == "" {
+		return Invalid("id", "is empty")
+	}
+	for i := range r.ops {
+		r.ops[i].ID, r.ops[i].TTL = o.id, life
+	}
+	return nil
+}
+
+// startsLater says that what was admitted under an id may not start yet, or nil.
+func (r *request) startsLater() error {
 	for i := range r.outs {
-		if err := r.outs[i].Err; err != nil {
-			return err
+		if out := &r.outs[i]; out.StartAt > out.Clock {
+			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused,
+				time.UnixMicro(out.StartAt).UTC().Format(time.RFC3339Nano))
 		}
 	}
 	return nil
 }
 
-// apply asks the store about requests, and asks again about those whose calendar boundaries did not contain the store's
-// time.
-func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
-	if l.store == nil {
-		return errNoStore
+// settleOp returns the op that settles the charge of an op with an id.
+func settleOp(op *law.Op, id string, actual int64) law.Op {
+	return law.Op{
+		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
+		ID: id, Cost: actual, Count: 1,
 	}
-	ctx, d := withDeadline(ctx, l.within(r.ops))
-	defer d.end(&err, store.ErrUnknownOutcome)
-	if err := l.store.Apply(ctx, r.ops, r.outs); err != nil {
-		store.Void(r.outs)
-		return err
-	}
-	if !r.stale() {
-		return nil
-	}
-	for i, j := 0, 0; i < len(r.ops); i = j {
-		j = law.GroupEnd(r.ops, i)
-		if err := l.refresh(ctx, r.part(i, j)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// refresh asks the store about one request again while the store's time lies outside its calendar boundaries. Other
-// requests have their answers: its error is that of its outcomes.
-func (l *Limiter) refresh(ctx context.Context, r *request) error {
-	for attempt := 1; r.stale(); attempt++ {
-		if attempt == mostAttempts { // the store's clock is not one
-			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
-				r.ops[0].Cell.Limit)
-		}
-		var err error
-		if stale := l.stale(r.ops, r.outs); stale != nil {
-			err = stale
-		} else {
-			for i := range r.ops {
-				if cal := r.limits[i].calendar(); cal != nil && r.outs[i].Stale {
-					r.ops[i].Window = cal.bounds(r.outs[i].Clock)
-				}
-			}
-			err = l.store.Apply(ctx, r.ops, r.outs)
-		}
-		if err != nil {
-			for i := range r.outs {
-				r.outs[i] = law.Outcome{Err: err}
-			}
-		}
-	}
-	return nil
 }
 
 // stale reports whether the store's time was outside of what an op says of it.
@@ -199,22 +266,4 @@ func (r *request) stale() bool {
 		}
 	}
 	return false
-}
-
-// corrected returns by how much the costs of charges were corrected, and wakes those who wait for what was given back.
-func (l *Limiter) corrected(r *request) []Cost {
-	list := make([]Cost, len(r.ops))
-	for i := range r.ops {
-		list[i] = correction(&r.ops[i], &r.outs[i])
-		l.queues.wake(r.ops[i].Cell)
-	}
-	return list
-}
-
-// correction returns by how much a cost was corrected, up or down.
-func correction(op *law.Op, out *law.Outcome) Cost {
-	if out.Granted == 0 {
-		return nothing
-	}
-	return costOf(max(out.Granted, -out.Granted), &op.Params, false)
 }

@@ -27,6 +27,7 @@ type Reservation struct {
 
 	start   time.Time // by this machine's clock, from when the answer came
 	blocked bool      // not made, since a key is blocked
+	charges int
 	settler settler
 }
 
@@ -42,13 +43,7 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 ) *Reservation {
 	return &Reservation{
 		Decision: d, StartAt: startAt,
-		start: sched.Now().Add(delay),
-		settler: func(ctx context.Context, actual []Cost) ([]Cost, error) {
-			if actual != nil && len(actual) != n {
-				return nil, Invalid("actual", "%d costs for %d charges", len(actual), n)
-			}
-			return settle(ctx, actual)
-		},
+		start: sched.Now().Add(delay), charges: n, settler: settle,
 	}
 }
 
@@ -63,18 +58,18 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 // several slots of a Redis Cluster. Config.Slot of the driver brings them together, and
 // Wait does without.
 func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
-	return l.reserve(ctx, wait, charges, nil)
+	return l.reserveWithID(ctx, wait, charges, nil)
 }
 
-func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (r *Reservation,
+func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (r *Reservation,
 	err error,
 ) {
-	q := question{observed: VerbReserve, verb: law.Take, limits: taken, credits: Cost.charged, lasting: true}
+	q := question{observed: VerbReserve, verb: law.Take, limits: takenOnly, credits: Cost.charged, lasting: true}
 	q.prepare = func(r *request) error {
 		if wait < 0 {
 			return Invalid("wait", "%s is negative", wait)
 		}
-		if wait > 0 && r.queues() {
+		if wait > 0 && r.canStartLater() {
 			for i := range r.ops {
 				op := &r.ops[i]
 				op.Deferred, op.Ceiling = true, op.Params.Ceiling(wait.Microseconds())
@@ -99,7 +94,7 @@ func (l *Limiter) reserve(ctx context.Context, wait time.Duration, charges []Cha
 // reservation returns what the answer to a request to reserve means.
 func (l *Limiter) reservation(answered *request) *Reservation {
 	by := &reserved{l: l, request: answered.clone()}
-	r := &Reservation{Decision: by.decision(), Refundable: true, start: sched.Now(), settler: by.settle}
+	r := &Reservation{Decision: by.decision(), Refundable: true, start: sched.Now(), charges: len(by.ops), settler: by.settle}
 	var start, delay int64
 	for i := range by.outs {
 		// A cell that is ahead of a clock that was set back decides by its own time, and
@@ -113,14 +108,14 @@ func (l *Limiter) reservation(answered *request) *Reservation {
 	}
 	if r.Decision.Allowed {
 		r.StartAt = time.UnixMicro(start).UTC()
-		r.start = r.start.Add(micros(delay))
+		r.start = r.start.Add(time.Duration(delay) * time.Microsecond)
 	}
 	return r
 }
 
-// queues reports whether a reservation of the charges can start later. One that leaves headroom cannot:
+// canStartLater reports whether a reservation of the charges can start later. One that leaves headroom cannot:
 // the ceiling of its ops is what keeps the headroom free, and cannot say for how long it waits too.
-func (r *request) queues() bool {
+func (r *request) canStartLater() bool {
 	for i := range r.ops {
 		if !r.limits[i].Queues() || r.ops[i].Ceiling != 0 {
 			return false
@@ -192,8 +187,8 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 	switch {
 	case !r.Decision.Allowed:
 		return nil, errNotMade
-	case actual == nil:
-		actual = []Cost{} // nil cancels
+	case len(actual) != r.charges:
+		return nil, Invalid("actual", "%d costs for %d charges", len(actual), r.charges)
 	}
 	return r.settler(ctx, actual)
 }
@@ -211,9 +206,6 @@ type reserved struct {
 func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
 	credits := slices.Repeat([]int64{law.Cancelled}, len(r.ops))
 	if actual != nil {
-		if len(actual) != len(r.ops) {
-			return nil, Invalid("actual", "%d costs for %d charges", len(actual), len(r.ops))
-		}
 		for i, c := range actual {
 			if credits[i], err = c.actual(&r.ops[i].Params); err != nil {
 				return nil, err
@@ -286,4 +278,22 @@ func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []
 		return nil, err
 	}
 	return corrected, nil
+}
+
+// corrected returns by how much the costs of charges were corrected, and wakes those who wait for what was given back.
+func (l *Limiter) corrected(r *request) []Cost {
+	list := make([]Cost, len(r.ops))
+	for i := range r.ops {
+		list[i] = correction(&r.ops[i], &r.outs[i])
+		l.queues.wake(r.ops[i].Cell)
+	}
+	return list
+}
+
+// correction returns by how much a cost was corrected, up or down.
+func correction(op *law.Op, out *law.Outcome) Cost {
+	if out.Granted == 0 {
+		return nothing
+	}
+	return costOf(max(out.Granted, -out.Granted), &op.Params, false)
 }

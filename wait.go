@@ -79,7 +79,7 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 }
 
 var takeWaiting = question{
-	observed: VerbTake, verb: law.Take, limits: taken, credits: Cost.charged, prepare: (*request).unblock,
+	observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged, prepare: (*request).unblock,
 }
 
 func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []Charge) error {
@@ -162,7 +162,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 			return l.call(ctx, &question{verb: law.Check, credits: Cost.charged, lasting: true}, charges)
 		},
 		attempt: func(ctx context.Context) (d Decision, err error) {
-			if lease, err = l.acquire(ctx, charges, true); err == nil {
+			if lease, err = l.tryAcquire(ctx, charges, true); err == nil {
 				d = lease.Decision
 			}
 			return d, err
@@ -217,9 +217,9 @@ func (l *Limiter) waitInLine(ctx context.Context, p *pause.Patience, c Charge, w
 		if last = d; d.Allowed {
 			break
 		}
-		var pause time.Duration
-		if pause, err = w.refused(&d, n); err == nil {
-			err = turn.sleep(ctx, pause)
+		var after time.Duration
+		if after, err = w.refused(&d, n); err == nil {
+			err = pause.SleepOr(ctx, after, turn.queue.woken)
 		}
 	}
 	return last, err

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/internal/pause"
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/law"
 )
@@ -104,11 +103,6 @@ func (t *turn) forget() {
 	} else {
 		delete(all, t.cell)
 	}
-}
-
-// sleep sleeps until it is woken, at most.
-func (t *turn) sleep(ctx context.Context, d time.Duration) error {
-	return pause.SleepOr(ctx, d, t.queue.woken)
 }
 
 // wake lets the first of each queue of a cell ask at once.

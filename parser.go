@@ -1,0 +1,277 @@
+package headgate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// ParseError says what is wrong with a notation and where. It is an
+// ErrInvalid.
+type ParseError struct {
+	Notation string
+	Offset   int    // bytes into Notation
+	Field    string // amount, period, burst, ...
+	Problem  string
+}
+
+// Error points at the place.
+func (e *ParseError) Error() string {
+	mark := utf8.RuneCountInString(e.Notation[:e.Offset]) + 1
+	return fmt.Sprintf("limit %q: %s (at character %d): %s", e.Notation, e.Field, mark, e.Problem)
+}
+
+// Unwrap returns an [*InvalidError] about the limit.
+func (e *ParseError) Unwrap() error {
+	return &InvalidError{Field: "limit", Problem: e.Field + ": " + e.Problem}
+}
+
+// parser is a one-line limit taken apart, before it is known what the
+// algorithm makes of it. The grammar is the same for all of them:
+//
+//	NAME AMOUNT[/PERIOD] {OPTION}
+//
+// Without a NAME it is that of a token bucket, and the rate may be AMOUNT per PERIOD. 0 and
+// unlimited stand alone. An option is from-first, a time zone, or one of burst, capacity,
+// history, block, prefetch, ttl, away, deadline, scale followed by its value, each at most once.
+type parser struct {
+	text   string
+	fields []token // the words after the name and the rate that are not yet used
+
+	name      string
+	amount    Cost
+	amountAt  int
+	hasPeriod bool
+	period    time.Duration
+	calendar  CalendarUnit
+	periodAt  int // 0: behind the amount
+	Tail
+
+	options map[string]token // not yet used, by the option's word; "zone" for a time zone
+	places  map[string]int   // where the value of each option stands
+}
+
+type token struct {
+	text string
+	at   int
+}
+
+// valued are the options that are followed by a value.
+var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale"}
+
+// prefetching are the algorithms that can have a prefetch. Of others it is an option
+// that does not apply.
+var prefetching = map[string]bool{
+	"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true,
+	"fixed-window": true,
+}
+
+// later are options that the grammar reserves.
+var later = []string{"wait"}
+
+func (n *parser) split() {
+	for at := 0; at < len(n.text); {
+		if n.text[at] == ' ' || n.text[at] == '\t' {
+			at++
+			continue
+		}
+		end := at
+		for end < len(n.text) && n.text[end] != ' ' && n.text[end] != '\t' {
+			end++
+		}
+		n.fields = append(n.fields, token{n.text[at:end], at})
+		at = end
+	}
+}
+
+// words are periods that can be written as words where the algorithm is left out.
+var words = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d"}
+
+// lengthen puts the name of the token bucket before a notation that begins with an amount,
+// and writes AMOUNT per PERIOD as AMOUNT/PERIOD.
+func (n *parser) lengthen() error {
+	rate := n.fields[0]
+	if rate.text[0] < '0' || rate.text[0] > '9' {
+		return nil
+	}
+	rest := n.fields[1:]
+	if len(rest) > 0 && rest[0].text == "per" {
+		if len(rest) == 1 {
+			return n.fail("period", len(n.text), "is missing: write for example 100 per minute")
+		}
+		if !strings.Contains(rate.text, "/") { // else what is wrong stands there
+			n.periodAt = rest[1].at
+		}
+		rate.text += "/" + rest[1].text
+		rest = rest[2:]
+	}
+	if amount, period, ok := strings.Cut(rate.text, "/"); ok && words[period] != "" {
+		rate.text = amount + "/" + words[period]
+	}
+	n.fields = append([]token{{"token-bucket", rate.at}, rate}, rest...)
+	return nil
+}
+
+// parseRate parses AMOUNT[/PERIOD].
+func (n *parser) parseRate(f token) error {
+	amount, period, has := strings.Cut(f.text, "/")
+	var err error
+	n.amountAt = f.at
+	if n.amount, err = parseAmount("amount", amount); err != nil {
+		return n.wrap("amount", f.at, err)
+	}
+	if !has {
+		return nil
+	}
+	if n.hasPeriod = true; n.periodAt == 0 {
+		n.periodAt = f.at + len(amount) + 1
+	}
+	switch u := CalendarUnit(period); u {
+	case Minute, Hour, Day, Week, Month:
+		n.calendar = u
+		if n.name != "fixed-window" {
+			return n.fail("period", n.periodAt, fmt.Sprintf("%q is a calendar's, which only fixed-window follows; "+
+				"write a length of time such as 1m, 1h, 1d or 30d", period))
+		}
+		return nil
+	}
+	if n.period, err = ParsePeriod(period); err != nil {
+		return n.wrap("period", n.periodAt, err)
+	}
+	return nil
+}
+
+// parseOptions sorts the words after the rate into options.
+func (n *parser) parseOptions(words []token) error {
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		name, value := w.text, w
+		switch {
+		case slices.Contains(valued, w.text):
+			if i+1 == len(words) {
+				return n.fail(w.text, len(n.text), "needs a value")
+			}
+			i++
+			value = words[i]
+		case w.text == "from-first":
+		case slices.Contains(later, w.text):
+			return n.fail(w.text, w.at, "is reserved and does nothing yet")
+		case strings.Contains(w.text, "/") || w.text == "UTC" || n.calendar != "" && w.text[0] >= 'A' &&
+			w.text[0] <= 'Z':
+			name = "zone"
+		default:
+			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
+				"history, block, prefetch, ttl, away, deadline, scale and a calendar's time zone", w.text))
+		}
+		if _, twice := n.places[name]; twice {
+			return n.fail(name, w.at, "is said twice")
+		}
+		n.options[name], n.places[name] = value, value.at
+	}
+	return nil
+}
+
+// readTail takes the options that all algorithms share.
+func (n *parser) readTail() (err error) {
+	if n.Block, err = n.periodOption("block"); err != nil {
+		return err
+	}
+	if prefetching[n.name] {
+		if n.Prefetch, err = n.prefetchOption(); err != nil {
+			return err
+		}
+	}
+	if n.Away, err = option(n, "away", parseAway); err != nil {
+		return err
+	}
+	if n.Deadline, err = n.periodOption("deadline"); err != nil {
+		return err
+	}
+	n.Scale, err = option(n, "scale", parseScale)
+	return err
+}
+
+// take returns an option's value and marks it as used.
+func (n *parser) take(word string) (token, bool) {
+	f, ok := n.options[word]
+	delete(n.options, word)
+	return f, ok
+}
+
+// option takes an option and reads its value; it is zero if there is none.
+func option[T any](n *parser, word string, read func(string) (T, error)) (value T, err error) {
+	f, ok := n.take(word)
+	if !ok {
+		return value, nil
+	}
+	if value, err = read(f.text); err != nil {
+		return value, n.wrap(word, f.at, err)
+	}
+	return value, nil
+}
+
+// periodOption takes an option whose value is a length of time; zero if it
+// is absent.
+func (n *parser) periodOption(word string) (time.Duration, error) {
+	return option(n, word, func(s string) (time.Duration, error) { return parsePeriod(word, s) })
+}
+
+func (n *parser) needPeriod() error {
+	if !n.hasPeriod {
+		return n.fail("period", n.amountAt+len(n.fields[1].text), "is missing: write "+n.name+" AMOUNT/PERIOD")
+	}
+	return nil
+}
+
+func (n *parser) fail(field string, at int, problem string) error {
+	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}
+}
+
+// wrap turns an InvalidError into a ParseError at its place.
+func (n *parser) wrap(field string, at int, err error) error {
+	if wrong, ok := errors.AsType[*InvalidError](err); ok {
+		return n.fail(field, at, wrong.Problem)
+	}
+	return n.fail(field, at, err.Error())
+}
+
+// prefetchOption takes the option from a notation.
+func (n *parser) prefetchOption() (u Prefetch, err error) {
+	f, ok := n.take("prefetch")
+	if !ok {
+		return u, nil
+	}
+	amount, life, timed := strings.Cut(f.text, "/")
+	amount, u.Percent = strings.CutSuffix(amount, "%")
+	if u.Amount, err = parseAmount("prefetch", amount); err != nil {
+		return u, n.wrap("prefetch", f.at, err)
+	}
+	if timed {
+		if u.Life, err = parsePeriod("prefetch", life); err != nil {
+			return u, n.wrap("prefetch", f.at+len(f.text)-len(life), err)
+		}
+		if u.Life == DefaultPrefetchLife {
+			u.Life = 0
+		}
+	}
+	return u, nil
+}
+
+func parseAway(s string) (Away, error) {
+	for a := AwayDeny; a <= AwayAllow; a++ {
+		if s == a.String() {
+			return a, nil
+		}
+	}
+	return AwayDeny, Invalid("away", "must be deny, share or allow")
+}
+
+func parseScale(s string) (uint8, error) {
+	if len(s) != 1 || s[0] < '0'+minScale || s[0] > '0'+maxExp {
+		return 0, errScale(s)
+	}
+	return s[0] - '0', nil
+}
