@@ -137,7 +137,7 @@ var (
 	decisionsDesc = prometheus.NewDesc("headgate_decisions_total",
 		"Decisions, and attempts that failed.", []string{"limit", "verb", "outcome", "protocol", "way"}, nil)
 	decisionDesc = prometheus.NewDesc("headgate_decision_seconds",
-		"How long decisions took, the store's time included; each request of a batch counts as long as the batch.", []string{"protocol", "way"}, nil)
+		"How long decisions took, the store's time included.", []string{"protocol", "way"}, nil)
 )
 
 // Describe implements prometheus.Collector.
