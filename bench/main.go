@@ -65,7 +65,7 @@ func start() error {
 	intro := fmt.Sprintf("`%s`, in bench: %d rounds, %s a cell; all cells of a comparison in a round,\n"+
 		`then the next round. Figures are medians, the least and the most in brackets; errors and p99 in
 brackets are those of what is held against. A ratio above 1 says how many times better Headgate
-is. [How to read them](../README.md).`,
+is. [How to read them](../../docs/project/benchmarks.md).`,
 		strings.TrimSpace("go run . "+strings.Join(os.Args[1:], " ")), *rounds, *duration)
 	var results []result
 	for _, g := range groups {

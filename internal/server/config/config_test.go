@@ -181,20 +181,6 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 	}
 }
 
-// TestTheSettingsAreDocumented compares the table in docs/operating.md.
-func TestTheSettingsAreDocumented(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range config.Settings {
-		if row := s.Row(); !strings.Contains(string(text), row) {
-			t.Errorf("docs/operating.md lacks the row\n%s", row)
-		}
-	}
-}
-
 func TestNotationsAreBounded(t *testing.T) {
 	c := &config.Config{}
 	r := c.Reader(none)

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"os"
 	"strings"
 
@@ -161,19 +160,6 @@ func (s Setting) Usage() string {
 		return s.Help + " (" + s.Variable() + ")"
 	}
 	return s.Help + " (" + s.Variable() + "; default " + s.Default + ")"
-}
-
-// Row is its row in the table of the documentation.
-func (s Setting) Row() string {
-	file, preset := "`"+s.Name+"`", "`"+s.Default+"`"
-	if s.NotFile {
-		file = ""
-	}
-	if s.Default == "" || strings.Contains(s.Default, " ") { // it is said in words
-		preset = s.Default
-	}
-	return fmt.Sprintf("| `--%s` | `%s` | %s | %s | %s |", s.Flag(), s.Variable(), file, preset,
-		strings.ReplaceAll(s.Help, "`", ""))
 }
 
 // preset is the value where nothing was said.

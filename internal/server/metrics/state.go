@@ -29,15 +29,16 @@ func counter(name, help string) figure {
 }
 
 var (
-	waiting      = gauge("headgate_store_waiting_calls", "Calls that wait for a batch that has not left.")
-	isAway       = gauge("headgate_store_away", "1 while the circuit breaker is open, else 0.")
-	fallbackOps  = counter("headgate_store_fallback_ops_total", "Charges that were answered without the store.")
-	share        = gauge("headgate_store_share", "The part of limits with away share that this server has; 0: none.")
-	sweptRows    = counter("headgate_swept_rows_total", "Rows that sweeps have removed.")
-	lastSweep    = gauge("headgate_last_sweep_timestamp_seconds", "When the last sweep ended; 0: none has.")
-	version      = gauge("headgate_catalogue_version", "The version of the catalogue in force; 0: none was read.")
-	limits       = gauge("headgate_catalogue_limits", "Limits of the catalogue.")
-	clockAhead   = gauge("headgate_store_clock_ahead_seconds", "How far the store's clock is ahead of this machine's.")
+	waiting     = gauge("headgate_store_waiting_calls", "Calls that wait for a batch that has not left.")
+	isAway      = gauge("headgate_store_away", "1 while the circuit breaker is open, else 0.")
+	fallbackOps = counter("headgate_store_fallback_ops_total", "Charges that were answered without the store.")
+	share       = gauge("headgate_store_share", "The part of limits with away share by which this server decides; 0: none.")
+	sweptRows   = counter("headgate_swept_rows_total", "Rows that sweeps have removed.")
+	lastSweep   = gauge("headgate_last_sweep_timestamp_seconds", "When the last sweep ended; 0: none has.")
+	version     = gauge("headgate_catalogue_version", "The version of the catalogue in force; 0: none was read.")
+	limits      = gauge("headgate_catalogue_limits", "Limits of the catalogue.")
+	clockAhead  = gauge("headgate_store_clock_ahead_seconds",
+		"How far the store's clock is ahead of this machine's, as of the last look at the catalogue.")
 	inFlight     = gauge("headgate_requests_in_flight", "Requests that are being decided.")
 	heldBytes    = gauge("headgate_requests_held_bytes", "Bytes that requests under way hold beyond their free share.")
 	stateFigures = []figure{
@@ -47,7 +48,8 @@ var (
 
 // limitKeys has one label for all limits that the catalogue does not have: callers may invent notations.
 var limitKeys = prometheus.NewDesc("headgate_limit_keys",
-	"Keys of the limits of the catalogue, and of all others, when they were counted last: after a sweep.",
+	"Keys of a limit when this server counted them last, every five minutes or so after a sweep; (inline): of all "+
+		"limits that the catalogue does not have.",
 	[]string{"limit"}, nil)
 
 // keys sends how many keys limits have, if that was counted.

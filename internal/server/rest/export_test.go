@@ -1,6 +1,10 @@
 package rest
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/headgate/headgate/internal/server/auth"
+)
 
 // Patterns returns the patterns of all paths that New serves. A path that is served whatever the method is
 // that of GET.
@@ -13,4 +17,13 @@ func Patterns() []string {
 		patterns = append(patterns, r.pattern)
 	}
 	return patterns
+}
+
+// Roles returns the roles that the paths of Patterns need.
+func Roles() map[string]auth.Role {
+	roles := map[string]auth.Role{}
+	for i, r := range new(door).routes() {
+		roles[Patterns()[i]] = r.role
+	}
+	return roles
 }

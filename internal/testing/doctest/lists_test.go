@@ -16,7 +16,7 @@ var unrunnable = map[string]map[string]string{
 		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
 	},
 	"docs/project/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
-	"docs/stores.md": {
+	"docs/project/yugabytedb.md": {
 		"HEADGATE_TEST_YUGABYTE_DSN='postgres://yugabyte@n1:5433/yugabyte' go test ./store/postgres " +
 			"-run TestConformanceOfYugabyteDB": "there is no YugabyteDB here, and the page says so",
 	},

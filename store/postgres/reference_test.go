@@ -1,0 +1,121 @@
+package postgres_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	declared = regexp.MustCompile(`(?s)create or replace function headgate\.(\w+)\((.*?)\)\s+(returns (?:setof \w+|table \(.*?\)|[\w.]+)\s+)?language([^$]*)`)
+	answer   = regexp.MustCompile(`(?s)create type headgate\.decision as \((.*?)\);`)
+	comments = regexp.MustCompile(`(?m)^comment on (function|table|view|column) headgate\.([\w.]+)(?:\(.*?\))? is '(.*)';$`)
+)
+
+// TestTheSQLReference compares docs/sql-reference.md with the functions of schema headgate and their comments, of
+// which UPDATE_REFERENCE=1 writes it.
+func TestTheSQLReference(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/sql-reference.md"
+	text := sqlReference(t)
+	if os.Getenv("UPDATE_REFERENCE") != "" {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != text {
+		t.Errorf("%s is not what the functions are (UPDATE_REFERENCE=1 writes it): %v", path, err)
+	}
+}
+
+// function is one that people call.
+type function struct{ arguments, answer, role string }
+
+func sqlReference(t *testing.T) string {
+	t.Helper()
+	var sources strings.Builder
+	for _, folder := range []string{"tables", "functions"} {
+		paths, err := filepath.Glob("sql/" + folder + "/*.sql")
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("sql/%s: %q, %v", folder, paths, err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(text)
+		}
+	}
+	functions := map[string]function{}
+	for _, m := range declared.FindAllStringSubmatch(sources.String(), -1) {
+		functions[m[1]] = described(m)
+	}
+	decision := answer.FindStringSubmatch(sources.String())
+	if len(functions) < 25 || decision == nil {
+		t.Fatalf("found %d functions: are the patterns right?", len(functions))
+	}
+	var told, seen strings.Builder
+	columns := map[string]string{}
+	commented := comments.FindAllStringSubmatch(sources.String(), -1)
+	for _, m := range commented {
+		if table, column, ok := strings.Cut(m[2], "."); ok {
+			columns[table] += fmt.Sprintf("\n  - `%s`: %s", column, strings.ReplaceAll(m[3], "''", "'"))
+		}
+	}
+	for _, m := range commented {
+		about := strings.ReplaceAll(m[3], "''", "'")
+		f, ok := functions[m[2]]
+		switch {
+		case m[1] == "function" && !ok:
+			t.Errorf("headgate.%s is not found", m[2])
+		case m[1] == "function":
+			fmt.Fprintf(&told, "### %s\n\n`%s(%s)`", m[2], m[2], f.arguments)
+			if f.answer != "" {
+				fmt.Fprintf(&told, " answers `%s`", f.answer)
+			}
+			fmt.Fprintf(&told, ".\nRole: %s. %s\n\n", f.role, about)
+			delete(functions, m[2])
+		case m[1] != "column":
+			fmt.Fprintf(&seen, "- **`%s`** (%s): %s%s\n", m[2], m[1], about, columns[m[2]])
+		}
+	}
+	for name := range functions {
+		t.Errorf("headgate.%s has no comment", name)
+	}
+	return "<!-- Generated: UPDATE_REFERENCE=1 go test ./store/postgres -run Reference writes this page. -->\n\n" +
+		"# SQL reference: PostgreSQL\n\n" +
+		"The functions of schema `headgate`, then its views and tables. [From SQL](sql.md) shows their use, and what is " +
+		"different [on MariaDB and MySQL](sql.md#mariadb-and-mysql). An argument with a default may be left out. `rule` is a " +
+		"name in `headgate.limits`, or a limit in one line. Of a null `retry_after` the cost can never pass. " +
+		"`decision` is `" + squeezed(decision[1]) + "`. [Roles](sql.md#rights): `service` may do all that `app` may.\n\n" +
+		"## Functions\n\n" + told.String() +
+		"## Views and tables\n\nViews are for people; of the tables, `limits`, `catalog`, `zones` and `buckets` may be changed " +
+		"by hand. Columns whose names say all are left out.\n\n" + seen.String()
+}
+
+// described reads a declaration. Arguments that are marked out are a part of the answer.
+func described(m []string) function {
+	f := function{role: "service"}
+	if strings.Contains(m[4], "security definer") {
+		f.role = "app"
+	}
+	var in, out []string
+	for argument := range strings.SplitSeq(squeezed(m[2]), ", ") {
+		if name, ok := strings.CutPrefix(argument, "out "); ok {
+			out = append(out, name)
+			continue
+		}
+		in = append(in, argument)
+	}
+	f.arguments, f.answer = strings.Join(in, ", "), strings.Join(out, ", ")
+	if returns := strings.TrimPrefix(squeezed(m[3]), "returns "); returns != "" {
+		f.answer = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(returns, "headgate."), "table ("), ")")
+	}
+	return f
+}
+
+func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }
