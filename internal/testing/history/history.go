@@ -1,5 +1,5 @@
 // Package history is the format in which a run of Headgate is written down, so that it can
-// be judged afterwards by package check, by another program, or by a person.
+// be judged afterwards by package check, or by a person.
 //
 // # The file
 //
