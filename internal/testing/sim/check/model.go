@@ -127,11 +127,6 @@ func (f *fault) begun() int64 {
 	return f.t
 }
 
-// broken says that the history does not keep to its format.
-func (m *model) broken(event int, format string, args ...any) {
-	m.violation("format", nil, []int{event}, format, args...)
-}
-
 // violation notes that these events break a rule, in one cell if it is not nil: then amounts among the
 // args are told in units.
 func (m *model) violation(rule string, c *cell, events []int, format string, args ...any) {
@@ -155,35 +150,24 @@ func newModel(h *history.History) *model {
 	}
 	for i := range h.Events {
 		e := &h.Events[i]
+		m.end = e.T
 		if err := e.Valid(); err != nil {
-			m.broken(i, "%v", err)
+			m.violation("format", nil, []int{i}, "%v", err)
 			continue
 		}
-		if e.T < m.end {
-			m.broken(i, "true time goes back from %d to %d", m.end, e.T)
-		}
-		m.end = max(m.end, e.T)
 		switch {
 		case e.Limit != nil:
-			m.limit(i, e.Limit)
+			m.limit(e.Limit)
 		case e.Removal != nil:
-			m.removal(i, e.Removal)
+			m.families[e.Removal.Limit].removed(e.Removal.Version, m.end)
 		case e.Call != nil:
 			call := *e.Call
 			none := &history.Return{Outcome: history.Unknown}
 			a := &ask{Call: &call, ret: none, node: e.Node, from: e.T, to: forever, events: []int{i}}
-			if m.asks[a.ID] != nil {
-				m.broken(i, "the call %d is there already", a.ID)
-				continue
-			}
 			m.asks[a.ID] = a
 			m.order = append(m.order, a)
 		case e.Return != nil:
 			a := m.asks[e.Return.ID]
-			if a == nil || a.to < forever {
-				m.broken(i, "no call %d waits for this return", e.Return.ID)
-				continue
-			}
 			a.ret, a.to, a.events = e.Return, e.T, append(a.events, i)
 		case e.Fault != nil:
 			m.faults = append(m.faults, fault{e.Fault, e.T})
@@ -200,15 +184,11 @@ func newModel(h *history.History) *model {
 	return m
 }
 
-func (m *model) limit(event int, l *history.Limit) {
+func (m *model) limit(l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {
 		f = &family{named: map[string]*big.Rat{}, cells: map[string]*cell{}, terms: map[int]term{}}
 		m.families[l.Name] = f
-	}
-	if slices.ContainsFunc(f.limits, func(known *history.Limit) bool { return known.Version == l.Version }) {
-		m.broken(event, "version %d of %s is there already", l.Version, l.Name)
-		return
 	}
 	f.limits = append(f.limits, l)
 	if l.Key != "" {
@@ -223,20 +203,16 @@ func (m *model) fill() {
 			a.Charges = target.Charges
 		}
 		for i, c := range a.Charges {
-			if f := m.families[c.Limit]; f != nil {
-				f.name(c.Cost)
-				f.name(c.Keep)
-				if i < len(a.Actual) {
-					f.name(a.Actual[i])
-				}
+			f := m.families[c.Limit]
+			f.name(c.Cost)
+			f.name(c.Keep)
+			if i < len(a.Actual) {
+				f.name(a.Actual[i])
 			}
 		}
 	}
-	for name, f := range m.families {
-		if err := f.scale(); err != nil {
-			m.broken(0, "limit %s: %v", name, err)
-			f.versions = nil
-		}
+	for _, f := range m.families {
+		f.scale()
 	}
 	for _, a := range m.order {
 		m.place(a)
@@ -249,7 +225,7 @@ func (m *model) fill() {
 		}
 	}
 	for i := range m.h.Events {
-		if s := m.h.Events[i].State; s != nil && m.families[s.Limit] != nil {
+		if s := m.h.Events[i].State; s != nil {
 			c := m.cell(m.families[s.Limit], s.Key)
 			c.states = append(c.states, state{s, i})
 		}
@@ -271,19 +247,9 @@ func (c *cell) is(g history.Charge) bool { return g.Limit == c.family.limits[0].
 
 // place puts a call where it belongs.
 func (m *model) place(a *ask) {
-	if a.Of != 0 {
-		if a.admitted = m.asks[a.Of]; a.admitted == nil {
-			m.broken(a.events[0], "the call %d is of a call %d that is not there", a.ID, a.Of)
-			return
-		}
-	}
+	a.admitted = m.asks[a.Of]
 	for i, c := range a.Charges {
 		f := m.families[c.Limit]
-		if f == nil || f.versions == nil || f.versions[c.Version] == nil {
-			m.broken(a.events[0], "the call %d names version %d of a limit %q that is not there",
-				a.ID, c.Version, c.Limit)
-			return
-		}
 		cell := m.cell(f, c.Key)
 		switch {
 		case asks(a.Verb):

@@ -14,21 +14,14 @@ type term struct{ made, gone int64 }
 func (f *family) override(l *history.Limit, at int64) {
 	for _, other := range f.limits {
 		if t := f.terms[other.Version]; other != l && other.Key == l.Key && t.gone == forever {
-			f.terms[other.Version] = term{t.made, at}
+			f.removed(other.Version, at)
 		}
 	}
 	f.terms[l.Version] = term{at, forever}
 }
 
-// removal reads the event.
-func (m *model) removal(event int, r *history.Removal) {
-	f := m.families[r.Limit]
-	if f == nil || f.terms[r.Version].gone != forever {
-		m.broken(event, "there is no override %d of %s to be removed", r.Version, r.Limit)
-		return
-	}
-	f.terms[r.Version] = term{f.terms[r.Version].made, m.end}
-}
+// removed notes that an override is removed at a true time.
+func (f *family) removed(version int, at int64) { f.terms[version] = term{f.terms[version].made, at} }
 
 // overrides returns those of the cell's key, in the order in which they were made.
 func (c *cell) overrides() (list []*rule) {

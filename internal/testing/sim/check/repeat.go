@@ -75,7 +75,7 @@ func (m *model) repeats() {
 		justified := slices.ContainsFunc(a.parts, func(e *entry) bool {
 			return e.by(func(e *entry) bool { return e.repeats(known[placeOf(e)]) })
 		})
-		if !justified && len(a.parts) > 0 {
+		if !justified {
 			m.violation("repeat", a.parts[0].cell, a.events,
 				"%s repeated a refusal that it was not given, for less than it was refused, or for too long", a.front())
 		}
