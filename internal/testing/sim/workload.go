@@ -360,6 +360,6 @@ func (c *caller) operate(ctx context.Context) {
 		d, verb = 0, history.Unblock
 	}
 	id := c.call(history.Call{Verb: verb, For: d.Microseconds()}, g)
-	_, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
-	c.done(id, err)
+	st, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
+	c.w.rec.Return(c.n.name, id, record.Answer{At: st.At, Err: err})
 }
