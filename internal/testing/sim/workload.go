@@ -37,9 +37,9 @@ type charge struct {
 	keep    headgate.Headroom
 }
 
-// told is the charge as a history tells it.
-func (g *charge) told() history.Charge {
-	return record.Charge(&g.of.versions[g.version-1].told, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
+// recorded is the charge as a history has it.
+func (g *charge) recorded() history.Charge {
+	return record.Charge(&g.of.versions[g.version-1].recorded, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
 }
 
 func plain(charges []charge) []headgate.Charge {
@@ -137,7 +137,7 @@ func (c *caller) charge(l *limit) charge {
 // call records that the caller asks, and returns the number of the call.
 func (c *caller) call(call history.Call, charges []charge) int {
 	for i := range charges {
-		call.Charges = append(call.Charges, charges[i].told())
+		call.Charges = append(call.Charges, charges[i].recorded())
 	}
 	if c.w.net != nil {
 		call.Front = "server"

@@ -193,7 +193,7 @@ func (t *tracker) settlements() {
 			t.lowOff = true // it may give back what others were charged
 		}
 		switch {
-		case f.outcome() == history.Done && f.ret.Replayed, f.down && (!f.told || f.spread):
+		case f.outcome() == history.Done && f.ret.Replayed, f.down && (!f.amountKnown || f.spread):
 		case !f.down:
 			t.mayBeCharged(f.asEntry())
 		default:

@@ -52,17 +52,17 @@ func admits(verb string) bool { return verb == history.Take || verb == history.R
 // entry is what one call asks of one cell.
 type entry struct {
 	*ask
-	cell   *cell
-	rule   *rule
-	place  int // of the first of its charges to the cell
-	cost   num // of all of these
-	keep   num // the most headroom that one of them leaves, by rule
-	passed num // of it, at least: what it was settled for, if that is less
-	back   num // given back at most
-	lossy  bool
-	told   bool // the answer says which version has decided
-	again  bool // its key may have known the id, while another key of the request had forgotten it
-	fixes  []*fix
+	cell         *cell
+	rule         *rule
+	place        int // of the first of its charges to the cell
+	cost         num // of all of these
+	keep         num // the most headroom that one of them leaves, by rule
+	passed       num // of it, at least: what it was settled for, if that is less
+	back         num // given back at most
+	lossy        bool
+	versionKnown bool // the answer says which version has decided
+	again        bool // its key may have known the id, while another key of the request had forgotten it
+	fixes        []*fix
 
 	extension          // of verb extend
 	more      []*entry // that extend it, or may
@@ -71,11 +71,11 @@ type entry struct {
 // fix is a correction of an entry.
 type fix struct {
 	*ask
-	of     *entry
-	amount num  // by which it was corrected, as it is said
-	down   bool // given back
-	told   bool // amount was said
-	spread bool // given back of several charges, each at a time of its own
+	of          *entry
+	amount      num  // by which it was corrected, as it is said
+	down        bool // given back
+	amountKnown bool // the answer says it
+	spread      bool // given back of several charges, each at a time of its own
 }
 
 // cell is the state of one limit for one key, and what was asked of it.
@@ -253,8 +253,8 @@ func (m *model) place(a *ask) {
 		cell := m.cell(f, c.Key)
 		switch {
 		case asks(a.Verb):
-			r, told := f.decided(a, i)
-			a.charge(i, cell, r, told)
+			r, known := f.decided(a, i)
+			a.charge(i, cell, r, known)
 		case a.Verb == history.Reset && a.outcome() != history.Nothing:
 			cell.resets = append(cell.resets, a)
 		case a.Verb == history.Block || a.Verb == history.Unblock:
@@ -268,19 +268,19 @@ func (m *model) place(a *ask) {
 }
 
 // charge adds a charge of the call to what it asks of the cell.
-func (a *ask) charge(i int, c *cell, r *rule, told bool) {
+func (a *ask) charge(i int, c *cell, r *rule, known bool) {
 	cost, keep := c.family.costs[a.Charges[i].Cost], r.keep(a.Charges[i].Keep)
 	for _, e := range a.parts {
 		if e.cell == c {
 			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
 			e.keep = atLeast(e.keep, keep)
-			if told && !e.told { // all are decided by one version
-				e.rule, e.told = r, true
+			if known && !e.versionKnown { // all are decided by one version
+				e.rule, e.versionKnown = r, true
 			}
 			return
 		}
 	}
-	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, keep: keep, passed: cost, told: told}
+	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, keep: keep, passed: cost, versionKnown: known}
 	a.parts = append(a.parts, e)
 	c.entries = append(c.entries, e)
 }

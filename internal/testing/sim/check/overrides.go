@@ -53,7 +53,7 @@ func (f *family) only() (only *rule) {
 // open reports whether it is not known which version has decided, or would have. A call that waits asks
 // again and again, and tells the last decision.
 func (e *entry) open() bool {
-	if e.told && !e.asksAgain() {
+	if e.versionKnown && !e.asksAgain() {
 		return false
 	}
 	timed := func(l *history.Limit) bool { return l.From > 0 }
@@ -65,7 +65,7 @@ func (e *entry) asksAgain() bool { return e.Wait > 0 && e.Verb != history.Reserv
 // others returns the other versions that may have decided about the entry too, where there are overrides.
 func (e *entry) others() []*rule {
 	f := e.cell.family
-	if e.told && !e.asksAgain() || len(f.terms) == 0 {
+	if e.versionKnown && !e.asksAgain() || len(f.terms) == 0 {
 		return nil
 	}
 	list := append(e.cell.overrides(), f.versions[e.Charges[e.place].Version])
@@ -104,7 +104,7 @@ func (m *model) overrides() {
 			continue
 		}
 		for _, e := range a.parts {
-			if e.told && len(e.cell.family.terms) > 0 {
+			if e.versionKnown && len(e.cell.family.terms) > 0 {
 				m.decidedBy(e)
 			}
 		}
