@@ -219,6 +219,9 @@ func (t *tracker) together(list []moment) {
 		if a := list[i].call; a != nil {
 			t.fold(a)
 			from = min(from, a.from)
+			if list[i].entry == nil {
+				t.blockMax = max(t.blockMax, at+a.For)
+			}
 		}
 	}
 	for ; from < forever && t.latest < len(t.late) && t.late[t.latest].to < from; t.latest++ {
@@ -236,7 +239,7 @@ func (t *tracker) together(list []moment) {
 		case mo.entry != nil:
 			t.decision(mo.entry, before, after)
 		case mo.call != nil:
-			t.blockMax, t.blockSure = max(t.blockMax, at+mo.call.For), at+mo.call.For // it replaces an earlier one
+			t.blockSure = at + mo.call.For // it replaces an earlier one
 		case mo.state != nil:
 			t.final(mo.state, before, after)
 		}
