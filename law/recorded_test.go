@@ -45,7 +45,7 @@ func TestDecisionsAreThoseOnRecord(t *testing.T) {
 	var hashes strings.Builder
 	storetest.RunHistories(t, func(testing.TB) store.Store {
 		return recorder{memory.New(&memory.Config{Clock: func() int64 { return start }}), &batches, &hashes}
-	}, &storetest.Options{Histories: 2500, Reservations: 60})
+	}, &storetest.Options{Histories: 2500})
 	const path = "testdata/decisions.golden"
 	if os.Getenv("UPDATE_DECISIONS") != "" {
 		if err := os.WriteFile(path, []byte(hashes.String()), 0o600); err != nil {

@@ -36,7 +36,7 @@ func eachAlone(t *testing.T, run func(*testing.T, storetest.Open, *storetest.Opt
 }
 
 func TestHistoriesOfEachWrapper(t *testing.T) {
-	eachAlone(t, storetest.RunHistories, &storetest.Options{Histories: 100, Reservations: 20})
+	eachAlone(t, storetest.RunHistories, &storetest.Options{Histories: 100})
 }
 
 func TestConformanceOfEachWrapper(t *testing.T) {

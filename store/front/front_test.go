@@ -51,7 +51,7 @@ func TestConformanceOverPostgres(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		return front.New(openPostgres(tb, migrated.Postgres(tb)), noSweeper)
-	}, &storetest.Options{Histories: 100, Reservations: 20})
+	}, &storetest.Options{Histories: 100})
 }
 
 func openPostgres(tb testing.TB, dsn string) *postgres.Store {

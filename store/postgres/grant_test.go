@@ -161,7 +161,7 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 			tb.Fatal(err)
 		}
 		return s
-	}, &storetest.Options{Histories: 30, Reservations: 10})
+	}, &storetest.Options{Histories: 30})
 	s := bare(t, url)
 	if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "written", Text: "gcra 1/s"}); err != nil {
 		t.Errorf("write the catalogue: %v", err)

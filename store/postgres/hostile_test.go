@@ -130,7 +130,7 @@ func TestNothingOfOthersIsCalled(t *testing.T) {
 					return &inTx{pool, x.open(tb, x.dsn)}
 				},
 			} {
-				storetest.RunHistories(t, open, &storetest.Options{Histories: tier.Pick(30, 60, 60), Reservations: 20})
+				storetest.RunHistories(t, open, &storetest.Options{Histories: tier.Pick(30, 60, 60)})
 				x.called(t, "histories by "+kind)
 			}
 			for kind, url := range map[string]string{"pool": x.dsn, "pgbouncer": pooled + "?pooler=transaction"} {

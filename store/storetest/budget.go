@@ -18,13 +18,13 @@ import (
 
 // budget is six limits that every request is charged to, and what callers know to be in use of each.
 type budget struct {
-	s      store.Store
-	limits [6]law.Params
-	actual [6]atomic.Int64 // credits that the requests were settled at
-	told   [6]atomic.Int64 // credits that were charged, without what is known to have been given back
+	s       store.Store
+	limits  [6]law.Params
+	actual  [6]atomic.Int64 // credits that the requests were settled at
+	charged [6]atomic.Int64 // credits that were charged, without what is known to have been given back
 	// credits of attempts that were given up, and may be charged when they arrive: the request was
 	// refused before, or is cancelled
-	late [6]atomic.Int64
+	uncertain [6]atomic.Int64
 }
 
 // budgetSize is the capacity of the smallest limit, in units.
@@ -58,9 +58,9 @@ func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 	return ops
 }
 
-// surely asks until there is an answer, also after conflicts, and while the attempts of others that were given up have
+// untilAnswered asks until there is an answer, also after conflicts, and while the attempts of others that were given up have
 // opened a circuit breaker. One in five attempts is given up on the way; late says that it was, after an attempt.
-func (b *budget) surely(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, late bool) {
+func (b *budget) untilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, late bool) {
 	await.Until(t, "a request with an id to be answered", func() bool {
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		if rng.IntN(5) == 0 {
@@ -91,7 +91,7 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 			more[i].Verb = law.Extend
 			more[i].Cost += rng.Int64N(more[i].Params.Unit) // nothing more, once in a while
 		}
-		outs, late := b.surely(t, rng, more)
+		outs, late := b.untilAnswered(t, rng, more)
 		if outs == nil {
 			return
 		}
@@ -101,7 +101,7 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 			if refused {
 				held = ops[i].Cost
 				if late {
-					b.late[i].Add(more[i].Cost - ops[i].Cost)
+					b.uncertain[i].Add(more[i].Cost - ops[i].Cost)
 				}
 			}
 			if out.Granted != held && (!refused || !late) {
@@ -112,7 +112,7 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 			return
 		}
 		for i := range ops {
-			b.told[i].Add(more[i].Cost - ops[i].Cost)
+			b.charged[i].Add(more[i].Cost - ops[i].Cost)
 			ops[i].Cost = more[i].Cost
 		}
 	}
@@ -122,19 +122,19 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 // admitted.
 func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	ops := b.request(rng, id)
-	outs, late := b.surely(t, rng, ops)
+	outs, late := b.untilAnswered(t, rng, ops)
 	how := rng.IntN(4)
 	refused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.Granted != 1 })
 	if late && (refused || how == 0) {
 		for i := range ops {
-			b.late[i].Add(ops[i].Cost)
+			b.uncertain[i].Add(ops[i].Cost)
 		}
 	}
 	if refused {
 		return false
 	}
 	for i := range outs {
-		b.told[i].Add(ops[i].Cost)
+		b.charged[i].Add(ops[i].Cost)
 	}
 	b.extend(t, rng, ops)
 	for i := range outs {
@@ -153,9 +153,9 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	if outs == nil || how == 3 {
 		return outs != nil
 	}
-	answers, _ := b.surely(t, rng, ops)
+	answers, _ := b.untilAnswered(t, rng, ops)
 	for i, out := range answers {
-		b.told[i].Add(-out.Granted) // none, if it was settled by an attempt that was given up
+		b.charged[i].Add(-out.Granted) // none, if it was settled by an attempt that was given up
 	}
 	return true
 }
@@ -167,7 +167,7 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 func budgets(t *testing.T, s store.Store) {
 	b := newBudget(s)
 	var admitted atomic.Int64
-	crowd(tier.Pick(24, 64, 64), 1, func(caller, _ int) {
+	concurrently(tier.Pick(24, 64, 64), 1, func(caller, _ int) {
 		rng := rand.New(rand.NewPCG(uint64(caller), 64))
 		for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
 			if b.spend(t, rng, fmt.Sprint("budget ", caller, " ", n)) {
@@ -185,11 +185,11 @@ func budgets(t *testing.T, s store.Store) {
 		op.Cost = 1
 		out := one(t, s, check(op))
 		used := out.Used - out.Granted
-		least, most := b.actual[i].Load(), b.told[i].Load()
+		least, most := b.actual[i].Load(), b.charged[i].Load()
 		if op.Params.Drain != 1 { // what is left gives back all
 			most = least
 		}
-		most += b.late[i].Load()
+		most += b.uncertain[i].Load()
 		if used < least || used > most || used > op.Params.Capacity {
 			t.Errorf("%s: %d credits of %d are in use, want %d to %d", op.Cell.Limit, used, op.Params.Capacity, least, most)
 		}

@@ -28,8 +28,7 @@ func smooth(period int64) law.Params {
 	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000, Step: period / 100_000, Drain: 1}
 }
 
-// byDay is a limit for each day of a zone that is so far ahead of UTC; at returns
-// the boundaries of its ops.
+// byDay is a limit for each day of a zone.
 func byDay() law.Params {
 	return law.Params{
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 100_000, Step: 26 * hour,
@@ -37,8 +36,9 @@ func byDay() law.Params {
 	}
 }
 
-func daysAround(now, ahead int64) [4]int64 {
-	b := now - (now+ahead)%day
+// daysAround returns the boundaries of the ops of a zone whose clocks are so far ahead of UTC.
+func daysAround(now, offset int64) [4]int64 {
+	b := now - (now+offset)%day
 	return [4]int64{b - day, b, b + day, b + 2*day}
 }
 
@@ -49,7 +49,7 @@ func changed(t *testing.T, s store.Store) {
 	const eight = T0 - T0%day + 8*hour
 	for name, tt := range map[string]struct {
 		from, to law.Params
-		ahead    int64 // of the zone that the limit is changed to
+		offset   int64 // of the zone that the limit is changed to
 		begin    int64 // later than at a full hour
 	}{
 		"fixed-window 1h to 1m":                         {from: perEpoch(hour), to: perEpoch(minute)},
@@ -60,7 +60,7 @@ func changed(t *testing.T, s store.Store) {
 		"interval 1h to token-bucket":                   {from: everyStep(hour), to: smooth(hour)},
 		"interval 1h to interval 1m":                    {from: everyStep(hour), to: everyStep(minute)},
 		"fixed-window day to token-bucket 1d":           {from: byDay(), to: smooth(day)},
-		"fixed-window day to a day of another zone":     {from: byDay(), to: byDay(), ahead: 15*hour + 10*minute},
+		"fixed-window day to a day of another zone":     {from: byDay(), to: byDay(), offset: 15*hour + 10*minute},
 		"fixed-window day to fixed-window 1m":           {from: byDay(), to: perEpoch(minute)},
 		"token-bucket 1d to 1h":                         {from: smooth(day), to: smooth(hour)},
 		"from-first 1h to fixed-window 1h":              {from: fromFirst(hour), to: perEpoch(hour), begin: 30 * minute},
@@ -79,9 +79,9 @@ func changed(t *testing.T, s store.Store) {
 		"sliding-log of 100 to the same in finer units": {from: log, to: finer(log)},
 		"token-bucket to the same in finer units":       {from: smooth(hour), to: finer(smooth(hour))},
 	} {
-		ask := func(p law.Params, units, now, ahead int64) law.Outcome {
+		ask := func(p law.Params, units, now, offset int64) law.Outcome {
 			op := take("changed", name, p, units, now)
-			op.Window = daysAround(now, ahead)
+			op.Window = daysAround(now, offset)
 			return one(t, s, op)
 		}
 		eight := eight + tt.begin
@@ -91,14 +91,14 @@ func changed(t *testing.T, s store.Store) {
 		}
 		passed, retry := int64(0), int64(0)
 		for range tier.Pick(20, 100, 100) {
-			out := ask(tt.to, 1, eight+59*minute+57*sec, tt.ahead)
+			out := ask(tt.to, 1, eight+59*minute+57*sec, tt.offset)
 			passed += out.Granted
 			retry = out.RetryAt
 		}
 		if passed > 1 { // what drains in two seconds
 			t.Errorf("%s: %d more pass two seconds after all was used", name, passed)
 		}
-		if out := ask(tt.to, 1, retry, tt.ahead); out.Granted != 1 {
+		if out := ask(tt.to, 1, retry, tt.offset); out.Granted != 1 {
 			t.Errorf("%s: not even one passes at the time that was told, %d s later: %+v", name,
 				(retry-eight)/sec-3597, out)
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// crowd runs callers at once, each of which asks several times.
-func crowd(callers, times int, ask func(caller, time int)) {
+// concurrently runs callers at once, each of which asks several times.
+func concurrently(callers, times int, ask func(caller, time int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for caller := range callers {
@@ -40,7 +40,7 @@ func newKey(t *testing.T, s store.Store) {
 	} {
 		for key := range 2 {
 			var admitted atomic.Int64
-			crowd(callers, 1, func(_, _ int) {
+			concurrently(callers, 1, func(_, _ int) {
 				op := take(fmt.Sprint("new ", p.Kind, p.Anchor), fmt.Sprint(key), p, 1, T0)
 				admitted.Add(try(t, s, op)[0].Granted)
 			})
@@ -61,7 +61,7 @@ func oldKey(t *testing.T, s store.Store) {
 	var mu sync.Mutex
 	var clocks []int64
 	var admitted int64
-	crowd(callers, asks, func(_, _ int) {
+	concurrently(callers, asks, func(_, _ int) {
 		out := try(t, s, op)[0]
 		mu.Lock()
 		defer mu.Unlock()
@@ -90,7 +90,7 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 	const callers, asks, keys = 8, 40, 5
 	p := bucket(1, 1_000_000)
 	var charged, refused [keys]atomic.Int64
-	crowd(callers, asks, func(_, _ int) {
+	concurrently(callers, asks, func(_, _ int) {
 		var ops []law.Op
 		for _, k := range rand.Perm(keys)[:2+rand.IntN(3)] {
 			ops = append(ops, take("group", fmt.Sprint(k), p, 1, T0))
@@ -168,7 +168,7 @@ func linearizable(t *testing.T, s store.Store) {
 	var history []porcupine.Operation
 	var order atomic.Int64 // of calls and returns
 	const callers, asks = 6, 15
-	crowd(callers, asks, func(caller, n int) {
+	concurrently(callers, asks, func(caller, n int) {
 		p := params[n%len(params)]
 		key := fmt.Sprint(n % len(params))
 		op := take("linear "+key, key, p, 1, 0)

@@ -177,7 +177,7 @@ func debit(t *testing.T, s store.Store) {
 			op := take("debit "+name, "k", p, 1, T0)
 			op.Cost, op.Count, op.Partial, op.Ceiling = 1, 7*p.Unit, true, p.Highest()
 			const times = 16
-			crowd(times, 1, func(_, _ int) {
+			concurrently(times, 1, func(_, _ int) {
 				if out := try(t, s, op)[0]; out.Granted != op.Count {
 					t.Errorf("%d were charged of %d: %+v", out.Granted, op.Count, out)
 				}

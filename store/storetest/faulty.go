@@ -127,7 +127,7 @@ func failing(t *testing.T, with func(t *testing.T, test func(t *testing.T, s sto
 					through := wrap(f)
 					defer through.Close()
 					failingAlone(t, f, through, fails, name)
-					failingCrowd(t, f, through, fails, name)
+					failingTogether(t, f, through, fails, name)
 					failingPart(t, f, through, fails, name)
 				})
 			})
@@ -181,9 +181,9 @@ func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	expect(t, through, "asked again", wanted{granted: 1, used: want + 2}, ops[0])
 }
 
-// failingCrowd asks at once, so that callers share batches. No more than the
+// failingTogether asks at once, so that callers share batches. No more than the
 // capacity pass in all.
-func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
+func failingTogether(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	const callers, capacity = 50, 5
 	op := take("fault crowd", fmt.Sprint(name, fails), bucket(1, capacity), 1, T0)
 	leased := op
@@ -204,13 +204,13 @@ func failingCrowd(t *testing.T, f *faulty, through store.Store, fails fault, nam
 			}
 		}
 		f.fails.Store(int32(fails))
-		crowd(callers, 1, ask)
+		concurrently(callers, 1, ask)
 		if admitted.Load() != 0 || failures.Load() != callers {
 			t.Errorf("%s: of %d callers of a store that fails %d were admitted and %d got an error", op.Cell.Limit,
 				callers, admitted.Load(), failures.Load())
 		}
 		f.mend(t, through)
-		crowd(callers, 1, ask)
+		concurrently(callers, 1, ask)
 		held := int64(0) // of a store that prefetches itself, coalesced callers may leave what it holds
 		if _, ok := store.As[*prefetch.Store](f.Store); ok {
 			held = op.Params.Prefetch / op.Params.Unit

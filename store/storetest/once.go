@@ -46,7 +46,7 @@ func once(t *testing.T, s store.Store) {
 func onceAtATime(t *testing.T, s store.Store) {
 	var admitted, charged atomic.Int64
 	op := named("id", take("at once", "k", bucket(1, 5), 2, T0))
-	crowd(24, 1, func(_, _ int) {
+	concurrently(24, 1, func(_, _ int) {
 		out := try(t, s, op...)[0]
 		admitted.Add(out.Granted)
 		if !out.Replayed {

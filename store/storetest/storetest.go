@@ -5,8 +5,8 @@
 //		storetest.Run(t, func(tb testing.TB) store.Store { ... }, nil)
 //	}
 //
-// HEADGATE_TEST_HISTORIES and HEADGATE_TEST_RESERVATIONS set how many random
-// histories Run compares, and HEADGATE_TEST_SEED which: the same on every store.
+// HEADGATE_TEST_HISTORIES sets how many random histories Run compares, and
+// HEADGATE_TEST_SEED which: the same on every store.
 //
 // A promise to callers holds for the store alone, and through what headgate serve puts in
 // front of it. Run tests the latter, and what wrappers make of a store that fails, with make
@@ -35,9 +35,6 @@ type Options struct {
 	// Histories is how many random batches are compared with package law.
 	// Zero: 300 with make test, else 2000.
 	Histories int
-	// Reservations is how many random histories of reservations are compared with
-	// exact arithmetic. Zero: 50 with make test, else 200.
-	Reservations int
 	// SelfExpiring says that cells vanish by themselves, by the store's own
 	// clock, and that Sweep need not remove any.
 	SelfExpiring bool
@@ -60,7 +57,6 @@ func (o *Options) withDefaults() *Options {
 		mine = *o
 	}
 	mine.Histories = cmp.Or(mine.Histories, tier.Pick(150, 2000, 2000))
-	mine.Reservations = cmp.Or(mine.Reservations, tier.Pick(30, 200, 200))
 	return &mine
 }
 
@@ -68,9 +64,6 @@ func (o *Options) withDefaults() *Options {
 func (o *Options) fromEnvironment() {
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
 		o.Histories = n
-	}
-	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_RESERVATIONS")); err == nil {
-		o.Reservations = n
 	}
 }
 
@@ -97,9 +90,6 @@ func histories(with run, o *Options) {
 	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
 	with("decides batches of plain charges as package law does",
 		func(t *testing.T, s store.Store) { merged(t, s, o) })
-	with("decides a batch as its groups one by one", func(t *testing.T, s store.Store) { batches(t, s, o) })
-	with("reserves and settles as exact arithmetic says",
-		func(t *testing.T, s store.Store) { reservations(t, s, o) })
 }
 
 // Run runs the suite.

@@ -106,7 +106,7 @@ func sweepUnderLoad(t *testing.T, s store.Store) {
 	}()
 	var mu sync.Mutex
 	var admitted, first, last [keys]int64 // guarded by mu
-	crowd(callers, asks, func(_, n int) {
+	concurrently(callers, asks, func(_, n int) {
 		k := n % keys
 		out := try(t, s, take("swept", fmt.Sprint(k), p, 1, 0))[0]
 		mu.Lock()

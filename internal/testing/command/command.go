@@ -16,10 +16,7 @@ import (
 	"testing"
 )
 
-// Env is the environment variable that names a program that was built before, for the tests of all packages.
-const Env = "HEADGATE_TEST_COMMAND"
-
-// Path returns the path of the program: what [Env] names, or else what [Build] makes of the sources as they are.
+// Path returns the path of the program, which [Build] makes of the sources as they are.
 func Path(tb testing.TB) string {
 	tb.Helper()
 	path, err := once()
@@ -30,9 +27,6 @@ func Path(tb testing.TB) string {
 }
 
 var once = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv(Env); path != "" {
-		return path, nil
-	}
 	root, err := Root()
 	if err != nil {
 		return "", err

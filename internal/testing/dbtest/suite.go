@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,38 +36,41 @@ func unpackSuite(suite string, packages ...string) (t *tree, err error) {
 	}
 	defer unlock()
 	t = &tree{root: filepath.Join(cache, suite+"-"+strings.Join(packages, "-"))}
-	note := filepath.Join(t.root, "headgate-packages")
-	have, _ := os.ReadFile(note)
-	if info, err := os.Stat(note); err == nil && time.Since(info.ModTime()) < checkedFor {
+	const note = "headgate-packages" // whose time is that of the last look
+	if info, err := os.Stat(filepath.Join(t.root, note)); err == nil && time.Since(info.ModTime()) < checkedFor {
 		return t, nil
 	}
 	mirror, err := debianMirror("/etc/apt")
 	if err != nil {
 		return nil, err
 	}
-	a, err := newApt(filepath.Join(cache, "apt-"+suite), mirror, suite)
+	// What is fetched stays there: apt fetches what has changed only.
+	archives := t.root + ".packages"
+	a, err := newApt(filepath.Join(cache, "apt-"+suite), archives, mirror, suite)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	newest, err := a.newest(ctx, packages)
-	if err != nil {
-		return nil, err
-	}
-	now := time.Now()
-	list := strings.Join(newest, "\n") // name and version of each
-	if string(have) == list {
-		return t, os.Chtimes(note, now, now)
+	install := append([]string{"install", "-y", "--download-only"}, packages...)
+	for _, args := range [][]string{{"update"}, install, {"autoclean"}} {
+		if err := a.get(ctx, args...); err != nil {
+			return nil, err
+		}
 	}
 	work := t.root + ".new"
 	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(work, 0o755)); err != nil {
 		return nil, err
 	}
-	if err := a.unpack(ctx, packages, work); err != nil {
-		return nil, err
+	files, _ := filepath.Glob(filepath.Join(archives, "*.deb"))
+	for _, file := range files {
+		const script = `set -e; umask 022
+dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same-owner`
+		if _, err := run(ctx, work, "sh", "-c", script, file, work); err != nil {
+			return nil, fmt.Errorf("unpack %s: %w", filepath.Base(file), err)
+		}
 	}
-	if err := os.WriteFile(filepath.Join(work, filepath.Base(note)), []byte(list), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(work, note), nil, 0o644); err != nil {
 		return nil, err
 	}
 	// A server that runs has its files open, and loads no more of them.
@@ -76,16 +78,16 @@ func unpackSuite(suite string, packages ...string) (t *tree, err error) {
 }
 
 // apt calls apt-get with lists, a cache and a state of its own. In that state no
-// package is installed, so it names all that a package needs.
+// package is installed, so it fetches all that a package needs.
 type apt struct {
 	dir     string
 	options []string
 }
 
-func newApt(dir, mirror, suite string) (*apt, error) {
+func newApt(dir, archives, mirror, suite string) (*apt, error) {
 	a := &apt{dir: dir}
-	for _, dir := range []string{"lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o755); err != nil {
+	for _, dir := range []string{filepath.Join(dir, "lists/partial"), filepath.Join(archives, "partial")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
 	}
@@ -98,7 +100,7 @@ func newApt(dir, mirror, suite string) (*apt, error) {
 	for name, value := range map[string]string{
 		"Dir::Etc::sourcelist": filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts": "/dev/null",
 		"Dir::State::lists": filepath.Join(a.dir, "lists"), "Dir::State::status": filepath.Join(a.dir, "status"),
-		"Dir::Cache": filepath.Join(a.dir, "cache"), "Dir::Cache::archives": filepath.Join(a.dir, "cache", "archives"),
+		"Dir::Cache": filepath.Join(a.dir, "cache"), "Dir::Cache::archives": archives,
 		"APT::Sandbox::User": "root", "APT::Install-Recommends": "false", "Debug::NoLocking": "1",
 		"APT::Update::Error-Mode": "any", // else an update that reached nobody succeeds
 	} {
@@ -108,67 +110,13 @@ func newApt(dir, mirror, suite string) (*apt, error) {
 }
 
 // get runs apt-get.
-func (a *apt) get(ctx context.Context, args ...string) (string, error) {
+func (a *apt) get(ctx context.Context, args ...string) error {
 	path, err := exec.LookPath("apt-get")
 	if err != nil {
-		return "", fmt.Errorf("packages of another suite are fetched with apt-get: %w", err)
+		return fmt.Errorf("packages of another suite are fetched with apt-get: %w", err)
 	}
-	out, err := run(ctx, a.dir, path, slices.Concat([]string{"-q"}, a.options, args)...)
-	return string(out), err
-}
-
-// newest returns the packages that apt would install, asked for what the suite
-// has now.
-func (a *apt) newest(ctx context.Context, packages []string) ([]string, error) {
-	if _, err := a.get(ctx, "update"); err != nil {
-		return nil, err
-	}
-	out, err := a.get(ctx, slices.Concat([]string{"install", "-y", "--print-uris"}, packages)...)
-	if err != nil {
-		return nil, err
-	}
-	var list []string
-	for line := range strings.Lines(out) { // 'URI' file size hash
-		if words := strings.Fields(line); len(words) == 4 && strings.HasSuffix(words[1], ".deb") {
-			list = append(list, packageOf(words[1]))
-		}
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("apt-get names no packages:\n%s", tail(out, 10))
-	}
-	slices.Sort(list)
-	return list, nil
-}
-
-// packageOf returns name=version of a file such as redis-server_5%3a8.0.6-1_amd64.deb.
-func packageOf(file string) string {
-	parts := strings.SplitN(file, "_", 3)
-	if len(parts) < 2 {
-		return file
-	}
-	version, err := url.PathUnescape(parts[1])
-	if err != nil {
-		version = parts[1]
-	}
-	return parts[0] + "=" + version
-}
-
-// unpack fetches packages, with all that they need, and unpacks them into a folder.
-func (a *apt) unpack(ctx context.Context, packages []string, dir string) error {
-	archives := filepath.Join(a.dir, "cache", "archives")
-	defer os.RemoveAll(archives)
-	if _, err := a.get(ctx, slices.Concat([]string{"install", "-y", "--download-only"}, packages)...); err != nil {
-		return err
-	}
-	files, _ := filepath.Glob(filepath.Join(archives, "*.deb"))
-	for _, file := range files {
-		const script = `set -e; umask 022
-dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same-owner`
-		if _, err := run(ctx, dir, "sh", "-c", script, file, dir); err != nil {
-			return fmt.Errorf("unpack %s: %w", filepath.Base(file), err)
-		}
-	}
-	return nil
+	_, err = run(ctx, a.dir, path, slices.Concat([]string{"-q"}, a.options, args)...)
+	return err
 }
 
 // debianMirror returns the mirror that the sources of apt name in a folder.

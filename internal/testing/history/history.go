@@ -1,5 +1,5 @@
 // Package history is the format in which a run of Headgate is written down, so that it can
-// be judged afterwards by package check, by another program, or by a person.
+// be judged afterwards by package check, or by a person.
 //
 // # The file
 //
@@ -32,8 +32,8 @@
 // It writes a call before the limiter is asked and a return after the limiter has answered,
 // so that the decision lies between the two. It writes the fault before the fault can
 // have had an effect and, for one that lasts, as early as it began. A time that it does not
-// know it leaves out; those of settlements, resets and blocks, where it knows them, let the
-// checker see more, and so does "until" of outcomes that are not known.
+// know it leaves out; those of blocks, where it knows them, let the checker see more, and so
+// does "until" of outcomes that are not known.
 //
 // # Example
 //

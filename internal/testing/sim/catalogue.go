@@ -123,8 +123,8 @@ func (n names) version(found headgate.Limit) headgate.Limit {
 			continue
 		}
 		for i := range l.versions {
-			if v := &l.versions[i]; v.told.Key != "" && v.limit.String() == found.String() {
-				return found.Because(record.Because(v.told.Version))
+			if v := &l.versions[i]; v.recorded.Key != "" && v.limit.String() == found.String() {
+				return found.Because(record.Because(v.recorded.Version))
 			}
 		}
 	}
@@ -134,17 +134,17 @@ func (n names) version(found headgate.Limit) headgate.Limit {
 // override adds a version that stands in the place of the limit for one key.
 func (l *limit) override(rng *rand.Rand, key string) *version {
 	for {
-		told := l.versions[0].told
+		recorded := l.versions[0].recorded
 		if rng.IntN(2) == 0 {
-			resize(rng, &told, 1, 30)
-			if told.Prefetch != "" {
-				told.Prefetch = "1"
+			resize(rng, &recorded, 1, 30)
+			if recorded.Prefetch != "" {
+				recorded.Prefetch = "1"
 			}
 		} else {
-			told = brief(rng, l.name)
+			recorded = shortLimit(rng, l.name)
 		}
-		told.Key = key
-		l.add(told)
+		recorded.Key = key
+		l.add(recorded)
 		v := &l.versions[len(l.versions)-1]
 		before := l.versions[:len(l.versions)-1]
 		if !slices.ContainsFunc(before, func(o version) bool { return o.limit.String() == v.limit.String() }) {
@@ -163,24 +163,24 @@ func (w *world) overrideKey() {
 	left := w.s.between(100*time.Millisecond, 20*time.Second)
 	if w.s.chance(650) {
 		o.Until = w.storeTime().Add(left).Truncate(time.Microsecond)
-		v.told.Until = o.Until.UnixMicro()
+		v.recorded.Until = o.Until.UnixMicro()
 	}
 	if w.prompt() {
-		v.told.Felt = feltWithin.Microseconds()
+		v.recorded.Felt = feltWithin.Microseconds()
 	}
-	told := v.told // others may follow while this one is in force
-	w.rec.Limit(told)
+	recorded := v.recorded // others may follow while this one is in force
+	w.rec.Limit(recorded)
 	if _, err := w.limits.Override(context.Background(), catalog.By{}, o); err != nil {
 		panic(err)
 	}
 	switch removes := w.s.chance(400); {
 	case removes:
 		w.s.sleep(w.s.between(1, left))
-		w.rec.Removal(history.Removal{Limit: l.name, Version: told.Version})
+		w.rec.Removal(history.Removal{Limit: l.name, Version: recorded.Version})
 		if _, err := w.limits.RemoveOverride(context.Background(), catalog.By{}, l.name, key, false); err != nil {
 			panic(err)
 		}
-	case told.Until > 0 && w.s.chance(600):
+	case recorded.Until > 0 && w.s.chance(600):
 		w.rushAtEnd(l, key, left)
 	}
 }

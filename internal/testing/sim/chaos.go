@@ -115,12 +115,12 @@ func (w *world) changeLimit() {
 	if ends {
 		l.follow(w.storeTime().Add(w.s.between(time.Second, 20*time.Second)))
 	}
-	w.rec.Limit(l.versions[v].told)
+	w.rec.Limit(l.versions[v].recorded)
 	together := ends || w.s.chance(500) && !w.rollout
 	busy := w.s.chance(500) // callers come just before and just after
 	key := w.keys[w.s.rng.IntN(len(w.keys))]
 	charges := func(v int) []charge {
-		return []charge{{of: l, version: l.versions[v].told.Version, limit: l.versions[v].limit, key: key}}
+		return []charge{{of: l, version: l.versions[v].recorded.Version, limit: l.versions[v].limit, key: key}}
 	}
 	for i, n := range w.nodes {
 		if busy = busy && i == 0; busy {
@@ -177,7 +177,7 @@ func (w *world) rushAndStop(n *node) {
 	c := &caller{w, n}
 	g := c.charges(1)
 	for range 3 { // a limit that has a prefetch, if there is one
-		if g[0].of.versions[g[0].version-1].told.Prefetch != "" {
+		if g[0].of.versions[g[0].version-1].recorded.Prefetch != "" {
 			break
 		}
 		g = c.charges(1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/testing/cells"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -36,7 +37,7 @@ var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 type database struct {
 	way
 	p     *process
-	rows  map[law.Cell]*row
+	rows  map[law.Cell]*cells.Cell // as committed
 	locks locks
 
 	number  int64 // of the last entry
@@ -50,29 +51,11 @@ type database struct {
 	full               bool // commits fail
 }
 
-// row is a cell with its log and its register, as committed.
-type row struct {
-	state    law.State
-	reason   string
-	entries  []law.Entry
-	receipts map[string]law.Receipt
-}
-
-// copy returns a row to be changed: a new one if there is none.
-func (r *row) copy() *row {
-	if r == nil {
-		return &row{receipts: map[string]law.Receipt{}}
-	}
-	c := *r
-	c.entries, c.receipts = slices.Clone(r.entries), maps.Clone(r.receipts)
-	return &c
-}
-
 // undo is a row as it was before a commit.
 type undo struct {
 	at   time.Duration
 	cell law.Cell
-	row  *row // nil: there was none
+	row  *cells.Cell // nil: there was none
 }
 
 // locks are the locks of the rows that somebody holds.
@@ -83,7 +66,7 @@ type rowLock struct{ waiting []chan struct{} }
 func newDatabase(s *scheduler) *database {
 	d := &database{
 		way: way{s: s, latency: s.between(50*time.Microsecond, 5*time.Millisecond)},
-		p:   newProcess("db"), rows: map[law.Cell]*row{}, locks: locks{},
+		p:   newProcess("db"), rows: map[law.Cell]*cells.Cell{}, locks: locks{},
 	}
 	d.p.ppm = drift(s)
 	d.commitTime = s.between(50*time.Microsecond, 5*time.Millisecond)
@@ -139,23 +122,23 @@ func (k locks) unlock(c law.Cell) {
 
 // transact decides about ops in one transaction. It runs in a goroutine of the server.
 func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
-	cells := make([]law.Cell, 0, len(ops))
+	names := make([]law.Cell, 0, len(ops))
 	for i := range ops {
-		cells = append(cells, ops[i].Cell)
+		names = append(names, ops[i].Cell)
 	}
-	slices.SortFunc(cells, byName)
-	cells = slices.Compact(cells)
+	slices.SortFunc(names, byName)
+	names = slices.Compact(names)
 	locks := d.locks // of this server: another has its own
-	for _, c := range cells {
+	for _, c := range names {
 		locks.lock(c)
 		defer locks.unlock(c)
 	}
 	clock := d.clock()
-	records, by := make([]*law.Record, len(ops)), make(map[law.Cell]*law.Record, len(cells))
+	records, by := make([]*law.Record, len(ops)), make(map[law.Cell]*law.Record, len(names))
 	for i := range ops {
 		r := by[ops[i].Cell]
 		if r == nil {
-			r = d.record(ops[i].Cell)
+			r = cmp.Or(d.rows[ops[i].Cell], &cells.Cell{}).Record()
 			by[ops[i].Cell] = r
 		}
 		records[i] = r
@@ -171,7 +154,7 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 	case d.s.chance(d.conflicts):
 		return fmt.Errorf("simulated: %w", store.ErrConflict)
 	}
-	for _, c := range cells {
+	for _, c := range names {
 		d.write(c, by[c])
 	}
 	for i := range ops {
@@ -184,126 +167,47 @@ func byName(a, b law.Cell) int {
 	return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
 }
 
-func (d *database) record(c law.Cell) *law.Record {
-	r := cmp.Or(d.rows[c], &row{})
-	return &law.Record{State: r.state, Reason: r.reason, Log: r, Receipts: r}
-}
-
 // write commits what package law has left to do.
-func (d *database) write(c law.Cell, rec *law.Record) {
-	old := d.rows[c]
-	r := old.copy()
-	if rec.Clear {
-		for i := range r.entries {
-			r.entries[i].ExpiresAt = 0
-		}
-	}
-	for _, n := range rec.Renew {
-		e := r.entry(n.Number)
-		e.ExpiresAt, e.KeepUntil = n.To, max(e.KeepUntil, n.To)
-	}
-	for _, l := range rec.Lower {
-		e := r.entry(l.Number)
-		if e.Cost -= l.Credits; e.Cost <= 0 {
-			e.ExpiresAt = 0
-		}
-	}
-	for i := range rec.Add {
-		d.number++
-		rec.Add[i].Number = d.number
-		r.entries = append(r.entries, rec.Add[i])
-	}
-	if rec.Forget {
-		clear(r.receipts)
-	}
-	for _, a := range rec.Admit {
-		rec.Number(&a.Outcome)
-		r.receipts[a.ID] = a
-	}
-	if rec.Dirty {
-		r.state, r.reason = rec.State, rec.Reason
-	}
-	d.journal = append(d.journal, undo{d.s.now(), c, old})
-	if rec.State.Kind == 0 && len(r.entries) == 0 && len(r.receipts) == 0 {
-		delete(d.rows, c)
+func (d *database) write(name law.Cell, rec *law.Record) {
+	old := d.rows[name]
+	row := old.Clone()
+	row.Write(rec, &d.number)
+	d.journal = append(d.journal, undo{d.s.now(), name, old})
+	if rec.State.Kind == 0 && len(row.Entries) == 0 && len(row.Receipts) == 0 {
+		delete(d.rows, name)
 		return
 	}
-	d.rows[c] = r
-}
-
-func (r *row) entry(number int64) *law.Entry {
-	i := slices.IndexFunc(r.entries, func(e law.Entry) bool { return e.Number == number })
-	return &r.entries[i]
-}
-
-// Receipt implements law.Receipts.
-func (r *row) Receipt(id string) (law.Receipt, bool) {
-	a, ok := r.receipts[id]
-	return a, ok
-}
-
-// Sum implements law.Ledger.
-func (r *row) Sum(after, upto int64) (sum int64) {
-	for i := range r.entries {
-		if e := &r.entries[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
-			sum += e.Cost
-		}
-	}
-	return sum
-}
-
-// Freed implements law.Ledger.
-func (r *row) Freed(after, need int64) int64 {
-	list := slices.DeleteFunc(slices.Clone(r.entries), func(e law.Entry) bool {
-		return !e.Granted || e.ExpiresAt <= after
-	})
-	slices.SortStableFunc(list, func(a, b law.Entry) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
-	for _, e := range list {
-		if need -= e.Cost; need <= 0 {
-			return e.ExpiresAt
-		}
-	}
-	return law.Never
-}
-
-// Entry implements law.Ledger.
-func (r *row) Entry(number int64) (credits, expiresAt int64) {
-	for i := range r.entries {
-		if e := &r.entries[i]; e.Number == number && e.Granted && e.ExpiresAt > 0 {
-			return e.Cost, e.ExpiresAt
-		}
-	}
-	return 0, 0
+	d.rows[name] = row
 }
 
 // sweep removes what can no longer matter, as the drivers' statements do.
 func (d *database) sweep(most int) (removed int) {
 	now := d.clock()
-	cells := make([]law.Cell, 0, len(d.rows))
+	names := make([]law.Cell, 0, len(d.rows))
 	for c := range d.rows {
 		if d.locks[c] == nil {
-			cells = append(cells, c)
+			names = append(names, c)
 		}
 	}
-	slices.SortFunc(cells, byName)
-	for _, c := range cells {
+	slices.SortFunc(names, byName)
+	for _, c := range names {
 		if removed >= most {
 			return removed
 		}
 		r := d.rows[c]
-		live := slices.DeleteFunc(slices.Clone(r.entries), func(e law.Entry) bool {
-			return e.KeepUntil <= now && (e.ExpiresAt <= r.state.At || r.state.EmptyAt <= now)
+		live := slices.DeleteFunc(slices.Clone(r.Entries), func(e law.Entry) bool {
+			return e.KeepUntil <= now && (e.ExpiresAt <= r.State.At || r.State.EmptyAt <= now)
 		})
-		known := maps.Clone(r.receipts)
+		known := maps.Clone(r.Receipts)
 		maps.DeleteFunc(known, func(_ string, a law.Receipt) bool { return a.KeepUntil <= now })
-		gone := len(r.entries) - len(live) + len(r.receipts) - len(known)
-		dead := r.state.EmptyAt <= now && r.state.BlockedUntil <= now && len(live) == 0 && len(known) == 0
+		gone := len(r.Entries) - len(live) + len(r.Receipts) - len(known)
+		dead := r.State.EmptyAt <= now && r.State.BlockedUntil <= now && len(live) == 0 && len(known) == 0
 		if gone == 0 && !dead {
 			continue
 		}
-		d.journal = append(d.journal, undo{d.s.now(), c, r.copy()})
+		d.journal = append(d.journal, undo{d.s.now(), c, r.Clone()})
 		removed += gone
-		r.entries, r.receipts = live, known
+		r.Entries, r.Receipts = live, known
 		if dead {
 			removed++
 			delete(d.rows, c)

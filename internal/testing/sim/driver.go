@@ -72,7 +72,7 @@ func (d *database) Close() error { return nil }
 func (d *database) Cells(_ context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
 	for cell, r := range d.rows {
 		if (q.Limit == "" || q.Limit == cell.Limit) && (!q.HasKey || q.Key == cell.Key) {
-			cells = append(cells, store.Cell{Cell: cell, State: r.state, Reason: r.reason})
+			cells = append(cells, store.Cell{Cell: cell, State: r.State, Reason: r.Reason})
 		}
 	}
 	slices.SortFunc(cells, func(a, b store.Cell) int { return byName(a.Cell, b.Cell) })

@@ -20,8 +20,8 @@ type limit struct {
 }
 
 type version struct {
-	limit headgate.Limit
-	told  history.Limit
+	limit    headgate.Limit
+	recorded history.Limit
 }
 
 // of returns the version that a process has.
@@ -30,7 +30,7 @@ func (l *limit) of(p *process) *version { return &l.versions[l.current[p]] }
 // charge returns one of a key, as callers of a process ask for it.
 func (l *limit) charge(p *process, key string) charge {
 	v := l.of(p)
-	g := charge{of: l, version: v.told.Version, limit: v.limit, key: key}
+	g := charge{of: l, version: v.recorded.Version, limit: v.limit, key: key}
 	if !l.named.IsZero() {
 		g.limit = l.named
 	}
@@ -46,80 +46,80 @@ func (l *limit) last() *version {
 }
 
 // newLimit makes a limit of one version.
-func newLimit(name string, told history.Limit) *limit {
+func newLimit(name string, recorded history.Limit) *limit {
 	l := &limit{name: name, current: map[*process]int{}}
-	l.add(told)
+	l.add(recorded)
 	return l
 }
 
-func (l *limit) add(told history.Limit) {
-	told.Name, told.Version, told.From = l.name, len(l.versions)+1, 0
-	parsed, err := headgate.ParseNamed(l.name, notation(&told))
+func (l *limit) add(recorded history.Limit) {
+	recorded.Name, recorded.Version, recorded.From = l.name, len(l.versions)+1, 0
+	parsed, err := headgate.ParseNamed(l.name, notation(&recorded))
 	if err != nil {
-		panic(fmt.Sprintf("limit %+v: %v", told, err))
+		panic(fmt.Sprintf("limit %+v: %v", recorded, err))
 	}
-	l.versions = append(l.versions, version{parsed.Because(record.Because(told.Version)), told})
+	l.versions = append(l.versions, version{parsed.Because(record.Because(recorded.Version)), recorded})
 }
 
 // become gives the limit one version alone.
-func (l *limit) become(told history.Limit) {
+func (l *limit) become(recorded history.Limit) {
 	l.versions = nil
-	l.add(told)
+	l.add(recorded)
 }
 
 // follow makes the last version one that takes the place of the version before at a time of the store's clock.
 func (l *limit) follow(at time.Time) {
 	v := &l.versions[len(l.versions)-1]
-	v.told.From = at.UnixMicro()
+	v.recorded.From = at.UnixMicro()
 	var err error
 	if v.limit, err = l.versions[len(l.versions)-2].limit.Until(at, v.limit); err != nil {
 		panic(err)
 	}
 }
 
-// crowd lets so much pass that many callers are admitted together.
-func (l *limit) crowd(rng *rand.Rand) {
-	told := l.versions[0].told
-	resize(rng, &told, 20, 500)
-	l.become(told)
+// enlarge lets so much pass that many callers are admitted together.
+func (l *limit) enlarge(rng *rand.Rand) {
+	recorded := l.versions[0].recorded
+	resize(rng, &recorded, 20, 500)
+	l.become(recorded)
 }
 
 // resize gives a limit another amount and another burst.
-func resize(rng *rand.Rand, told *history.Limit, least, span int) {
-	told.Amount = strconv.Itoa(least + rng.IntN(span))
-	if told.Burst != "" {
-		told.Burst = strconv.Itoa(least + rng.IntN(span))
+func resize(rng *rand.Rand, recorded *history.Limit, least, span int) {
+	recorded.Amount = strconv.Itoa(least + rng.IntN(span))
+	if recorded.Burst != "" {
+		recorded.Burst = strconv.Itoa(least + rng.IntN(span))
 	}
 }
 
-// rollout gives the limit a period that is short enough to be seen while it is changed.
-func (l *limit) rollout(rng *rand.Rand) {
-	told := l.versions[0].told
-	told.Period, told.Calendar, told.Zone, told.Block = shortPeriods[rng.IntN(2)].Microseconds(), "", "", 0
-	if told.Prefetch = ""; rng.IntN(10) < 7 { // one that is empty a period after its last charge
-		told.Period, told.FromFirst = shortPeriods[0].Microseconds(), false
-		told.Algorithm, told.Burst = quick[rng.IntN(len(quick))], ""
+// shorten gives the limit a period that is short enough to be seen while it is changed.
+func (l *limit) shorten(rng *rand.Rand) {
+	recorded := l.versions[0].recorded
+	recorded.Period, recorded.Calendar, recorded.Zone, recorded.Block = shortPeriods[rng.IntN(2)].Microseconds(), "", "", 0
+	if recorded.Prefetch = ""; rng.IntN(10) < 7 { // one that is empty a period after its last charge
+		recorded.Period, recorded.FromFirst = shortPeriods[0].Microseconds(), false
+		recorded.Algorithm, recorded.Burst = quick[rng.IntN(len(quick))], ""
 	}
-	l.become(told)
+	l.become(recorded)
 }
 
-// brief is a random limit of which the period is short.
-func brief(rng *rand.Rand, name string) history.Limit {
-	told := randomLimit(rng, name)
-	if told.Period > time.Minute.Microseconds() {
-		told.Period = shortPeriods[rng.IntN(2)].Microseconds()
+// shortLimit is a random limit of which the period is short.
+func shortLimit(rng *rand.Rand, name string) history.Limit {
+	recorded := randomLimit(rng, name)
+	if recorded.Period > time.Minute.Microseconds() {
+		recorded.Period = shortPeriods[rng.IntN(2)].Microseconds()
 	}
-	return told
+	return recorded
 }
 
-// ahead makes the limit one of which nodes hold many tokens, and which forgets slowly.
-func (l *limit) ahead(rng *rand.Rand) {
-	told := history.Limit{
+// prefetchMuch makes the limit one of which nodes hold many tokens, and which forgets slowly.
+func (l *limit) prefetchMuch(rng *rand.Rand) {
+	recorded := history.Limit{
 		Algorithm: history.TokenBucket, Amount: strconv.Itoa(1 + rng.IntN(12)), Burst: strconv.Itoa(30 + rng.IntN(100)),
 		Period: periods[3+rng.IntN(2)].Microseconds(), Prefetch: strconv.Itoa(5 + rng.IntN(20)),
 		PrefetchLife: time.Second.Microseconds(),
 	}
-	l.become(told)
+	l.become(recorded)
 }
 
 // quick are algorithms that forget an amount within two periods.
@@ -129,40 +129,40 @@ var shortPeriods = []time.Duration{10 * time.Second, time.Minute}
 
 // change adds a version that differs, and returns its index. Sudden: in its algorithm.
 func (l *limit) change(rng *rand.Rand, sudden bool) int {
-	before := l.versions[len(l.versions)-1].told
-	told := before
-	for notation(&told) == notation(&before) {
-		told = l.changed(rng, sudden)
+	before := l.versions[len(l.versions)-1].recorded
+	recorded := before
+	for notation(&recorded) == notation(&before) {
+		recorded = l.changed(rng, sudden)
 	}
-	l.add(told)
+	l.add(recorded)
 	return len(l.versions) - 1
 }
 
 // changed returns the newest version with some other numbers, or by another algorithm.
 func (l *limit) changed(rng *rand.Rand, sudden bool) history.Limit {
-	told := l.versions[len(l.versions)-1].told
-	if sudden && told.Period > 0 && told.Burst == "" && told.Prefetch == "" {
-		told.Algorithm, told.FromFirst = quick[rng.IntN(len(quick))], false
-		return told
+	recorded := l.versions[len(l.versions)-1].recorded
+	if sudden && recorded.Period > 0 && recorded.Burst == "" && recorded.Prefetch == "" {
+		recorded.Algorithm, recorded.FromFirst = quick[rng.IntN(len(quick))], false
+		return recorded
 	}
 	switch rng.IntN(3) {
 	case 0:
-		if told.Prefetch != "" {
-			told.Prefetch = "1"
+		if recorded.Prefetch != "" {
+			recorded.Prefetch = "1"
 		}
-		n, _ := strconv.Atoi(told.Amount)
-		told.Amount = strconv.Itoa(max(1, n+rng.IntN(7)-3))
-		if told.Burst != "" {
-			told.Burst = strconv.Itoa(1 + rng.IntN(12))
+		n, _ := strconv.Atoi(recorded.Amount)
+		recorded.Amount = strconv.Itoa(max(1, n+rng.IntN(7)-3))
+		if recorded.Burst != "" {
+			recorded.Burst = strconv.Itoa(1 + rng.IntN(12))
 		}
 	case 1: // only another period, where there is one
-		if told.Period > 0 {
-			told.Period = periods[rng.IntN(4)].Microseconds()
+		if recorded.Period > 0 {
+			recorded.Period = periods[rng.IntN(4)].Microseconds()
 		}
 	default:
-		told = brief(rng, l.name)
+		recorded = shortLimit(rng, l.name)
 	}
-	return told
+	return recorded
 }
 
 var algorithms = []string{

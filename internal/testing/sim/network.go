@@ -129,7 +129,7 @@ func (w *world) doubled(path string, body []byte) {
 			for _, l := range w.all() {
 				if l.name == c.Limit {
 					g := charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)}
-					call.Charges = append(call.Charges, g.told())
+					call.Charges = append(call.Charges, g.recorded())
 				}
 			}
 		}

@@ -97,7 +97,7 @@ func (w *world) record() {
 			if err != nil {
 				panic(err)
 			}
-			w.rec.State(v.told, st)
+			w.rec.State(v.recorded, st)
 		}
 	}
 }

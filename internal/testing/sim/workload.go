@@ -37,9 +37,9 @@ type charge struct {
 	keep    headgate.Headroom
 }
 
-// told is the charge as a history tells it.
-func (g *charge) told() history.Charge {
-	return record.Charge(&g.of.versions[g.version-1].told, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
+// recorded is the charge as a history has it.
+func (g *charge) recorded() history.Charge {
+	return record.Charge(&g.of.versions[g.version-1].recorded, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
 }
 
 func plain(charges []charge) []headgate.Charge {
@@ -137,7 +137,7 @@ func (c *caller) charge(l *limit) charge {
 // call records that the caller asks, and returns the number of the call.
 func (c *caller) call(call history.Call, charges []charge) int {
 	for i := range charges {
-		call.Charges = append(call.Charges, charges[i].told())
+		call.Charges = append(call.Charges, charges[i].recorded())
 	}
 	if c.w.net != nil {
 		call.Front = "server"
@@ -360,6 +360,6 @@ func (c *caller) operate(ctx context.Context) {
 		d, verb = 0, history.Unblock
 	}
 	id := c.call(history.Call{Verb: verb, For: d.Microseconds()}, g)
-	_, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
-	c.done(id, err)
+	st, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
+	c.w.rec.Return(c.n.name, id, record.Answer{At: st.At, Err: err})
 }

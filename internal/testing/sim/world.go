@@ -43,17 +43,17 @@ type world struct {
 
 	limits *catalog.Catalog // through which the world changes limits; nil: the store has no catalogue
 
-	without  map[string]bool // parts that are left out
-	keyed    bool            // keys get other definitions of limits, which callers know by name only
-	operates bool            // callers reset and block keys
-	crowded  bool            // many callers of one key
-	rollout  bool            // two processes disagree about one limit for long
-	rushed   bool            // now and then several callers ask for the same together
-	cancels  int             // thousandths of the calls whose context ends early
-	gap      time.Duration
-	faults   faults
-	broken   []string // promises that the checker cannot see
-	waiting  map[*waiter]struct{}
+	without     map[string]bool // parts that are left out
+	keyed       bool            // keys get other definitions of limits, which callers know by name only
+	operates    bool            // callers reset and block keys
+	manyCallers bool            // many callers of one key
+	rollout     bool            // two processes disagree about one limit for long
+	rushed      bool            // now and then several callers ask for the same together
+	cancels     int             // thousandths of the calls whose context ends early
+	gap         time.Duration
+	faults      faults
+	broken      []string // promises that the checker cannot see
+	waiting     map[*waiter]struct{}
 }
 
 // faults says which faults a simulation has.
@@ -92,11 +92,11 @@ func newWorld(s *scheduler, o *Options) *world {
 	if s.chance(300) && !w.without["cancels"] && !w.calm() {
 		w.cancels = 30
 	}
-	if w.crowded && w.cancels > 0 {
+	if w.manyCallers && w.cancels > 0 {
 		w.cancels = 20 + s.rng.IntN(300)
 	}
 	w.rec.UnknownFor = 30 * time.Second // no transaction takes longer
-	if w.crowded || w.rushed {
+	if w.manyCallers || w.rushed {
 		w.rec.UnknownFor = 5 * time.Second // nothing but an attempt that is repeated does
 	}
 	w.chooseFaults()
@@ -110,7 +110,7 @@ func (w *world) chooseLimits(o *Options) {
 	limits, keys := 1+s.rng.IntN(3), 1+s.rng.IntN(3)
 	switch style := s.rng.IntN(100); {
 	case style < 24:
-		w.crowded = true
+		w.manyCallers = true
 		// Many callers of one key within milliseconds, of whom many leave early.
 		limits, keys = 1, 1
 		w.gap, w.end = s.between(time.Millisecond, 50*time.Millisecond), min(w.end, 25*time.Second)
@@ -134,26 +134,26 @@ func (w *world) chooseLimits(o *Options) {
 		name := "limit-" + strconv.Itoa(i+1)
 		l := newLimit(name, randomLimit(s.rng, name))
 		switch {
-		case w.crowded:
-			l.crowd(s.rng)
+		case w.manyCallers:
+			l.enlarge(s.rng)
 		case w.rollout:
-			l.rollout(s.rng)
+			l.shorten(s.rng)
 		case w.rushed && s.chance(400):
-			l.crowd(s.rng)
+			l.enlarge(s.rng)
 		case w.rushed && s.chance(500):
-			l.ahead(s.rng)
+			l.prefetchMuch(s.rng)
 		case w.keyed:
-			l.become(brief(s.rng, l.name))
+			l.become(shortLimit(s.rng, l.name))
 		}
 		w.taken = append(w.taken, l)
-		w.rec.Limit(l.versions[0].told)
+		w.rec.Limit(l.versions[0].recorded)
 	}
 	if s.chance(400) && !w.without["leases"] {
 		w.held = newLimit("jobs", history.Limit{
 			Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + s.rng.IntN(4)),
 			TTL: (10 * time.Second).Microseconds(),
 		})
-		w.rec.Limit(w.held.versions[0].told)
+		w.rec.Limit(w.held.versions[0].recorded)
 	}
 	for i := range atMost(keys, o.Keys) {
 		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
@@ -230,7 +230,7 @@ func (w *world) populate(o *Options) {
 	}
 	for i := range atMost(nodes, o.Nodes) {
 		n := &node{name: "node-" + strconv.Itoa(i+1), callers: 1 + s.rng.IntN(4)}
-		if w.crowded {
+		if w.manyCallers {
 			n.callers += 4
 		}
 		n.callers = atMost(n.callers, o.Callers)
@@ -305,7 +305,7 @@ func (w *world) startMemory() {
 	c := &memory.Config{Clock: func() int64 { return s.wallOf(p).UnixMicro() }, Names: true}
 	if s.chance(500) {
 		c.MaxKeys = 1 + s.rng.IntN(3)
-		for len(w.keys) < 6 && !w.crowded { // so that a limit can be full
+		for len(w.keys) < 6 && !w.manyCallers { // so that a limit can be full
 			w.keys = append(w.keys, "key-"+strconv.Itoa(len(w.keys)+1))
 		}
 	}

@@ -6,8 +6,8 @@
 //	func TestConformanceOnAnotherServer(t *testing.T) {
 //		tier.Engines(t) // run by make engines, and by make nightly
 //
-// [Env] chooses the tier: a test of a later tier is skipped. [Scan] finds the marked tests, so that a command can run
-// them alone and a test can tell that none is marked in a way that no command finds.
+// [Env] chooses the tier: a test of a later tier is skipped. The commands find the packages of such tests by their
+// import of this one.
 package tier
 
 import (

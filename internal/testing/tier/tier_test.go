@@ -1,7 +1,6 @@
 package tier
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/internal/testing/leaktest"
@@ -47,34 +46,4 @@ func TestSkips(t *testing.T) {
 		}
 	}()
 	Current()
-}
-
-func TestScan(t *testing.T) {
-	t.Parallel()
-	const text = `package p
-func TestA(t *testing.T) { tier.Nightly(t); f() }
-func TestB(t *testing.T) { dbtest.NeedEngine(t, dbtest.GaleraEngine) }
-func TestC(t *testing.T) { dbtest.NeedEngine(t, "mysql") }
-func TestD(t *testing.T) { f() }
-func TestE(t *testing.T) { f(); u := dbtest.Galera(t) }
-`
-	got, err := scanFile("p_test.go", []byte(text))
-	want := []Marked{
-		{Name: "TestA", Tier: "nightly"},
-		{Name: "TestB", Engine: "GaleraEngine"},
-		{Name: "TestC", Engine: "mysql"},
-		{Name: "TestE", Engine: "GaleraEngine"},
-	}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-	for _, misplaced := range []string{
-		"package p\nfunc TestA(t *testing.T) { f(); tier.Engines(t) }",
-		"package p\nfunc TestA(t *testing.T) { t.Run(\"\", func(t *testing.T) { tier.Engines(t) }) }",
-		"package p\nfunc helper(t *testing.T) { tier.Engines(t) }",
-	} {
-		if _, err := scanFile("p_test.go", []byte(misplaced)); err == nil {
-			t.Errorf("no error for %s", misplaced)
-		}
-	}
 }

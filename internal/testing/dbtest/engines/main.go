@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -23,8 +24,6 @@ import (
 	"sync/atomic"
 	"text/tabwriter"
 	"time"
-
-	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 // suite is the tests to run on an engine.
@@ -147,35 +146,34 @@ func runEach(ctx context.Context, chosen []suite, parallel int, run func(s *suit
 
 // choose returns the suites of some names, or all that there are for the purpose.
 func choose(names []string, histories bool) ([]suite, error) {
-	packages, err := usualPackages(".")
-	if err != nil {
-		return nil, err
-	}
-	all, known := slices.Clone(suites), make([]string, len(suites))
-	for i := range all {
-		if known[i] = all[i].name; all[i].name == usual {
-			all[i].packages = packages
-		}
-	}
 	if len(names) == 0 {
-		return slices.DeleteFunc(all, func(s suite) bool { return (s.name == usual) == histories && s.usual }), nil
+		return slices.DeleteFunc(slices.Clone(suites), func(s suite) bool {
+			return (s.name == usual) == histories && s.usual
+		}), nil
 	}
 	var list []suite
 	for _, name := range names {
-		i := slices.Index(known, name)
+		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
 		if i < 0 {
+			known := make([]string, len(suites))
+			for i := range suites {
+				known[i] = suites[i].name
+			}
 			return nil, fmt.Errorf("no engine %q is known, only %s", name, strings.Join(known, ", "))
 		}
-		list = append(list, all[i])
+		list = append(list, suites[i])
 	}
 	return list, nil
 }
 
-// usualPackages returns the packages below the module's folder whose tests depend on the tier.
-func usualPackages(root string) (packages []string, err error) {
-	dirs, err := tier.Users(root)
-	for _, dir := range dirs {
-		packages = append(packages, "./"+dir)
+// usualPackages returns the packages whose tests depend on the tier: they import package tier, or the suite.
+func usualPackages(ctx context.Context, pattern string) (packages []string, err error) {
+	const imports = `{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}} `
+	out, err := exec.CommandContext(ctx, "go", "list", "-f", imports, pattern).Output()
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "/internal/testing/tier ") || strings.Contains(line, "/store/storetest ") {
+			packages = append(packages, strings.Fields(line)[0])
+		}
 	}
 	return packages, err
 }

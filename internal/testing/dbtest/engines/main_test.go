@@ -1,66 +1,87 @@
 package main
 
 import (
+	"io/fs"
+	"os"
+	"path"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/leaktest"
-	"github.com/headgate/headgate/internal/testing/tier"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// constants are the engines that tests name by a constant of package dbtest.
-var constants = map[string]string{
-	"GroupReplication": dbtest.GroupReplication, "GaleraEngine": dbtest.GaleraEngine,
-	"PgBouncerEngine": dbtest.PgBouncerEngine, "ClusterEngine": dbtest.ClusterEngine,
-	"TiDBEngine": dbtest.TiDBEngine,
+// engines are those that tests name by a constant of package dbtest, or need for what they start.
+var engines = map[string]string{
+	"dbtest.GroupReplication": dbtest.GroupReplication, "dbtest.StartMySQLGroup": dbtest.GroupReplication,
+	"dbtest.GaleraEngine": dbtest.GaleraEngine, "GaleraEngine": dbtest.GaleraEngine, "dbtest.Galera": dbtest.GaleraEngine,
+	"dbtest.PgBouncerEngine": dbtest.PgBouncerEngine, "dbtest.ClusterEngine": dbtest.ClusterEngine,
+	"dbtest.TiDBEngine": dbtest.TiDBEngine,
 }
 
-// TestEveryTestIsRun: a test that make test skips is one of make nightly, which runs all tests, of a package that make
-// engines runs on the usual servers, or of the suite of its engine.
+var (
+	testFunction = regexp.MustCompile(`(?ms)^func (Test\w+)\(.*?^}`)
+	needsEngine  = regexp.MustCompile(`NeedEngine\(t, ([\w.]+|"[^"]+")\)|(dbtest\.Galera|dbtest\.StartMySQLGroup)\(`)
+)
+
+// TestEveryTestIsRun: a test that is skipped unless one engine is the one to test with is in the suite of that engine.
 func TestEveryTestIsRun(t *testing.T) {
 	t.Parallel()
-	const root = "../../../.."
-	marked, err := tier.Scan(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	usualPackages, err := usualPackages(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	count := map[string]int{}
-	for _, m := range marked {
-		if m.Tier == tier.OfNightly.String() {
-			count["nightly"]++
-			continue
+	root, count := os.DirFS("../../../.."), map[string]int{}
+	err := fs.WalkDir(root, ".", func(file string, d fs.DirEntry, err error) error {
+		if name := d.Name(); d.IsDir() && file != "." && (name == "testdata" || name == "bin" || name[0] == '.') {
+			return fs.SkipDir
 		}
-		s := suite{name: usual, packages: usualPackages}
-		if m.Tier == "" {
-			name := m.Engine
-			if constants[name] != "" {
-				name = constants[name]
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := fs.ReadFile(root, file)
+		for _, function := range testFunction.FindAllSubmatch(text, -1) {
+			need, test := needsEngine.FindSubmatch(function[0]), string(function[1])
+			if need == nil {
+				continue
+			}
+			name := strings.Trim(string(need[1])+string(need[2]), `"`)
+			if engines[name] != "" {
+				name = engines[name]
 			}
 			i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
 			if i < 0 {
-				t.Errorf("%s of %s: no suite %q", m.Name, m.Dir, name)
+				t.Errorf("%s: %s: no suite %q", file, test, name)
 				continue
 			}
-			s = suites[i]
+			count[name]++
+			if s := suites[i]; !slices.Contains(s.packages, "./"+path.Dir(file)) {
+				t.Errorf("the suite %s does not have the package of %s: %s", s.name, test, file)
+			} else if !regexp.MustCompile(s.run).MatchString(test) {
+				t.Errorf("the suite %s does not run %s: %s", s.name, test, file)
+			}
 		}
-		count[s.name]++
-		if !slices.Contains(s.packages, "./"+m.Dir) {
-			t.Errorf("the suite %s does not have the package of %s: ./%s", s.name, m.Name, m.Dir)
-		}
-		if run := regexp.MustCompile(s.run); !run.MatchString(m.Name) {
-			t.Errorf("the suite %s of ./%s does not run %s", s.name, m.Dir, m.Name)
-		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("tests that make test skips, by who runs them: %v", count)
-	if len(marked) == 0 {
-		t.Error("no test is marked")
+	t.Logf("tests that need an engine: %v", count)
+	if len(count) != 5 {
+		t.Errorf("tests need %d engines, want five: %v", len(count), count)
+	}
+}
+
+// TestThePackagesOfATier: what make test skips is run on the usual servers.
+func TestThePackagesOfATier(t *testing.T) {
+	t.Parallel()
+	packages, err := usualPackages(t.Context(), "../../../../...")
+	if err != nil || len(packages) < 3 {
+		t.Errorf("%q, %v", packages, err)
+	}
+	for _, name := range []string{"store/sqlite", "store/front", "internal/testing/dbtest"} {
+		if !slices.Contains(packages, "github.com/headgate/headgate/"+name) {
+			t.Errorf("the tests of %s depend on the tier, but are not run: %q", name, packages)
+		}
 	}
 }

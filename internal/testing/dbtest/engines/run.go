@@ -51,10 +51,15 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	defer func() { r.took = time.Since(begin) }()
 	args := []string{"test", "-json", "-count=1", "-timeout=60m"}
 	packages := s.packages
-	if only {
+	switch {
+	case only:
 		packages = packages[:1]
 		args = append(args, "-run="+s.conformance)
-	} else {
+	case s.name == usual:
+		if packages, r.err = usualPackages(ctx, "./..."); r.err != nil {
+			return r
+		}
+	default:
 		args = append(args, "-run="+s.run, "-skip="+s.skip)
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, packages...)...)

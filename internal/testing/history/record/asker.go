@@ -17,15 +17,15 @@ type Asker struct {
 	Recorder *Recorder
 	Limit    headgate.Limit // a token bucket or a sliding log
 	Key      string
-	told     history.Limit
+	recorded history.Limit
 }
 
-// NewAsker returns an Asker with a new Recorder, which knows the limit as told. The name
-// and version of told are set.
-func NewAsker(limit headgate.Limit, key string, told history.Limit) *Asker {
-	told.Name, told.Version = limit.Name(), 1
-	a := &Asker{Recorder: New(nil), Limit: limit, Key: key, told: told}
-	a.Recorder.Limit(told)
+// NewAsker returns an Asker with a new Recorder, which knows the limit as recorded. The name
+// and version of recorded are set.
+func NewAsker(limit headgate.Limit, key string, recorded history.Limit) *Asker {
+	recorded.Name, recorded.Version = limit.Name(), 1
+	a := &Asker{Recorder: New(nil), Limit: limit, Key: key, recorded: recorded}
+	a.Recorder.Limit(recorded)
 	return a
 }
 
@@ -38,7 +38,7 @@ type Limiter interface {
 // Allow asks the limiter of a node.
 func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Decision, error) {
 	id := a.Recorder.Call(node, history.Call{
-		Verb: history.Take, Charges: []history.Charge{Charge(&a.told, headgate.Charge{Key: a.Key})},
+		Verb: history.Take, Charges: []history.Charge{Charge(&a.recorded, headgate.Charge{Key: a.Key})},
 	})
 	d, err := l.Allow(ctx, a.Limit, a.Key)
 	a.Recorder.Decided(node, id, d, err)
@@ -49,7 +49,7 @@ func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Dec
 func (a *Asker) Over(ctx context.Context, l Limiter) (headgate.Status, error) {
 	status, err := l.Inspect(ctx, a.Limit, a.Key)
 	if err == nil {
-		a.Recorder.State(a.told, status)
+		a.Recorder.State(a.recorded, status)
 	}
 	return status, err
 }

@@ -106,6 +106,7 @@ func (r *Recorder) Call(node string, c history.Call) int {
 type Answer struct {
 	Decision  *headgate.Decision // nil: the verb has none
 	Err       error
+	At        time.Time       // of a block
 	StartAt   time.Time       // of a reservation
 	Corrected []headgate.Cost // of what was settled or cancelled
 	Charged   []headgate.Cost // of what was extended
@@ -151,6 +152,9 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		r.decisions++
 	default:
 		r.decision(ret, d, len(c.Charges))
+	}
+	if !a.At.IsZero() {
+		ret.At = a.At.UnixMicro()
 	}
 	if !a.StartAt.IsZero() {
 		ret.StartAt = a.StartAt.UnixMicro()

@@ -5,7 +5,7 @@
 //
 // # Rules
 //
-//   - format: the history makes sense.
+//   - format: answers consist of times and amounts that there can be.
 //   - bound: no more passes than the limit's bound, by the store's clock and by true time.
 //   - refusal: the store refuses only what does not fit on top of all that can have been
 //     charged, or what a block keeps away; and a check admits only what fits.
@@ -79,9 +79,6 @@ func Check(h *history.History) []Violation {
 
 // judge judges one cell, by all rules that look at nothing else.
 func (m *model) judge(c *cell) {
-	if c.family.versions == nil {
-		return
-	}
 	c.rules = c.decidedBy()
 	if c.has(held) {
 		m.leases(c)

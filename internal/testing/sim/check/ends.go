@@ -3,8 +3,8 @@ package check
 import "github.com/headgate/headgate/internal/testing/history"
 
 // decided returns the version by which a charge of a call was decided: that of the call, unless the
-// answer says another. Told says whether there is an answer about the charge.
-func (f *family) decided(a *ask, charge int) (r *rule, told bool) {
+// answer says another. known says whether there is an answer about the charge.
+func (f *family) decided(a *ask, charge int) (r *rule, known bool) {
 	r = f.versions[a.Charges[charge].Version]
 	if charge >= len(a.ret.Each) {
 		return r, false

@@ -7,19 +7,13 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// moment is something that happens to a cell at a time of the store's clock: a decision, a correction, a
-// reset or a block, which is a call, or what the store says in the end.
+// moment is something that happens to a cell at a time of the store's clock: a decision or a block, which is a call,
+// or what the store says in the end.
 type moment struct {
 	at    int64
 	call  *ask
-	entry *entry
-	fix   *fix
+	entry *entry // nil: a block
 	state *state
-}
-
-// is reports whether the moment is a call of one of the verbs.
-func (mo *moment) is(verbs ...string) bool {
-	return mo.call != nil && slices.Contains(verbs, mo.call.Verb)
 }
 
 // tracker follows the level of a cell: low is never above that of the store, high never
@@ -37,7 +31,7 @@ type tracker struct {
 	pending num      // what they cost together, but for those that were folded
 	ends    []*entry // unknown, by the time until which they can be charged
 	ended   int
-	late    []*fix // corrections of which the time is not told, by their returns
+	late    []*fix // what was given back, by their returns
 	latest  int
 
 	charged []charged // in order of their times
@@ -124,7 +118,8 @@ func (t *tracker) moments() (moments []moment) {
 			}
 		}
 	}
-	moments = append(t.orders(moments), t.settlements()...)
+	moments = t.orders(moments)
+	t.settlements()
 	for i := range t.c.states {
 		// Another version counts what is in use by its own rule.
 		if s := &t.c.states[i]; s.Version == t.r.limit.Version {
@@ -153,14 +148,10 @@ func (t *tracker) disordered(mo *moment) {
 	case mo.call.from >= t.trusted: // after all of them
 	case mo.entry != nil && mo.entry.sure():
 		t.mayBeCharged(mo.entry.whole())
-	case mo.entry != nil && mo.entry.outcome() == history.Refused && t.r.limit.Block > 0, mo.is(history.Block):
-		t.blockOpen = min(t.blockOpen, mo.call.from)
-	case mo.is(history.Unblock):
+	case mo.entry == nil && mo.call.Verb == history.Unblock:
 		t.anyBlock = true
-	case mo.is(history.Reset):
-		t.lowOff, t.anyBlock = true, true
-	case mo.fix != nil && !mo.fix.down:
-		t.mayBeCharged(mo.fix.asEntry())
+	case mo.entry == nil, mo.entry.outcome() == history.Refused && t.r.limit.Block > 0:
+		t.blockOpen = min(t.blockOpen, mo.call.from)
 	}
 }
 
@@ -177,15 +168,15 @@ func (c *cell) raised() bool {
 	})
 }
 
-// orders adds resets and blocks.
+// orders adds blocks, and notes what is not known after those whose time is not told, and after resets.
 func (t *tracker) orders(moments []moment) []moment {
 	for _, a := range slices.Concat(t.c.resets, t.c.blocks) {
 		switch {
 		case a.outcome() == history.Nothing:
-		case a.outcome() == history.Done && a.ret.At > 0:
-			moments = append(moments, moment{at: a.ret.At, call: a})
 		case a.Verb == history.Reset:
 			t.lowOff, t.anyBlock = true, true
+		case a.outcome() == history.Done && a.ret.At > 0:
+			moments = append(moments, moment{at: a.ret.At, call: a})
 		case a.Verb == history.Unblock:
 			t.anyBlock = true
 		default:
@@ -195,23 +186,20 @@ func (t *tracker) orders(moments []moment) []moment {
 	return moments
 }
 
-// settlements returns the corrections of which the time is told, and keeps the others.
-func (t *tracker) settlements() (moments []moment) {
+// settlements keeps the corrections, whose times are not told.
+func (t *tracker) settlements() {
 	for _, f := range t.c.fixes {
 		if f.down && t.m.lossy(f.of.from, f.until()) {
 			t.lowOff = true // it may give back what others were charged
 		}
 		switch {
-		case f.outcome() == history.Done && f.ret.Replayed, f.down && (!f.told || f.spread):
-		case f.told && f.ret.At > 0:
-			moments = append(moments, moment{at: f.ret.At, call: f.ask, fix: f})
+		case f.outcome() == history.Done && f.ret.Replayed, f.down && (!f.amountKnown || f.spread):
 		case !f.down:
 			t.mayBeCharged(f.asEntry())
 		default:
 			t.late = append(t.late, f)
 		}
 	}
-	return moments
 }
 
 // asEntry is a correction upwards whose time is not told, as a charge of that much.
@@ -231,52 +219,29 @@ func (t *tracker) together(list []moment) {
 		if a := list[i].call; a != nil {
 			t.fold(a)
 			from = min(from, a.from)
+			if list[i].entry == nil {
+				t.blockMax = max(t.blockMax, at+a.For)
+			}
 		}
 	}
 	for ; from < forever && t.latest < len(t.late) && t.late[t.latest].to < from; t.latest++ {
 		t.giveBack(t.late[t.latest]) // it was over before anything of this time
 	}
+	before := t.low.used()
 	for i := range list {
-		if mo := &list[i]; mo.is(history.Reset) {
-			t.low.clear()
-			t.blockSure = 0
-			if !t.m.lossy(mo.call.from, mo.call.to) {
-				t.high.clear()
-			}
+		if e := list[i].entry; e != nil && e.sure() {
+			t.charge(e)
 		}
 	}
-	before := t.low.used()
-	t.apply(list)
 	after := t.high.used()
 	for i := range list {
 		switch mo := &list[i]; {
 		case mo.entry != nil:
 			t.decision(mo.entry, before, after)
-		case mo.is(history.Block, history.Unblock):
-			t.blockMax, t.blockSure = max(t.blockMax, at+mo.call.For), at+mo.call.For // it replaces an earlier one
+		case mo.call != nil:
+			t.blockSure = at + mo.call.For // it replaces an earlier one
 		case mo.state != nil:
 			t.final(mo.state, before, after)
-		}
-	}
-}
-
-// apply charges and corrects what is told of one time.
-func (t *tracker) apply(list []moment) {
-	for i := range list {
-		mo := &list[i]
-		if e := mo.entry; e != nil && e.sure() {
-			t.charge(e)
-		}
-		if f := mo.fix; f != nil && !f.down {
-			t.high.add(f.amount.plus(t.c.family.least()))
-			if t.r.shape != logged {
-				t.low.add(f.amount)
-			}
-		}
-	}
-	for i := range list {
-		if f := list[i].fix; f != nil && f.down && !t.m.lossy(f.of.from, f.to) {
-			t.high.take(f.amount, f.of.ret.At)
 		}
 	}
 }

@@ -52,17 +52,17 @@ func admits(verb string) bool { return verb == history.Take || verb == history.R
 // entry is what one call asks of one cell.
 type entry struct {
 	*ask
-	cell   *cell
-	rule   *rule
-	place  int // of the first of its charges to the cell
-	cost   num // of all of these
-	keep   num // the most headroom that one of them leaves, by rule
-	passed num // of it, at least: what it was settled for, if that is less
-	back   num // given back at most
-	lossy  bool
-	told   bool // the answer says which version has decided
-	again  bool // its key may have known the id, while another key of the request had forgotten it
-	fixes  []*fix
+	cell         *cell
+	rule         *rule
+	place        int // of the first of its charges to the cell
+	cost         num // of all of these
+	keep         num // the most headroom that one of them leaves, by rule
+	passed       num // of it, at least: what it was settled for, if that is less
+	back         num // given back at most
+	lossy        bool
+	versionKnown bool // the answer says which version has decided
+	again        bool // its key may have known the id, while another key of the request had forgotten it
+	fixes        []*fix
 
 	extension          // of verb extend
 	more      []*entry // that extend it, or may
@@ -71,11 +71,11 @@ type entry struct {
 // fix is a correction of an entry.
 type fix struct {
 	*ask
-	of     *entry
-	amount num  // by which it was corrected, as it is said
-	down   bool // given back
-	told   bool // amount was said
-	spread bool // given back of several charges, each at a time of its own
+	of          *entry
+	amount      num  // by which it was corrected, as it is said
+	down        bool // given back
+	amountKnown bool // the answer says it
+	spread      bool // given back of several charges, each at a time of its own
 }
 
 // cell is the state of one limit for one key, and what was asked of it.
@@ -127,11 +127,6 @@ func (f *fault) begun() int64 {
 	return f.t
 }
 
-// broken says that the history does not keep to its format.
-func (m *model) broken(event int, format string, args ...any) {
-	m.violation("format", nil, []int{event}, format, args...)
-}
-
 // violation notes that these events break a rule, in one cell if it is not nil: then amounts among the
 // args are told in units.
 func (m *model) violation(rule string, c *cell, events []int, format string, args ...any) {
@@ -155,35 +150,24 @@ func newModel(h *history.History) *model {
 	}
 	for i := range h.Events {
 		e := &h.Events[i]
+		m.end = e.T
 		if err := e.Valid(); err != nil {
-			m.broken(i, "%v", err)
+			m.violation("format", nil, []int{i}, "%v", err)
 			continue
 		}
-		if e.T < m.end {
-			m.broken(i, "true time goes back from %d to %d", m.end, e.T)
-		}
-		m.end = max(m.end, e.T)
 		switch {
 		case e.Limit != nil:
-			m.limit(i, e.Limit)
+			m.limit(e.Limit)
 		case e.Removal != nil:
-			m.removal(i, e.Removal)
+			m.families[e.Removal.Limit].removed(e.Removal.Version, m.end)
 		case e.Call != nil:
 			call := *e.Call
 			none := &history.Return{Outcome: history.Unknown}
 			a := &ask{Call: &call, ret: none, node: e.Node, from: e.T, to: forever, events: []int{i}}
-			if m.asks[a.ID] != nil {
-				m.broken(i, "the call %d is there already", a.ID)
-				continue
-			}
 			m.asks[a.ID] = a
 			m.order = append(m.order, a)
 		case e.Return != nil:
 			a := m.asks[e.Return.ID]
-			if a == nil || a.to < forever {
-				m.broken(i, "no call %d waits for this return", e.Return.ID)
-				continue
-			}
 			a.ret, a.to, a.events = e.Return, e.T, append(a.events, i)
 		case e.Fault != nil:
 			m.faults = append(m.faults, fault{e.Fault, e.T})
@@ -200,15 +184,11 @@ func newModel(h *history.History) *model {
 	return m
 }
 
-func (m *model) limit(event int, l *history.Limit) {
+func (m *model) limit(l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {
 		f = &family{named: map[string]*big.Rat{}, cells: map[string]*cell{}, terms: map[int]term{}}
 		m.families[l.Name] = f
-	}
-	if slices.ContainsFunc(f.limits, func(known *history.Limit) bool { return known.Version == l.Version }) {
-		m.broken(event, "version %d of %s is there already", l.Version, l.Name)
-		return
 	}
 	f.limits = append(f.limits, l)
 	if l.Key != "" {
@@ -223,20 +203,16 @@ func (m *model) fill() {
 			a.Charges = target.Charges
 		}
 		for i, c := range a.Charges {
-			if f := m.families[c.Limit]; f != nil {
-				f.name(c.Cost)
-				f.name(c.Keep)
-				if i < len(a.Actual) {
-					f.name(a.Actual[i])
-				}
+			f := m.families[c.Limit]
+			f.name(c.Cost)
+			f.name(c.Keep)
+			if i < len(a.Actual) {
+				f.name(a.Actual[i])
 			}
 		}
 	}
-	for name, f := range m.families {
-		if err := f.scale(); err != nil {
-			m.broken(0, "limit %s: %v", name, err)
-			f.versions = nil
-		}
+	for _, f := range m.families {
+		f.scale()
 	}
 	for _, a := range m.order {
 		m.place(a)
@@ -249,7 +225,7 @@ func (m *model) fill() {
 		}
 	}
 	for i := range m.h.Events {
-		if s := m.h.Events[i].State; s != nil && m.families[s.Limit] != nil {
+		if s := m.h.Events[i].State; s != nil {
 			c := m.cell(m.families[s.Limit], s.Key)
 			c.states = append(c.states, state{s, i})
 		}
@@ -271,24 +247,14 @@ func (c *cell) is(g history.Charge) bool { return g.Limit == c.family.limits[0].
 
 // place puts a call where it belongs.
 func (m *model) place(a *ask) {
-	if a.Of != 0 {
-		if a.admitted = m.asks[a.Of]; a.admitted == nil {
-			m.broken(a.events[0], "the call %d is of a call %d that is not there", a.ID, a.Of)
-			return
-		}
-	}
+	a.admitted = m.asks[a.Of]
 	for i, c := range a.Charges {
 		f := m.families[c.Limit]
-		if f == nil || f.versions == nil || f.versions[c.Version] == nil {
-			m.broken(a.events[0], "the call %d names version %d of a limit %q that is not there",
-				a.ID, c.Version, c.Limit)
-			return
-		}
 		cell := m.cell(f, c.Key)
 		switch {
 		case asks(a.Verb):
-			r, told := f.decided(a, i)
-			a.charge(i, cell, r, told)
+			r, known := f.decided(a, i)
+			a.charge(i, cell, r, known)
 		case a.Verb == history.Reset && a.outcome() != history.Nothing:
 			cell.resets = append(cell.resets, a)
 		case a.Verb == history.Block || a.Verb == history.Unblock:
@@ -302,19 +268,19 @@ func (m *model) place(a *ask) {
 }
 
 // charge adds a charge of the call to what it asks of the cell.
-func (a *ask) charge(i int, c *cell, r *rule, told bool) {
+func (a *ask) charge(i int, c *cell, r *rule, known bool) {
 	cost, keep := c.family.costs[a.Charges[i].Cost], r.keep(a.Charges[i].Keep)
 	for _, e := range a.parts {
 		if e.cell == c {
 			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
 			e.keep = atLeast(e.keep, keep)
-			if told && !e.told { // all are decided by one version
-				e.rule, e.told = r, true
+			if known && !e.versionKnown { // all are decided by one version
+				e.rule, e.versionKnown = r, true
 			}
 			return
 		}
 	}
-	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, keep: keep, passed: cost, told: told}
+	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, keep: keep, passed: cost, versionKnown: known}
 	a.parts = append(a.parts, e)
 	c.entries = append(c.entries, e)
 }

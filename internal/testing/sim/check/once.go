@@ -50,7 +50,7 @@ func (m *model) corrections() {
 
 // correctAll notes what a settlement has done to charges of which any may be the one that it is about.
 func (m *model) correctAll(a *ask, targets []*ask) {
-	told := map[*cell]bool{}
+	corrected := map[*cell]bool{}
 	more := map[*cell]*fix{} // charged in addition, to a charge that is not certain
 	amounts := map[*cell]num{}
 	for _, target := range targets {
@@ -60,18 +60,18 @@ func (m *model) correctAll(a *ask, targets []*ask) {
 				continue
 			}
 			c := e.cell
-			if f.told && (told[c] || !e.sure()) && target != a.admitted {
+			if f.amountKnown && (corrected[c] || !e.sure()) && target != a.admitted {
 				if !f.down && more[c] == nil {
 					more[c], amounts[c] = f, f.amount
 				}
-				f.told, f.amount = false, num{} // it is another's
+				f.amountKnown, f.amount = false, num{} // it is another's
 			}
-			told[c] = told[c] || f.told
+			corrected[c] = corrected[c] || f.amountKnown
 			e.fixes, c.fixes = append(e.fixes, f), append(c.fixes, f)
 		}
 	}
 	for c, f := range more {
-		if !told[c] { // then it is this one's, or that of another one that is not certain
+		if !corrected[c] { // then it is this one's, or that of another one that is not certain
 			f.amount = amounts[c]
 		}
 	}
@@ -96,7 +96,7 @@ func askedAgain(group []*ask) {
 // correction returns what a settlement does to an entry.
 func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 	var actual num
-	f = &fix{ask: a, of: e, told: a.outcome() == history.Done}
+	f = &fix{ask: a, of: e, amountKnown: a.outcome() == history.Done}
 	for i, c := range a.Charges {
 		if !e.cell.is(c) {
 			continue
@@ -106,7 +106,7 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 			actual = actual.plus(e.cell.family.costs[a.Actual[i]])
 		}
 		if i >= len(a.ret.Corrected) {
-			f.told = false
+			f.amountKnown = false
 			continue
 		}
 		f.amount = f.amount.plus(e.cell.family.count(number(a.ret.Corrected[i])))
@@ -117,16 +117,16 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 	low, high := m.total(e, a)
 	f.down = actual.less(high) && !actual.more(low)
 	if actual.less(high) && actual.more(low) {
-		f.told = false // in which direction it was corrected is not known
+		f.amountKnown = false // in which direction it was corrected is not known
 	}
-	if !f.told && !f.down {
+	if !f.amountKnown && !f.down {
 		f.amount = actual.minus(low) // at most
 	}
 	e.passed = atMost(e.passed, actual)
 	e.partsKeep(f, actual)
 	if actual.less(high) {
 		back := atLeast(e.cost.minus(actual), num{})
-		if f.told {
+		if f.amountKnown {
 			if f.amount.more(high.minus(actual).plus(e.cell.family.least())) {
 				m.violation("once", e.cell, slices.Concat(e.events, a.events),
 					"%s given back of a cost of %s that became %s", f.amount, high, actual)
@@ -158,7 +158,7 @@ func (m *model) once() {
 func (m *model) settledOnce(e *entry) {
 	done, events := 0, slices.Clone(e.events)
 	for _, f := range e.fixes {
-		if f.told && f.amount.positive() && !f.ret.Replayed {
+		if f.amountKnown && f.amount.positive() && !f.ret.Replayed {
 			done, events = done+1, append(events, f.events...)
 		}
 	}

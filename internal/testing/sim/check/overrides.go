@@ -14,21 +14,14 @@ type term struct{ made, gone int64 }
 func (f *family) override(l *history.Limit, at int64) {
 	for _, other := range f.limits {
 		if t := f.terms[other.Version]; other != l && other.Key == l.Key && t.gone == forever {
-			f.terms[other.Version] = term{t.made, at}
+			f.removed(other.Version, at)
 		}
 	}
 	f.terms[l.Version] = term{at, forever}
 }
 
-// removal reads the event.
-func (m *model) removal(event int, r *history.Removal) {
-	f := m.families[r.Limit]
-	if f == nil || f.terms[r.Version].gone != forever {
-		m.broken(event, "there is no override %d of %s to be removed", r.Version, r.Limit)
-		return
-	}
-	f.terms[r.Version] = term{f.terms[r.Version].made, m.end}
-}
+// removed notes that an override is removed at a true time.
+func (f *family) removed(version int, at int64) { f.terms[version] = term{f.terms[version].made, at} }
 
 // overrides returns those of the cell's key, in the order in which they were made.
 func (c *cell) overrides() (list []*rule) {
@@ -60,7 +53,7 @@ func (f *family) only() (only *rule) {
 // open reports whether it is not known which version has decided, or would have. A call that waits asks
 // again and again, and tells the last decision.
 func (e *entry) open() bool {
-	if e.told && !e.asksAgain() {
+	if e.versionKnown && !e.asksAgain() {
 		return false
 	}
 	timed := func(l *history.Limit) bool { return l.From > 0 }
@@ -72,7 +65,7 @@ func (e *entry) asksAgain() bool { return e.Wait > 0 && e.Verb != history.Reserv
 // others returns the other versions that may have decided about the entry too, where there are overrides.
 func (e *entry) others() []*rule {
 	f := e.cell.family
-	if e.told && !e.asksAgain() || len(f.terms) == 0 {
+	if e.versionKnown && !e.asksAgain() || len(f.terms) == 0 {
 		return nil
 	}
 	list := append(e.cell.overrides(), f.versions[e.Charges[e.place].Version])
@@ -111,7 +104,7 @@ func (m *model) overrides() {
 			continue
 		}
 		for _, e := range a.parts {
-			if e.told && len(e.cell.family.terms) > 0 {
+			if e.versionKnown && len(e.cell.family.terms) > 0 {
 				m.decidedBy(e)
 			}
 		}

@@ -144,10 +144,4 @@ var overrideCases = []tampered{
 		b.take(6*second, "2", by(2, 3*second), outcome(history.Refused))
 		return b, func() { l.Until = 0 }
 	}},
-	{"a removal of what is not there", "format", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(1, 2, fixed("9", day), 0)
-		b.removal(2, 2)
-		return b, func() { b.removal(3, 2) }
-	}},
 }

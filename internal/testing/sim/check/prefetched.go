@@ -23,7 +23,7 @@ func (m *model) prefetched(c *cell, r *rule) {
 	for _, a := range c.resets {
 		until = min(until, a.from)
 	}
-	list := c.told(r, until)
+	list := c.momentsUntil(r, until)
 	low := &bucket{rate: r.rate, debt: r.rate.times(r.life + r.life/1000 + 1)}
 	var before num // what is surely in use of what was charged before this time
 	for i, mo := range list {
@@ -56,9 +56,9 @@ func (e *entry) heldBefore() bool {
 	return e.via() == history.ViaPrefetch && e.cell.reset(e.from-life, e.to)
 }
 
-// told returns what the store, and what nodes that hold tokens, have told of a cell, in the
+// momentsUntil returns what the store, and what nodes that hold tokens, have told of a cell, in the
 // order of the store's times, up to a true time.
-func (c *cell) told(r *rule, until int64) (list []moment) {
+func (c *cell) momentsUntil(r *rule, until int64) (list []moment) {
 	for _, e := range c.entries {
 		if e.sure() && e.to < until {
 			list = append(list, moment{at: e.ret.At, entry: e})

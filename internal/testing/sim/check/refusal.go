@@ -115,8 +115,7 @@ func (t *tracker) retry(e *entry, f history.Figures, low num) {
 // refusals reports the refusals that no charge of the call justifies.
 func (m *model) refusals() {
 	for _, a := range m.order {
-		if asks(a.Verb) && a.outcome() == history.Refused && a.via() != history.ViaRepeat && !m.excused[a] &&
-			len(a.parts) > 0 { // else it is broken
+		if asks(a.Verb) && a.outcome() == history.Refused && a.via() != history.ViaRepeat && !m.excused[a] {
 			m.violation("refusal", a.parts[0].cell, a.events,
 				"refused at %d, although the cost fits on all that can have been charged", a.ret.At)
 		}

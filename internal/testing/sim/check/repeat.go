@@ -75,7 +75,7 @@ func (m *model) repeats() {
 		justified := slices.ContainsFunc(a.parts, func(e *entry) bool {
 			return e.by(func(e *entry) bool { return e.repeats(known[placeOf(e)]) })
 		})
-		if !justified && len(a.parts) > 0 {
+		if !justified {
 			m.violation("repeat", a.parts[0].cell, a.events,
 				"%s repeated a refusal that it was not given, for less than it was refused, or for too long", a.front())
 		}
@@ -102,7 +102,7 @@ func (e *entry) putsOff() *source {
 	}
 	c := e.cell.family
 	var need num
-	if f, told := e.figures(); told && f.Remaining >= 0 {
+	if f, ok := e.figures(); ok && f.Remaining >= 0 {
 		need = c.one().times(f.Remaining)
 	}
 	if e.Wait == 0 {
@@ -125,21 +125,21 @@ func (c *cell) resetBy(front string, t int64) (from int64) {
 // source returns for how long a refusal of the same cost can be repeated after an answer.
 func (e *entry) source() *source {
 	need := e.cost.plus(e.keep)
-	f, told := e.figures()
+	f, known := e.figures()
 	wait := int64(repeatedFor)
 	switch out := e.outcome(); {
 	case out == history.Unknown: // the answer may have come after the caller had left
 		return &source{e.from, e.to, forever, need}
 	case e.Wait > 0: // it asks at any time, until it returns
 	case out == history.Refused:
-		if told && f.RetryAfter >= 0 {
+		if known && f.RetryAfter >= 0 {
 			wait = min(wait, f.RetryAfter)
 		}
 	case out == history.Admitted:
 		// docs/project/decisions/wrappers.md: a grant that takes the last token says that the
 		// next is refused, without asking.
 		c := e.cell.family
-		if told && f.Remaining >= 0 {
+		if known && f.Remaining >= 0 {
 			room := c.one().times(f.Remaining)
 			if !room.less(need) {
 				return nil // there was room for another

@@ -67,7 +67,7 @@ func (f *family) name(text string) {
 	}
 }
 
-// number returns the value of a text of an event that is valid.
+// number returns the value of a text that was checked, or is the recorder's.
 func number(text string) *big.Rat {
 	n, _ := history.Number(text)
 	return n
@@ -75,7 +75,7 @@ func number(text string) *big.Rat {
 
 // scale chooses the unit: so that all amounts, all costs and what flows in a microsecond
 // are whole.
-func (f *family) scale() error {
+func (f *family) scale() {
 	f.unit = big.NewInt(fine)
 	for _, r := range f.named {
 		lcm(f.unit, r.Denom())
@@ -97,17 +97,12 @@ func (f *family) scale() error {
 		f.costs[text] = f.count(r)
 	}
 	if f.unit.BitLen()+new(big.Int).Quo(sum.Num(), sum.Denom()).BitLen() > 85 { // times the events, within 127
-		return fmt.Errorf("its numbers are too fine to be added up")
+		panic(fmt.Sprintf("check: the numbers of limit %s are too fine to be added up", f.limits[0].Name))
 	}
 	f.versions = map[int]*rule{}
 	for _, l := range f.limits {
-		r, err := f.rule(l)
-		if err != nil {
-			return err
-		}
-		f.versions[l.Version] = r
+		f.versions[l.Version] = f.rule(l)
 	}
-	return nil
 }
 
 func lcm(a, b *big.Int) {
@@ -138,10 +133,10 @@ func (f *family) text(n num) string {
 	return new(big.Rat).SetFrac(n.big(), f.unit).RatString()
 }
 
-func (f *family) rule(l *history.Limit) (r *rule, err error) {
+func (f *family) rule(l *history.Limit) *rule {
 	amount := number(l.Amount)
 	most := new(big.Rat).Set(amount)
-	r = &rule{of: f, limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC, term: f.terms[l.Version]}
+	r := &rule{of: f, limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC, term: f.terms[l.Version]}
 	switch r.shape {
 	case rated, refill:
 		if l.Burst != "" {
@@ -159,8 +154,9 @@ func (f *family) rule(l *history.Limit) (r *rule, err error) {
 		if l.Calendar == "minute" {
 			r.period = 60_000_000 // no zone cuts a minute
 		}
+		var err error
 		if r.zone, err = time.LoadLocation(cmp.Or(l.Zone, "UTC")); err != nil {
-			return nil, err
+			panic(err)
 		}
 	}
 	r.amount, r.most = f.count(amount), f.count(most)
@@ -168,7 +164,7 @@ func (f *family) rule(l *history.Limit) (r *rule, err error) {
 		perMicro := new(big.Rat).Quo(amount, big.NewRat(l.Period, 1))
 		r.rate, r.step = f.count(perMicro), stepOf(perMicro, most, l.Period)
 	}
-	return r, nil
+	return r
 }
 
 // keep returns how much has to be free after a charge that names this headroom, rounded down.

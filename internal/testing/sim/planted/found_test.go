@@ -68,7 +68,7 @@ func simulate(t *testing.T, overlay string, long time.Duration) string {
 	defer cancel()
 	sim := exec.CommandContext(ctx, bin, "-test.run=^TestSim$", "-test.timeout=0", "-for="+long.String(), "-from=1",
 		"-stop", "-shrink=0s")
-	sim.Dir = filepath.Join(root, "internal", "sim")
+	sim.Dir = filepath.Join(root, "internal", "testing", "sim")
 	sim.Cancel = func() error { return sim.Process.Signal(os.Interrupt) }
 	sim.WaitDelay = 5 * time.Second
 	out, err := sim.CombinedOutput()

@@ -1,0 +1,111 @@
+// Package cells keeps the cells of limits in the plainest way: what package law decides about them is written into
+// slices and maps. Tests compare stores with it, and the simulator's database consists of it.
+package cells
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/headgate/headgate/law"
+)
+
+// Cell is a state with its log and its register. It is the law.Ledger and the law.Receipts of its records.
+type Cell struct {
+	State    law.State
+	Reason   string
+	Entries  []law.Entry
+	Receipts map[string]law.Receipt
+}
+
+// Clone returns a copy, which may be changed: an empty one of nil.
+func (c *Cell) Clone() *Cell {
+	if c == nil {
+		return &Cell{Receipts: map[string]law.Receipt{}}
+	}
+	copied := *c
+	copied.Entries, copied.Receipts = slices.Clone(c.Entries), maps.Clone(c.Receipts)
+	return &copied
+}
+
+// Record returns what package law decides about the cell by.
+func (c *Cell) Record() *law.Record {
+	return &law.Record{State: c.State, Reason: c.Reason, Log: c, Receipts: c}
+}
+
+// Write does what a decision by a record of the cell has left to the store. Entries get the numbers after last.
+func (c *Cell) Write(r *law.Record, last *int64) {
+	entry := func(number int64) *law.Entry {
+		return &c.Entries[slices.IndexFunc(c.Entries, func(e law.Entry) bool { return e.Number == number })]
+	}
+	if r.Clear {
+		for i := range c.Entries {
+			c.Entries[i].ExpiresAt = 0
+		}
+	}
+	for _, n := range r.Renew {
+		e := entry(n.Number)
+		e.ExpiresAt, e.KeepUntil = n.To, max(e.KeepUntil, n.To)
+	}
+	for _, l := range r.Lower {
+		e := entry(l.Number)
+		if e.Cost -= l.Credits; e.Cost <= 0 {
+			e.ExpiresAt = 0
+		}
+	}
+	for i := range r.Add {
+		*last++
+		r.Add[i].Number = *last
+		c.Entries = append(c.Entries, r.Add[i])
+	}
+	if r.Forget {
+		clear(c.Receipts)
+	}
+	for _, a := range r.Admit {
+		r.Number(&a.Outcome)
+		c.Receipts[a.ID] = a
+	}
+	if r.Dirty {
+		c.State, c.Reason = r.State, r.Reason
+	}
+}
+
+// Receipt implements law.Receipts.
+func (c *Cell) Receipt(id string) (law.Receipt, bool) {
+	a, ok := c.Receipts[id]
+	return a, ok
+}
+
+// Sum implements law.Ledger.
+func (c *Cell) Sum(after, upto int64) (sum int64) {
+	for i := range c.Entries {
+		if e := &c.Entries[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
+			sum += e.Cost
+		}
+	}
+	return sum
+}
+
+// Freed implements law.Ledger.
+func (c *Cell) Freed(after, need int64) int64 {
+	list := slices.DeleteFunc(slices.Clone(c.Entries), func(e law.Entry) bool {
+		return !e.Granted || e.ExpiresAt <= after
+	})
+	slices.SortStableFunc(list, func(a, b law.Entry) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
+	for _, e := range list {
+		if need -= e.Cost; need <= 0 {
+			return e.ExpiresAt
+		}
+	}
+	return law.Never
+}
+
+// Entry implements law.Ledger.
+func (c *Cell) Entry(number int64) (credits, expiresAt int64) {
+	for i := range c.Entries {
+		if e := &c.Entries[i]; e.Number == number && e.Granted && e.ExpiresAt > 0 {
+			return e.Cost, e.ExpiresAt
+		}
+	}
+	return 0, 0
+}
