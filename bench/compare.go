@@ -25,8 +25,6 @@ const (
 // else the machine does meets all of them alike.
 type comparison struct {
 	name, title string
-	rounds      int    // at most; 0: as many as there are
-	curve       *point // where it stands in a picture; nil: nowhere
 	cells       func(ctx context.Context) ([]cell, error)
 }
 
@@ -68,7 +66,6 @@ type sample struct {
 	firstError      error
 	decisions       float64 // with those of the warm-up; 0: they are not counted, and their cost is not known
 	client, servers float64 // microseconds of CPU for a decision: of this process, and of the servers it started
-	note            string
 }
 
 // exactness is what was admitted, against what a limit allows.
@@ -80,7 +77,7 @@ type exactness struct {
 // figure is what became of a cell in all rounds.
 type figure struct {
 	side            side
-	label, note     string
+	label           string
 	median          float64
 	least, most     float64
 	p50, p99        time.Duration // medians
@@ -112,9 +109,6 @@ func run(ctx context.Context, c comparison, rounds int, d time.Duration) result 
 	if err != nil {
 		r.err = err
 		return r
-	}
-	if c.rounds > 0 {
-		rounds = min(rounds, c.rounds)
 	}
 	samples := make([][]sample, len(cells))
 	for round := range rounds {
@@ -187,7 +181,6 @@ func summary(c *cell, samples []sample) figure {
 		f.least, f.most = min(f.least, s.value), max(f.most, s.value)
 		f.asked += s.asked
 		f.failed += s.failed
-		f.note = s.note
 		if f.firstError == nil {
 			f.firstError = s.firstError
 		}

@@ -44,7 +44,7 @@ func (b *bench) groups() (list []*group) {
 	} {
 		list = append(list, b.field(f)...)
 	}
-	return append(list, b.fromPostgres(), b.fromMariaDB(), b.swept(), b.served())
+	return append(list, b.fromPostgres(), b.fromMariaDB(), b.served())
 }
 
 // users returns keys, cut out of one string so that a garbage collection has nothing to follow.
@@ -142,11 +142,11 @@ func (b *bench) field(f *field) []*group {
 			return int(b.drawn[rng.IntN(len(b.drawn))])
 		})
 	}
-	many.add("limits-3", "3 limits in a request, 256 callers", nil, func() []cell { return many.limits(256) })
-	many.add("batch-128", "100,000 keys, 4 callers with 128 requests a batch", nil,
+	many.add("limits-3", "3 limits in a request, 256 callers", func() []cell { return many.limits(256) })
+	many.add("batch-128", "100,000 keys, 4 callers with 128 requests a batch",
 		func() []cell { return many.batches(4, 128) })
 	for _, n := range []int{8, 512} {
-		many.add(fmt.Sprintf("new-%d", n), fmt.Sprintf("new keys, %d callers", n), nil, func() []cell {
+		many.add(fmt.Sprintf("new-%d", n), fmt.Sprintf("new keys, %d callers", n), func() []cell {
 			return cells(many, n, 1, func(*rand.Rand) string { return fresh() }, many.allow(alive),
 				func(o *other) about[string] { return o.new })
 		})
@@ -167,9 +167,9 @@ type stand struct {
 }
 
 // add adds a row; the first of them to be measured makes the stand ready.
-func (st *stand) add(name, title string, curve *point, cells func() []cell) {
+func (st *stand) add(name, title string, cells func() []cell) {
 	st.rows = append(st.rows, comparison{
-		name: st.name + "-" + name, title: st.title + ", " + title, curve: curve,
+		name: st.name + "-" + name, title: st.title + ", " + title,
 		cells: func(ctx context.Context) ([]cell, error) {
 			if !st.opened {
 				st.opened, st.err = true, st.open(ctx)
@@ -308,11 +308,7 @@ func (st *stand) own(n int, m measuring) cell {
 
 // work adds the row of a work with keys that are there, and how they are picked.
 func (st *stand) work(name, title string, n int, pick func(rng *rand.Rand) int) {
-	curve := &point{picture: "curve-" + st.name, title: st.title, panel: title, callers: n}
-	if st.callers != nil {
-		curve = nil
-	}
-	st.add(fmt.Sprintf("%s-%d", name, n), title+", "+count(n, "caller"), curve, func() []cell {
+	st.add(fmt.Sprintf("%s-%d", name, n), title+", "+count(n, "caller"), func() []cell {
 		return cells(st, n, 1, func(rng *rand.Rand) string { return st.keys[pick(rng)] }, st.allow(st.limit),
 			func(o *other) about[string] { return o.allow })
 	})
