@@ -70,7 +70,6 @@ func (in *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.byKey.close()
 	g := &Suggestion{Ask: ask, Most: int64(ask.Refuse * float64(in.report.Requests))}
 	if ask.Keys {
 		g.Most = int64(ask.Refuse * float64(len(in.keys)))

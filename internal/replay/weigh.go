@@ -13,7 +13,7 @@ import (
 // sorted by their keys. It asks the law itself, and not a limiter, since it asks a hundred times as often.
 type scale struct {
 	in     *Requests
-	byKey  *sorter
+	byKey  *events
 	totals []int64   // what each key asked for, in millionths; saturated
 	peaks  []stretch // the most that each key asked for within a length
 	passes int
@@ -36,22 +36,13 @@ type candidate struct {
 
 // newScale sorts the requests by their keys.
 func newScale(ctx context.Context, in *Requests) (*scale, error) {
-	s := &scale{in: in, byKey: newSorter(in.cfg.Events, in.cfg.TempDir), totals: make([]int64, len(in.keys))}
-	s.byKey.byKey = true
-	err := in.events.each(ctx, func(r *request) error {
+	s := &scale{in: in, byKey: in.events.byKey(), totals: make([]int64, len(in.keys))}
+	return s, in.events.each(ctx, func(r *request) error {
 		if t := &s.totals[r.key]; *t < math.MaxInt64/2 {
 			*t += r.weight()
 		}
-		return s.byKey.add(*r)
+		return nil
 	})
-	if err == nil {
-		err = s.byKey.finish()
-	}
-	if err != nil {
-		s.byKey.close()
-		return nil, err
-	}
-	return s, nil
 }
 
 // each calls begin for each key, and then take for each of its requests.
