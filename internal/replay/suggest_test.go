@@ -166,10 +166,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newScale(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newScale(in)
 	if _, err := s.findPeaks(t.Context(), []time.Duration{7 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
