@@ -9,7 +9,7 @@ import (
 // Describe is one line for people about a change of a version.
 func Describe(c store.Change) string {
 	i := &c.After
-	what, retired := "", ""
+	var what, retired string
 	switch i.Kind {
 	case store.KindLimit:
 		what, retired = i.Name, "   (retired: it decides until it is removed)"

@@ -88,7 +88,8 @@ func (c *Catalog) SetPlans(ctx context.Context, by By, list ...Plan) (version in
 // gone returns the items of a plan that it has no more as it is defined now.
 func (s *snapshot) gone(p *Plan) (items []store.Item) {
 	for _, have := range s.of(store.KindPlan) {
-		if have.Name == p.Name && !slices.ContainsFunc(p.Limits, func(l headgate.Limit) bool { return l.Name() == have.Key }) {
+		named := func(l headgate.Limit) bool { return l.Name() == have.Key }
+		if have.Name == p.Name && !slices.ContainsFunc(p.Limits, named) {
 			have = have.ID()
 			have.Removed = true
 			items = append(items, have)

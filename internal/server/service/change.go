@@ -86,7 +86,8 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 			return out, nil
 		}
 		out.Changes = append(out.Changes, api.ItemChange{
-			Kind: string(store.KindLimit), Name: r.Name, Before: before, After: d.String(), Text: catalog.Describe(change),
+			Kind: string(store.KindLimit), Name: r.Name, Before: before, After: d.String(),
+			Text: catalog.Describe(change),
 		})
 		if r.DryRun {
 			return out, nil
