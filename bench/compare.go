@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
-
-	"github.com/headgate/headgate/bench/rivals"
 )
 
 // side says whose a cell is.
@@ -25,8 +27,6 @@ const (
 // else the machine does meets all of them alike.
 type comparison struct {
 	name, title string
-	rounds      int    // at most; 0: as many as there are
-	curve       *point // where it stands in a picture; nil: nowhere
 	cells       func(ctx context.Context) ([]cell, error)
 }
 
@@ -49,7 +49,6 @@ type cell struct {
 	name, at string // "redis_rate v10.0.1", "32 clients"
 	measure  func(ctx context.Context, d time.Duration) (sample, error)
 	audit    func(ctx context.Context, d time.Duration) (exactness, error) // nil: it is not counted
-	close    func()                                                        // nil: there is nothing to let go of
 	err      error                                                         // why it cannot be measured
 }
 
@@ -68,7 +67,6 @@ type sample struct {
 	firstError      error
 	decisions       float64 // with those of the warm-up; 0: they are not counted, and their cost is not known
 	client, servers float64 // microseconds of CPU for a decision: of this process, and of the servers it started
-	note            string
 }
 
 // exactness is what was admitted, against what a limit allows.
@@ -80,7 +78,7 @@ type exactness struct {
 // figure is what became of a cell in all rounds.
 type figure struct {
 	side            side
-	label, note     string
+	label           string
 	median          float64
 	least, most     float64
 	p50, p99        time.Duration // medians
@@ -102,19 +100,9 @@ type result struct {
 func run(ctx context.Context, c comparison, rounds int, d time.Duration) result {
 	r := result{comparison: c}
 	cells, err := c.cells(ctx)
-	defer func() {
-		for _, cell := range slices.Backward(cells) {
-			if cell.close != nil {
-				cell.close()
-			}
-		}
-	}()
 	if err != nil {
 		r.err = err
 		return r
-	}
-	if c.rounds > 0 {
-		rounds = min(rounds, c.rounds)
 	}
 	samples := make([][]sample, len(cells))
 	for round := range rounds {
@@ -151,11 +139,11 @@ func measure(ctx context.Context, c *cell, d time.Duration) (sample, error) {
 	if err := ctx.Err(); err != nil {
 		return sample{}, err
 	}
-	client, servers := ownCPU(), rivals.CPU()
+	client, servers := ownCPU(), childrenCPU()
 	s, err := c.measure(ctx, d)
 	if s.decisions > 0 {
 		s.client = float64((ownCPU() - client).Nanoseconds()) / 1e3 / s.decisions
-		s.servers = float64((rivals.CPU() - servers).Nanoseconds()) / 1e3 / s.decisions
+		s.servers = float64((childrenCPU() - servers).Nanoseconds()) / 1e3 / s.decisions
 	}
 	if err == nil && s.asked == s.failed {
 		err = errors.Join(errors.New("it has decided nothing"), s.firstError)
@@ -170,6 +158,43 @@ func ownCPU() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// tick is the unit of the CPU times in /proc: USER_HZ is 100 on every Linux.
+const tick = 10 * time.Millisecond
+
+// childrenCPU returns the CPU time of all programs that this process started and that still run, and of those that they
+// started; 0 where there is no /proc. A program that has ended counts with its parent.
+func childrenCPU() (sum time.Duration) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	parent, spent := map[int]int{}, map[int]time.Duration{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name stands in brackets and may hold spaces.
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil || len(fields) < 15 {
+			continue
+		}
+		parent[pid], _ = strconv.Atoi(fields[1])
+		for _, f := range fields[11:15] { // utime, stime, and those of children that were waited for
+			n, _ := strconv.ParseInt(f, 10, 64)
+			spent[pid] += time.Duration(n) * tick
+		}
+	}
+	for pid := range parent {
+		for up := parent[pid]; up > 1; up = parent[up] {
+			if up == os.Getpid() {
+				sum += spent[pid]
+				break
+			}
+		}
+	}
+	return sum
 }
 
 func summary(c *cell, samples []sample) figure {
@@ -187,7 +212,6 @@ func summary(c *cell, samples []sample) figure {
 		f.least, f.most = min(f.least, s.value), max(f.most, s.value)
 		f.asked += s.asked
 		f.failed += s.failed
-		f.note = s.note
 		if f.firstError == nil {
 			f.firstError = s.firstError
 		}

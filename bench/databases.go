@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/articles"
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -31,23 +33,29 @@ func (b *bench) postgresField() *field {
 	return &field{
 		name: "postgres", title: "PostgreSQL", limit: always, url: b.postgres,
 		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-			dsn, drop, err := b.postgres(ctx)
+			pool, stop, err := b.postgresArticles(ctx)
 			if err != nil {
-				return nil, nil, err
+				return nil, stop, err
 			}
-			pool, err := postgresPool(ctx, dsn, serverLevel)
-			if err != nil {
-				return nil, drop, err
-			}
-			bare, end, err := barePostgres(ctx, dsn, keys)
-			stop = func() { end(); pool.Close(); drop() }
+			bare, end, err := barePostgres(ctx, pool.Config().ConnString(), keys)
 			article := articles.RateLimitingRequest{Pool: pool}
-			err = errors.Join(err, execPostgres(ctx, pool, articles.Postgres()), article.Fill(ctx, keys))
 			return []other{
 				{side: rival, name: "article 000", allow: article.Allow, new: article.Allow}, bare,
-			}, stop, err
+			}, func() { end(); stop() }, errors.Join(err, article.Fill(ctx, keys))
 		},
 	}
+}
+
+// postgresArticles returns connections to a database with the functions of the articles.
+func (b *bench) postgresArticles(ctx context.Context) (pool *pgxpool.Pool, stop func(), err error) {
+	dsn, drop, err := b.postgres(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if pool, err = postgresPool(ctx, dsn, serverLevel); err != nil {
+		return nil, drop, err
+	}
+	return pool, func() { pool.Close(); drop() }, execPostgres(ctx, pool, articles.Postgres())
 }
 
 func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, end func(), err error) {
@@ -88,18 +96,12 @@ func (b *bench) leakyField() *field {
 	return &field{
 		name: "postgres-leaky", title: "PostgreSQL, leaky buckets", limit: alive, callers: []int{512}, url: b.postgres,
 		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-			dsn, drop, err := b.postgres(ctx)
+			pool, stop, err := b.postgresArticles(ctx)
 			if err != nil {
-				return nil, nil, err
-			}
-			pool, err := postgresPool(ctx, dsn, serverLevel)
-			if err != nil {
-				return nil, drop, err
+				return nil, stop, err
 			}
 			article := articles.LeakyBucket{Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400)}
-			err = errors.Join(execPostgres(ctx, pool, articles.Postgres()), article.Fill(ctx, keys))
-			return []other{{side: rival, name: "article 004", allow: article.Allow}},
-				func() { pool.Close(); drop() }, err
+			return []other{{side: rival, name: "article 004", allow: article.Allow}}, stop, article.Fill(ctx, keys)
 		},
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/load"
 	"github.com/headgate/headgate/store"
 )
 
@@ -45,7 +44,7 @@ func (b *bench) groups() (list []*group) {
 	} {
 		list = append(list, b.field(f)...)
 	}
-	return append(list, b.fromPostgres(), b.fromMariaDB(), b.swept(), b.served())
+	return append(list, b.fromPostgres(), b.fromMariaDB())
 }
 
 // users returns keys, cut out of one string so that a garbage collection has nothing to follow.
@@ -97,14 +96,17 @@ type field struct {
 	clients func(callers int) []int
 }
 
+// about asks about a key, or keys: whether it is admitted.
+type about[K any] = func(ctx context.Context, key K) (bool, error)
+
 // other is what Headgate is compared with. It decides about one unit for a key that is there, for a key that may be
 // new, and for several keys at once; what is nil it cannot.
 type other struct {
 	side       side
 	name       string
 	clients    int // whatever the callers; 0: see field
-	allow, new func(ctx context.Context, key string) (bool, error)
-	several    func(ctx context.Context, keys []string) (bool, error)
+	allow, new about[string]
+	several    about[[]string]
 	before     func(ctx context.Context) error // of each measurement; nil: nothing
 }
 
@@ -140,12 +142,14 @@ func (b *bench) field(f *field) []*group {
 			return int(b.drawn[rng.IntN(len(b.drawn))])
 		})
 	}
-	many.add("limits-3", "3 limits in a request, 256 callers", nil, func() []cell { return many.limits(256) })
-	many.add("batch-128", "100,000 keys, 4 callers with 128 requests a batch", nil,
+	many.add("limits-3", "3 limits in a request, 256 callers", func() []cell { return many.limits(256) })
+	many.add("batch-128", "100,000 keys, 4 callers with 128 requests a batch",
 		func() []cell { return many.batches(4, 128) })
 	for _, n := range []int{8, 512} {
-		many.add(fmt.Sprintf("new-%d", n), fmt.Sprintf("new keys, %d callers", n), nil,
-			func() []cell { return many.fresh(n) })
+		many.add(fmt.Sprintf("new-%d", n), fmt.Sprintf("new keys, %d callers", n), func() []cell {
+			return cells(many, n, 1, func(*rand.Rand) string { return fresh() }, many.allow(alive),
+				func(o *other) about[string] { return o.new })
+		})
 	}
 	return []*group{&one.group, &many.group}
 }
@@ -163,9 +167,9 @@ type stand struct {
 }
 
 // add adds a row; the first of them to be measured makes the stand ready.
-func (st *stand) add(name, title string, curve *point, cells func() []cell) {
+func (st *stand) add(name, title string, cells func() []cell) {
 	st.rows = append(st.rows, comparison{
-		name: st.name + "-" + name, title: st.title + ", " + title, curve: curve,
+		name: st.name + "-" + name, title: st.title + ", " + title,
 		cells: func(ctx context.Context) ([]cell, error) {
 			if !st.opened {
 				st.opened, st.err = true, st.open(ctx)
@@ -227,12 +231,58 @@ func batch(ctx context.Context, limiter *headgate.Limiter, limit headgate.Limit,
 	return allowed, err
 }
 
-// loop returns how callers of this store are measured.
-func (st *stand) loop(n int, ask load.Ask) measuring {
-	if st.inProcess {
+// allow asks Headgate about a key.
+func (st *stand) allow(limit headgate.Limit) about[string] {
+	return func(ctx context.Context, key string) (bool, error) {
+		d, err := st.limiter.Allow(ctx, limit, key)
+		return d.Allowed, err
+	}
+}
+
+// loop measures n callers, each question of whom makes several decisions about what is picked.
+func loop[K any](st *stand, n, decisions int, pick func(rng *rand.Rand) K, do about[K]) measuring {
+	ask := func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) { return do(ctx, pick(rng)) }
+	if st.inProcess && decisions == 1 {
 		return inProcess(n, ask)
 	}
-	return callers(n, 1, ask)
+	return callers(n, decisions, ask)
+}
+
+// cells returns Headgate's cell, and those of the others that can do the same, with each number of clients that comes
+// into question. theirs is how one of them is asked; nil: it cannot.
+func cells[K any](st *stand, n, decisions int, pick func(rng *rand.Rand) K, own about[K],
+	theirs func(*other) about[K],
+) []cell {
+	list := []cell{st.own(n, loop(st, n, decisions, pick, own))}
+	clients := st.clients
+	if clients == nil {
+		clients = fewClients
+	}
+	for i := range st.others {
+		o, numbers := &st.others[i], clients(n)
+		do := theirs(o)
+		if do == nil {
+			continue
+		}
+		if o.clients > 0 {
+			numbers = []int{o.clients}
+		}
+		for _, n := range numbers {
+			m := loop(st, n, decisions, pick, do)
+			list = append(list, cell{
+				side: o.side, name: o.name, at: count(n, "client"),
+				measure: func(ctx context.Context, d time.Duration) (sample, error) {
+					if o.before != nil {
+						if err := o.before(ctx); err != nil {
+							return sample{}, err
+						}
+					}
+					return m(ctx, d)
+				},
+			})
+		}
+	}
+	return list
 }
 
 // own returns Headgate's cell.
@@ -247,8 +297,8 @@ func (st *stand) own(n int, m measuring) cell {
 		side: ours, name: "Headgate", at: count(n, "caller"), measure: m,
 		audit: audit(n, keys, rate, burst, func(ctx context.Context, rng *rand.Rand) (int, error) {
 			i := rng.IntN(keys)
-			d, err := st.limiter.Allow(ctx, limit, fmt.Sprint(prefix, i))
-			if !d.Allowed {
+			allowed, err := st.allow(limit)(ctx, fmt.Sprint(prefix, i))
+			if !allowed {
 				return -1, err
 			}
 			return i, err
@@ -256,129 +306,53 @@ func (st *stand) own(n int, m measuring) cell {
 	}
 }
 
-// against returns the cells of the others, with each number of clients that comes into question. measure returns
-// how one of them is measured; nil: it is not.
-func (st *stand) against(n int, measure func(o *other, clients int) measuring) (cells []cell) {
-	clients := st.clients
-	if clients == nil {
-		clients = fewClients
-	}
-	for i := range st.others {
-		o, list := &st.others[i], clients(n)
-		if o.clients > 0 {
-			list = []int{o.clients}
-		}
-		for _, n := range list {
-			m := measure(o, n)
-			if m == nil {
-				continue
-			}
-			cells = append(cells, cell{
-				side: o.side, name: o.name, at: count(n, "client"),
-				measure: func(ctx context.Context, d time.Duration) (sample, error) {
-					if o.before != nil {
-						if err := o.before(ctx); err != nil {
-							return sample{}, err
-						}
-					}
-					return m(ctx, d)
-				},
-			})
-		}
-	}
-	return cells
-}
-
 // work adds the row of a work with keys that are there, and how they are picked.
 func (st *stand) work(name, title string, n int, pick func(rng *rand.Rand) int) {
-	curve := &point{picture: "curve-" + st.name, title: st.title, panel: title, callers: n}
-	if st.callers != nil {
-		curve = nil
-	}
-	st.add(fmt.Sprintf("%s-%d", name, n), title+", "+count(n, "caller"), curve, func() []cell {
-		own := st.own(n, st.loop(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-			d, err := st.limiter.Allow(ctx, st.limit, st.keys[pick(rng)])
-			return d.Allowed, err
-		}))
-		return append([]cell{own}, st.against(n, func(o *other, n int) measuring {
-			return st.loop(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-				return o.allow(ctx, st.keys[pick(rng)])
-			})
-		})...)
+	st.add(fmt.Sprintf("%s-%d", name, n), title+", "+count(n, "caller"), func() []cell {
+		return cells(st, n, 1, func(rng *rand.Rand) string { return st.keys[pick(rng)] }, st.allow(st.limit),
+			func(o *other) about[string] { return o.allow })
 	})
-}
-
-// fresh returns the cells of questions of which each is about a key that nobody has used.
-func (st *stand) fresh(n int) []cell {
-	own := st.own(n, st.loop(n, func(ctx context.Context, _ int, _ *rand.Rand) (bool, error) {
-		d, err := st.limiter.Allow(ctx, alive, fresh())
-		return d.Allowed, err
-	}))
-	return append([]cell{own}, st.against(n, func(o *other, n int) measuring {
-		if o.new == nil {
-			return nil
-		}
-		return st.loop(n, func(ctx context.Context, _ int, _ *rand.Rand) (bool, error) { return o.new(ctx, fresh()) })
-	})...)
 }
 
 // limits returns the cells of requests on three limits, admitted all or none: as of a user, of a team with ten
 // users, and of an organisation with a thousand.
 func (st *stand) limits(n int) []cell {
-	draw := func(rng *rand.Rand) []string {
+	var kinds [3]headgate.Limit
+	for i, name := range []string{"user", "team", "organisation"} {
+		kinds[i] = headgate.MustParseNamed(name, "token-bucket 1000000000/h")
+	}
+	return cells(st, n, 1, func(rng *rand.Rand) []string {
 		keys := make([]string, 3)
 		for i, most := range []int{len(st.keys), len(st.keys) / 10, len(st.keys) / 1000} {
 			keys[i] = st.keys[rng.IntN(most)]
 		}
 		return keys
-	}
-	var kinds [3]headgate.Limit
-	for i, name := range []string{"user", "team", "organisation"} {
-		kinds[i] = headgate.MustParseNamed(name, "token-bucket 1000000000/h")
-	}
-	own := st.own(n, st.loop(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+	}, func(ctx context.Context, keys []string) (bool, error) {
 		charges := make([]headgate.Charge, len(kinds))
-		for i, key := range draw(rng) {
+		for i, key := range keys {
 			charges[i] = headgate.Charge{Limit: kinds[i], Key: key}
 		}
 		d, err := st.limiter.Take(ctx, charges...)
 		return d.Allowed, err
-	}))
-	return append([]cell{own}, st.against(n, func(o *other, n int) measuring {
-		if o.several == nil {
-			return nil
-		}
-		return st.loop(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-			return o.several(ctx, draw(rng))
-		})
-	})...)
+	}, func(o *other) about[[]string] { return o.several })
 }
 
 // batches returns the cells of callers that ask about many keys in a call.
 func (st *stand) batches(n, requests int) []cell {
-	draw := func(rng *rand.Rand) []string {
+	one := func(rng *rand.Rand) string { return st.keys[rng.IntN(len(st.keys))] }
+	list := cells(st, n, requests, func(rng *rand.Rand) []string {
 		keys := make([]string, requests)
 		for i := range keys {
-			keys[i] = st.keys[rng.IntN(len(st.keys))]
+			keys[i] = one(rng)
 		}
 		return keys
-	}
-	own := st.own(n, callers(n, requests, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-		return batch(ctx, st.limiter, st.limit, draw(rng))
-	}))
-	single := cell{
+	}, func(ctx context.Context, keys []string) (bool, error) {
+		return batch(ctx, st.limiter, st.limit, keys)
+	}, func(o *other) about[[]string] { return o.several })
+	return append(list, cell{
 		side: itself, name: "Headgate", at: "one a call",
 		measure: callers(n, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-			d, err := st.limiter.Allow(ctx, st.limit, st.keys[rng.IntN(len(st.keys))])
-			return d.Allowed, err
+			return st.allow(st.limit)(ctx, one(rng))
 		}),
-	}
-	return append([]cell{own, single}, st.against(n, func(o *other, n int) measuring {
-		if o.several == nil {
-			return nil
-		}
-		return callers(n, requests, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-			return o.several(ctx, draw(rng))
-		})
-	})...)
+	})
 }

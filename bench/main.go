@@ -1,6 +1,5 @@
 // Command bench compares Headgate with other limiters, with the functions of articles and with bare statements, side
-// by side in one run. It prints one table, and writes it with the machine, the versions, the commit and a picture for
-// each store.
+// by side in one run. It prints one table, and writes it with the machine, the versions and the commit.
 package main
 
 import (
@@ -31,7 +30,7 @@ func start() error {
 	only := flag.String("only", "", "measure the comparisons whose name matches this `regexp`")
 	rounds := flag.Int("rounds", 5, "rounds, of which the medians count")
 	duration := flag.Duration("time", time.Second/2, "how long a cell of a round is measured")
-	out := flag.String("out", "results", "`folder` for the page and the pictures; empty: none are written")
+	out := flag.String("out", "results", "`folder` for the page; empty: none is written")
 	list := flag.Bool("list", false, "list the comparisons")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
@@ -79,7 +78,7 @@ is. [How to read them](../../docs/project/benchmarks.md).`,
 				continue
 			}
 			// The page is written after each comparison: an interrupt loses the one that is under way.
-			if _, err := write(*out, name, intro, append(machine(ctx), b.facts...), results); err != nil {
+			if err := write(*out, name, intro, append(machine(ctx), b.facts...), results); err != nil {
 				return err
 			}
 		}

@@ -5,14 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -77,25 +75,15 @@ func table(w io.Writer, results []result) error {
 	return t.Flush()
 }
 
-// write writes the page of a run and its pictures into a folder, and returns the path of the page.
-func write(dir, name, intro string, facts [][2]string, results []result) (string, error) {
+// write writes the page of a run into a folder.
+func write(dir, name, intro string, facts [][2]string, results []result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	pictures := curves(results)
-	for name, picture := range pictures {
-		if err := os.WriteFile(filepath.Join(dir, name+".svg"), picture, 0o644); err != nil {
-			return "", err
-		}
+		return err
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Benchmarks of %s\n\n%s\n\n| | |\n|---|---|\n", name, intro)
 	for _, f := range facts {
 		fmt.Fprintf(&b, "| %s | %s |\n", f[0], f[1])
-	}
-	fmt.Fprintln(&b)
-	for _, name := range slices.Sorted(maps.Keys(pictures)) {
-		fmt.Fprintf(&b, "![%s](%[1]s.svg)\n", name)
 	}
 	fmt.Fprintf(&b, "\n| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 	for i := range results {
@@ -104,8 +92,7 @@ func write(dir, name, intro string, facts [][2]string, results []result) (string
 	for i := range results {
 		results[i].detail(&b)
 	}
-	path := filepath.Join(dir, name+".md")
-	return path, os.WriteFile(path, b.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(dir, name+".md"), b.Bytes(), 0o644)
 }
 
 // detail writes all cells of a comparison.
@@ -115,12 +102,12 @@ func (r *result) detail(b *bytes.Buffer) {
 		fmt.Fprintf(b, "Not measured: %s.\n", brief(r.err))
 		return
 	}
-	fmt.Fprint(b, "| | median (min-max) | p50 | p99 | admitted/allowed | errors | CPU us: client, servers | |\n"+
-		"|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprint(b, "| | median (min-max) | p50 | p99 | admitted/allowed | errors | CPU us: client, servers |\n"+
+		"|---|---|---|---|---|---|---|\n")
 	for i := range r.figures {
 		f := &r.figures[i]
 		if f.err != nil {
-			fmt.Fprintf(b, "| %s | %s | | | | | | |\n", f.label, brief(f.err))
+			fmt.Fprintf(b, "| %s | %s | | | | | |\n", f.label, brief(f.err))
 			continue
 		}
 		exact, failed, cpu := "-", failures(f), "-"
@@ -133,8 +120,8 @@ func (r *result) detail(b *bytes.Buffer) {
 		if f.client > 0 {
 			cpu = fmt.Sprintf("%.3g, %.3g", f.client, f.servers)
 		}
-		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s | %s |\n", f.label, amount(f.median),
-			amount(f.least), amount(f.most), latency(f.p50), latency(f.p99), exact, failed, cpu, f.note)
+		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s |\n", f.label, amount(f.median),
+			amount(f.least), amount(f.most), latency(f.p50), latency(f.p99), exact, failed, cpu)
 	}
 }
 
@@ -187,7 +174,7 @@ func latency(d time.Duration) string {
 // modules are the libraries whose versions matter.
 var modules = []string{
 	"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "github.com/redis/rueidis", "modernc.org/sqlite",
-	"github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10", "google.golang.org/grpc",
+	"github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10",
 	"golang.org/x/time", "github.com/sethvargo/go-limiter",
 }
 

@@ -1,12 +1,12 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,21 +28,24 @@ type File struct {
 	Order int64
 }
 
-// hash is that of what a file means: not of its comments, nor of its order.
-func (f *File) hash() (string, error) {
-	items := make([]store.Item, len(f.Limits))
-	for i, d := range f.Limits {
-		items[i] = d.item()
-		items[i].Origin, items[i].Retired = fromFile, false
+// items is what a file means, but for its comments and its order.
+func (f *File) items() []store.Item {
+	items := []store.Item{}
+	for _, d := range f.Limits {
+		d.Origin, d.Retired = fromFile, false
+		items = append(items, d.item())
 	}
 	for _, p := range f.Plans {
 		p.Origin, p.Retired = fromFile, false
 		items = append(items, p.items()...)
 	}
-	slices.SortFunc(items, func(a, b store.Item) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
-	})
-	text, err := json.Marshal(items)
+	slices.SortFunc(items, compareIDs)
+	return items
+}
+
+// hash says whether two files mean the same.
+func (f *File) hash() (string, error) {
+	text, err := json.Marshal(f.items())
 	if err != nil {
 		return "", err
 	}
@@ -63,8 +66,7 @@ func follows(i *store.Item) bool { return i.Origin == fromZone || i.Origin == fr
 
 // Difference is what applying a file would change.
 type Difference struct {
-	Changes []Change
-	Plans   []store.Change // of limits of plans; Describe says what they are
+	Changes []store.Change // of limits, ordered by name, and then of plans; Describe says what they are
 	Known   Known          // whether these limits and plans were applied before
 	Order   int64          // of the file among those that were applied, or as it will be: the newest has the greatest
 	file    store.Item
@@ -74,16 +76,13 @@ type Difference struct {
 func (d *Difference) Lines() []string {
 	var lines []string
 	for _, c := range d.Changes {
-		lines = append(lines, c.String())
-	}
-	for _, c := range d.Plans {
 		lines = append(lines, Describe(c))
 	}
 	return lines
 }
 
 // Empty reports whether there is nothing to change.
-func (d *Difference) Empty() bool { return len(d.Changes)+len(d.Plans) == 0 }
+func (d *Difference) Empty() bool { return len(d.Changes) == 0 }
 
 // Known says whether a file was applied before.
 type Known int
@@ -111,39 +110,6 @@ const (
 	Anyway
 )
 
-// Change is what becomes of one limit. Before is zero of one that is not there yet. One that
-// is in the catalogue and not in the file any more is retired. After is zero of one that is removed.
-type Change struct{ Before, After Definition }
-
-// String is one line for people.
-func (c Change) String() string {
-	switch {
-	case c.After.IsZero():
-		return fmt.Sprintf("- %s = %s", c.Before.Name(), describe(&c.Before))
-	case c.Before.IsZero():
-		return fmt.Sprintf("+ %s = %s", c.After.Name(), describe(&c.After))
-	case c.After.Retired && !c.Before.Retired:
-		return fmt.Sprintf("- %s = %s   (retired: it decides until it is removed)", c.Before.Name(),
-			describe(&c.Before))
-	}
-	was := describe(&c.Before)
-	if c.After.Origin == fromFile && c.Before.Origin == "" {
-		was += "; set by hand"
-	}
-	return fmt.Sprintf("~ %s = %s   (was %s)", c.After.Name(), describe(&c.After), was)
-}
-
-func describe(d *Definition) string {
-	text := d.String()
-	if d.Description != "" {
-		text += fmt.Sprintf("; %q", d.Description)
-	}
-	if d.Retired {
-		text += "; retired"
-	}
-	return text
-}
-
 // revised is what is written of the newest file where nothing changes but its revision.
 func (d *Difference) revised(now *snapshot) []store.Item {
 	before := now.items[d.file.ID()]
@@ -170,47 +136,60 @@ func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 func (d *Difference) items() []store.Item {
 	items := []store.Item{d.file}
 	for _, change := range d.Changes {
-		items = append(items, change.After.item())
-	}
-	for _, change := range d.Plans {
 		items = append(items, change.After)
 	}
 	return items
 }
 
 func (s *snapshot) compare(f *File) (d Difference, err error) {
-	seen := map[string]bool{}
-	for i := range f.Limits {
-		want := f.Limits[i]
-		if err := definable(&want); err != nil {
-			return d, err
-		}
-		if seen[want.Name()] {
-			return d, headgate.Invalid("limits."+want.Name(), "is there twice")
-		}
-		seen[want.Name()] = true
-		want.Origin, want.Retired = fromFile, false
-		if s.items[store.Item{Kind: store.KindLimit, Name: want.Name()}] != want.item() {
-			d.Changes = append(d.Changes, Change{s.limits[want.Name()], want})
-		}
-	}
-	for name, have := range s.limits {
-		if have.Origin == fromFile && !have.Retired && !seen[name] {
-			retired := have
-			retired.Retired = true
-			d.Changes = append(d.Changes, Change{have, retired})
-		}
-	}
-	slices.SortFunc(d.Changes, func(a, b Change) int { return cmp.Compare(a.After.Name(), b.After.Name()) })
-	if d.Plans, err = s.comparePlans(f); err != nil {
-		return d, err
-	}
-	hash, err := f.hash()
+	items, err := s.wanted(f)
 	if err != nil {
 		return d, err
 	}
-	s.known(&d, f, hash)
-	return d, nil
+	d.Changes = (&store.Edit{Items: items}).Changes(slices.Collect(maps.Values(s.items)))
+	sortChanges(d.Changes)
+	hash, err := f.hash()
+	if err == nil {
+		s.known(&d, f, hash)
+	}
+	return d, err
+}
+
+// wanted is what a file defines, and what becomes of what a file has defined and this one does not.
+func (s *snapshot) wanted(f *File) ([]store.Item, error) {
+	limits, plans := map[string]headgate.Limit{}, map[string]bool{}
+	for i := range f.Limits {
+		d := &f.Limits[i]
+		if err := definable(d); err != nil {
+			return nil, err
+		}
+		if _, twice := limits[d.Name()]; twice {
+			return nil, headgate.Invalid("limits."+d.Name(), "is there twice")
+		}
+		limits[d.Name()] = d.Limit
+	}
+	items := f.items()
+	for i := range f.Plans {
+		p := &f.Plans[i]
+		if plans[p.Name] {
+			return nil, headgate.Invalid("plans."+p.Name, "is there twice")
+		}
+		plans[p.Name] = true
+		if err := s.definablePlan(p, limits); err != nil {
+			return nil, err
+		}
+		items = append(items, s.gone(p)...)
+	}
+	for _, i := range s.items {
+		_, defined := limits[i.Name]
+		_, readable := s.limits[i.Name]
+		old := i.Kind == store.KindLimit && !defined && readable || i.Kind == store.KindPlan && !plans[i.Name]
+		if old && i.Origin == fromFile && !i.Retired {
+			i.Retired = true
+			items = append(items, i)
+		}
+	}
+	return items, nil
 }
 
 // known says whether a file was applied before, and sets the item that says that it is.
@@ -251,46 +230,6 @@ func (s *snapshot) known(d *Difference, f *File, hash string) {
 func revisionOf(i *store.Item) int64 {
 	n, _ := strconv.ParseInt(i.Text, 10, 64)
 	return n
-}
-
-// comparePlans says what becomes of the limits of plans.
-func (s *snapshot) comparePlans(f *File) (list []store.Change, err error) {
-	limits := map[string]headgate.Limit{}
-	for _, d := range f.Limits {
-		limits[d.Name()] = d.Limit
-	}
-	seen := map[string]bool{}
-	change := func(after store.Item) {
-		before, ok := s.items[after.ID()]
-		if !ok {
-			before = after.ID()
-			before.Removed = true
-		}
-		list = append(list, store.Change{Before: before, After: after})
-	}
-	for _, p := range f.Plans {
-		if seen[p.Name] {
-			return nil, headgate.Invalid("plans."+p.Name, "is there twice")
-		}
-		seen[p.Name] = true
-		if err := s.definablePlan(&p, limits); err != nil {
-			return nil, err
-		}
-		p.Origin, p.Retired = fromFile, false
-		for _, after := range s.planChanges(&p) {
-			change(after)
-		}
-	}
-	for _, i := range s.of(store.KindPlan) {
-		if i.Origin == fromFile && !i.Retired && !seen[i.Name] {
-			i.Retired = true
-			change(i)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b store.Change) int {
-		return cmp.Or(cmp.Compare(a.After.Name, b.After.Name), cmp.Compare(a.After.Key, b.After.Key))
-	})
-	return list, nil
 }
 
 // newestFile is the file that was applied last. Files are ordered by the store's time at which they were applied, which

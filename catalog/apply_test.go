@@ -74,7 +74,7 @@ func TestWhatIsChangedByHandStays(t *testing.T) {
 	if d.Known != catalog.Newest || len(d.Changes) != 1 || said(c) != "login = token-bucket 50/1m burst 50" {
 		t.Errorf("the same file: known %v, %v, then %s", d.Known, d.Changes, said(c))
 	}
-	if got := d.Changes[0].String(); got != "~ login = token-bucket 5/1m burst 5   (was token-bucket 50/1m burst 50)" {
+	if got := catalog.Describe(d.Changes[0]); got != "~ login = token-bucket 5/1m burst 5   (was token-bucket 50/1m burst 50)" {
 		t.Errorf("the difference reads %q", got)
 	}
 	apply(catalog.Anyway)

@@ -325,9 +325,16 @@ func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
 }
 
 // Difference says what it would change to define a limit, and whether it would change anything.
-func (c *Catalog) Difference(d *Definition) (Change, bool) {
-	was, ok := c.Lookup(d.Name())
-	return Change{was, *d}, !ok || was.item() != d.item()
+func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
+	var have []store.Item
+	if was, ok := c.Lookup(d.Name()); ok {
+		have = append(have, was.item())
+	}
+	list := (&store.Edit{Items: []store.Item{d.item()}}).Changes(have)
+	if len(list) == 0 {
+		return store.Change{}, false
+	}
+	return list[0], true
 }
 
 // Now is the store's time, as far as it is known from when the catalogue was read last.

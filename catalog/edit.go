@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/headgate/headgate"
@@ -206,36 +207,25 @@ func (c *Catalog) back(ctx context.Context, now *snapshot, version int64, names 
 	if err != nil {
 		return nil, err
 	}
-	for id, item := range was { // what each was before the first change after version
-		is, there := have[id]
-		if !there {
-			is = id
-			is.Removed = true
-		}
-		change := store.Change{Before: is, After: item}
-		switch {
-		case id.Kind == store.KindFile, follows(&item), follows(&is), is == item:
-		case item.Until != 0 && item.Until <= now.clock() && is.Removed: // it would be over
-		case len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return Concerns(change, name) }):
-		default:
-			list = append(list, change)
-		}
-	}
+	list = (&store.Edit{Items: slices.Collect(maps.Values(was))}).Changes(have)
+	list = slices.DeleteFunc(list, func(change store.Change) bool {
+		is, item := &change.Before, &change.After // which was so before the first change after version
+		over := item.Until != 0 && item.Until <= now.clock() && is.Removed
+		return item.Kind == store.KindFile || follows(item) || follows(is) || over || len(names) > 0 &&
+			!slices.ContainsFunc(names, func(name string) bool { return Concerns(change, name) })
+	})
 	sortChanges(list)
 	return list, nil
 }
 
 // present returns items as they are now.
-func (c *Catalog) present(ctx context.Context, now *snapshot, ids map[store.Item]store.Item) (
-	map[store.Item]store.Item, error,
-) {
-	have := map[store.Item]store.Item{}
-	var ask []store.Item
+func (c *Catalog) present(ctx context.Context, now *snapshot, ids map[store.Item]store.Item) ([]store.Item, error) {
+	var have, ask []store.Item
 	for id := range ids {
 		if id.Kind.PerKey() {
 			ask = append(ask, id)
 		} else if item, ok := now.items[id]; ok {
-			have[id] = item
+			have = append(have, item)
 		}
 	}
 	if ask == nil {
@@ -246,10 +236,7 @@ func (c *Catalog) present(ctx context.Context, now *snapshot, ids map[store.Item
 		return nil, err
 	}
 	_, found, err := k.Items(ctx, ask)
-	for _, item := range found {
-		have[item.ID()] = item
-	}
-	return have, err
+	return append(have, found...), err
 }
 
 // Between says what was changed from one version to another, which may be the older one: what is as it was is left
@@ -290,10 +277,12 @@ func (c *Catalog) Between(ctx context.Context, from, to int64) ([]store.Change, 
 
 // sortChanges orders changes by what they are about.
 func sortChanges(list []store.Change) {
-	slices.SortFunc(list, func(a, b store.Change) int {
-		return cmp.Or(cmp.Compare(a.After.Kind, b.After.Kind), cmp.Compare(a.After.Name, b.After.Name),
-			cmp.Compare(a.After.Key, b.After.Key))
-	})
+	slices.SortFunc(list, func(a, b store.Change) int { return compareIDs(a.After, b.After) })
+}
+
+// compareIDs compares items by what they are.
+func compareIDs(a, b store.Item) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
 }
 
 // before returns the items that the versions from after version to below next have changed,

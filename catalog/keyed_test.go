@@ -338,7 +338,7 @@ func TestAFileDefinesPlans(t *testing.T) {
 	pro := catalog.Plan{Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 10/1m")}}
 	file := catalog.File{Path: "a.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 5/1m")}, Plans: []catalog.Plan{pro}}
 	d, version, err := c.Apply(t.Context(), admin, file, catalog.Once)
-	if err != nil || len(d.Plans) != 1 || catalog.Describe(d.Plans[0]) != "+ plan pro: login = token-bucket 10/1m burst 10" {
+	if err != nil || len(d.Changes) != 2 || catalog.Describe(d.Changes[1]) != "+ plan pro: login = token-bucket 10/1m burst 10" {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	d, _, err = c.Apply(t.Context(), admin, file, catalog.Once)
@@ -347,7 +347,7 @@ func TestAFileDefinesPlans(t *testing.T) {
 	}
 	file.Plans = nil
 	d, _, err = c.Apply(t.Context(), admin, file, catalog.Once)
-	if err != nil || len(d.Plans) != 1 || !c.Plans()[0].Retired {
+	if err != nil || len(d.Changes) != 1 || !c.Plans()[0].Retired {
 		t.Errorf("a file without the plan: %+v, %v, %+v", d, err, c.Plans())
 	}
 	done(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))

@@ -33,11 +33,16 @@ func (o *Override) item() store.Item {
 	return i
 }
 
-// overrideOf is the meaning of an item.
-func overrideOf(i *store.Item) (o Override, err error) {
-	o = Override{Key: i.Key, Prefix: i.Kind == store.KindPrefixOverride, Until: moment(i.Until), Reason: i.Note}
-	o.Limit, err = headgate.ParseNamed(i.Name, i.Text)
-	return o, err
+// overridesOf is the meaning of items.
+func overridesOf(items []store.Item) (list []Override, err error) {
+	for _, i := range items {
+		o := Override{Key: i.Key, Prefix: i.Kind == store.KindPrefixOverride, Until: moment(i.Until), Reason: i.Note}
+		if o.Limit, err = headgate.ParseNamed(i.Name, i.Text); err != nil {
+			return nil, err
+		}
+		list = append(list, o)
+	}
+	return list, nil
 }
 
 // moment is a time of the catalogue; 0: none.
@@ -86,27 +91,16 @@ func (c *Catalog) RemoveOverride(ctx context.Context, by By, limit, key string, 
 // limit and the key. Those of prefixes are returned by PrefixOverrides.
 func (c *Catalog) Overrides(ctx context.Context, afterLimit, afterKey string, n int) (list []Override, err error) {
 	items, err := c.after(ctx, store.KindOverride, afterLimit, afterKey, n)
-	for i := range items {
-		o, err := overrideOf(&items[i])
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, o)
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	return overridesOf(items)
 }
 
 // PrefixOverrides returns the overrides of prefixes, ordered by limit and prefix: by the version
 // that was read last.
 func (c *Catalog) PrefixOverrides() (list []Override, err error) {
-	for _, i := range c.now.Load().of(store.KindPrefixOverride) {
-		o, err := overrideOf(&i)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, o)
-	}
-	return list, nil
+	return overridesOf(c.now.Load().of(store.KindPrefixOverride))
 }
 
 // replaceable reports what is wrong with a limit that is to stand in the place of one of the same name.

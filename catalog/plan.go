@@ -79,25 +79,20 @@ func (c *Catalog) SetPlans(ctx context.Context, by By, list ...Plan) (version in
 			if err := now.definablePlan(&list[i], nil); err != nil {
 				return nil, err
 			}
-			items = append(items, now.planChanges(&list[i])...)
+			items = append(append(items, list[i].items()...), now.gone(&list[i])...)
 		}
 		return items, nil
 	})
 }
 
-// planChanges returns what becomes of the items of a plan that is defined.
-func (s *snapshot) planChanges(p *Plan) (items []store.Item) {
-	want := p.items()
+// gone returns the items of a plan that it has no more as it is defined now.
+func (s *snapshot) gone(p *Plan) (items []store.Item) {
 	for _, have := range s.of(store.KindPlan) {
-		if have.Name == p.Name && !slices.ContainsFunc(want, func(i store.Item) bool { return i.Key == have.Key }) {
-			gone := have.ID()
-			gone.Removed = true
-			items = append(items, gone)
-		}
-	}
-	for _, i := range want {
-		if s.items[i.ID()] != i {
-			items = append(items, i)
+		named := func(l headgate.Limit) bool { return l.Name() == have.Key }
+		if have.Name == p.Name && !slices.ContainsFunc(p.Limits, named) {
+			have = have.ID()
+			have.Removed = true
+			items = append(items, have)
 		}
 	}
 	return items
@@ -218,29 +213,29 @@ func (c *Catalog) PrefixAssignments() (list []Assignment) {
 // Has says what the catalogue has for one key itself: its plan, and the overrides of the limits.
 // Those of prefixes are not among them.
 func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Assignment, list []Override, err error) {
-	k, err := c.keeper()
+	found, err := c.itemsOf(ctx, key, limits)
 	if err != nil {
 		return nil, nil, err
+	}
+	found = store.FirstItems(found, len(found))
+	if i := slices.IndexFunc(found, func(i store.Item) bool { return i.Kind == store.KindAssignment }); i >= 0 {
+		plan := assignmentOf(&found[i])
+		a, found = &plan, slices.Delete(found, i, i+1)
+	}
+	list, err = overridesOf(found)
+	return a, list, err
+}
+
+// itemsOf returns the plan of a key and its overrides of limits.
+func (c *Catalog) itemsOf(ctx context.Context, key string, limits []string) ([]store.Item, error) {
+	k, err := c.keeper()
+	if err != nil {
+		return nil, err
 	}
 	ids := []store.Item{{Kind: store.KindAssignment, Key: key}}
 	for _, name := range limits {
 		ids = append(ids, store.Item{Kind: store.KindOverride, Name: name, Key: key})
 	}
 	_, found, err := k.Items(ctx, ids)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, i := range store.FirstItems(found, len(found)) {
-		if i.Kind == store.KindAssignment {
-			plan := assignmentOf(&i)
-			a = &plan
-			continue
-		}
-		o, err := overrideOf(&i)
-		if err != nil {
-			return nil, nil, err
-		}
-		list = append(list, o)
-	}
-	return a, list, nil
+	return found, err
 }

@@ -47,15 +47,7 @@ func replacementOf(i *store.Item) Replacement {
 func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
 	list []Replacement, err error,
 ) {
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
-	ids := []store.Item{{Kind: store.KindAssignment, Key: key}}
-	for _, name := range limits {
-		ids = append(ids, store.Item{Kind: store.KindOverride, Name: name, Key: key})
-	}
-	_, items, err := k.Items(ctx, ids)
+	items, err := c.itemsOf(ctx, key, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +61,7 @@ func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, li
 	}
 	var newest []store.Version
 	if authors && len(items) > 0 {
-		if newest, err = k.CatalogVersions(ctx, 0, page); err != nil {
+		if newest, err = c.Versions(ctx, 0, page); err != nil {
 			return nil, err
 		}
 	}

@@ -240,15 +240,14 @@ func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *ca
 	for _, c := range d.Changes {
 		i := slices.IndexFunc(versions, func(v store.Version) bool {
 			return slices.ContainsFunc(v.Changes, func(change store.Change) bool {
-				return change.After.Kind == store.KindLimit && change.After.Name == c.Before.Name()
+				return change.After.ID() == c.After.ID()
 			})
 		})
-		if c.Before.IsZero() || i < 0 || strings.HasPrefix(versions[i].Reason, byServers) {
+		if c.After.Kind != store.KindLimit || c.Before.Removed || i < 0 || strings.HasPrefix(versions[i].Reason, byServers) {
 			continue
 		}
-		a.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name(),
-			"was", c.Before.String(),
-			"version", versions[i].Number, "by", versions[i].Author, "reason", versions[i].Reason)
+		a.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name,
+			"was", c.Before.Text, "version", versions[i].Number, "by", versions[i].Author, "reason", versions[i].Reason)
 	}
 }
 

@@ -59,7 +59,6 @@ func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
 	requests, err := replay.Read(cmd.Context(), o.key, logs, &o.Config)
 	var found *replay.Suggestion
 	if err == nil {
-		defer requests.Close()
 		found, err = requests.Suggest(cmd.Context(), ask)
 	}
 	bar.clear()

@@ -17,13 +17,10 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/sqlite"
 )
 
@@ -79,15 +76,16 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("jobs", flag.ContinueOnError)
-	url := flags.String("store", "memory:", "URL of the store: memory: or sqlite:FILE")
+	url := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
 	n := flags.Int("calls", 50, "number of calls of the first part")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	s, err := open(ctx, *url)
+	file, err := sqlite.Open(ctx, *url, nil)
 	if err != nil {
 		return err
 	}
+	s := front.New(file, nil) // callers that come at once share statements
 	defer s.Close()
 	limiter := headgate.New(s, nil)
 
@@ -111,22 +109,4 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	fmt.Fprintf(out, "the table has %d rows\n", len(table))
 	return nil
-}
-
-// open opens a store and puts the recommended stack in front of it.
-func open(ctx context.Context, url string) (*front.Store, error) {
-	var s store.Store
-	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
-	case "memory":
-		s = memory.New(nil)
-	case "sqlite":
-		file, err := sqlite.Open(ctx, url, nil)
-		if err != nil {
-			return nil, err
-		}
-		s = file
-	default:
-		return nil, fmt.Errorf("this program opens memory: and sqlite:FILE, and not %s", store.RedactURL(url))
-	}
-	return front.New(s, nil), nil
 }

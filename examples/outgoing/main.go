@@ -19,15 +19,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/sqlite"
 )
 
@@ -83,7 +80,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("outgoing", flag.ContinueOnError)
-	storeURL := flags.String("store", "memory:", "URL of the store: memory: or sqlite:FILE")
+	storeURL := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
 	url := flags.String("url", "", "URL to call instead of a server of this program")
 	limit := headgate.MustParseNamed("outgoing", "token-bucket 5/s burst 1")
 	flags.Var(&limit, "limit", "the limit for each host")
@@ -96,10 +93,11 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		defer server.Close()
 		*url = server.URL
 	}
-	s, err := open(ctx, *storeURL)
+	file, err := sqlite.Open(ctx, *storeURL, nil)
 	if err != nil {
 		return err
 	}
+	s := front.New(file, nil) // callers that come at once share statements
 	defer s.Close()
 	return call(ctx, out, headgate.New(s, nil), limit, *url, *calls)
 }
@@ -123,22 +121,4 @@ func call(ctx context.Context, out io.Writer, limiter *headgate.Limiter, limit h
 		fmt.Fprintf(out, "%.1fs: request %d: %s\n", time.Since(start).Seconds(), i+1, status)
 	}
 	return nil
-}
-
-// open opens a store and puts the recommended stack in front of it.
-func open(ctx context.Context, url string) (*front.Store, error) {
-	var s store.Store
-	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
-	case "memory":
-		s = memory.New(nil)
-	case "sqlite":
-		file, err := sqlite.Open(ctx, url, nil)
-		if err != nil {
-			return nil, err
-		}
-		s = file
-	default:
-		return nil, fmt.Errorf("this program opens memory: and sqlite:FILE, and not %s", store.RedactURL(url))
-	}
-	return front.New(s, nil), nil
 }

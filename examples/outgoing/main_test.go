@@ -10,7 +10,9 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
+	"github.com/headgate/headgate/store/sqlite"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -18,11 +20,12 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // TestRequestsKeepTheQuota: 8 requests of 20/s and one repetition take 0.4 s, and the second
 // for which the server asked.
 func TestRequestsKeepTheQuota(t *testing.T) {
-	for _, url := range []string{"memory:", "sqlite:" + filepath.Join(t.TempDir(), "quota.db")} {
-		s, err := open(t.Context(), url)
+	for _, url := range []string{"sqlite::memory:", "sqlite:" + filepath.Join(t.TempDir(), "quota.db")} {
+		file, err := sqlite.Open(t.Context(), url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		s := front.New(file, nil)
 		server := busyServer()
 		limiter := headgate.New(s, &headgate.Config{Timeout: time.Minute}) // a busy machine may need more than 250 ms
 		var out bytes.Buffer

@@ -18,14 +18,11 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/memory"
 	"github.com/headgate/headgate/store/sqlite"
 )
 
@@ -71,17 +68,18 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("requesttoken", flag.ContinueOnError)
-	url := flags.String("store", "memory:", "URL of the store: memory: or sqlite:FILE")
+	url := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
 	rule := headgate.MustParse("fixed-window 2/1s from-first") // refilled to two, a second after the first call
 	flags.Var(&rule, "limit", "the limit of all calls")
 	seconds := flags.Int("seconds", 3, "number of seconds to run for")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	s, err := open(ctx, *url)
+	file, err := sqlite.Open(ctx, *url, nil)
 	if err != nil {
 		return err
 	}
+	s := front.New(file, nil) // callers that come at once share statements
 	defer s.Close()
 
 	payments := tokens{headgate.New(s, nil), headgate.Charge{Limit: rule, Key: "payments"}}
@@ -108,22 +106,4 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 	return nil
-}
-
-// open opens a store and puts the recommended stack in front of it.
-func open(ctx context.Context, url string) (*front.Store, error) {
-	var s store.Store
-	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
-	case "memory":
-		s = memory.New(nil)
-	case "sqlite":
-		file, err := sqlite.Open(ctx, url, nil)
-		if err != nil {
-			return nil, err
-		}
-		s = file
-	default:
-		return nil, fmt.Errorf("this program opens memory: and sqlite:FILE, and not %s", store.RedactURL(url))
-	}
-	return front.New(s, nil), nil
 }

@@ -73,11 +73,9 @@ var (
 	teredo     = netip.MustParsePrefix("2001::/32")
 )
 
-// Network returns the text by which an address is a key: an IPv4 address as it is, also one that is [Embedded] in
-// IPv6, and of another IPv6 address its /64 network. The zone is left out. The zero Addr is "".
-func Network(a netip.Addr) string { return NetworkOf(a, SharedBits) }
-
-// NetworkOf is Network with another length for the networks of IPv6: up to 128, which is the address itself.
+// NetworkOf returns the text by which an address is a key: an IPv4 address as it is, also one that is [Embedded] in
+// IPv6, and of another IPv6 address its network of a length, of which 128 is the address itself. The zone is left out.
+// The zero Addr is "".
 func NetworkOf(a netip.Addr, bits int) string {
 	a = Embedded(a)
 	switch {

@@ -49,11 +49,11 @@ func TestNetwork(t *testing.T) {
 		"::":                                   "::/64",
 		"2002:c000:207::1":                     "2002:c000:207::/64",
 	} {
-		if got := httpkey.Network(netip.MustParseAddr(text)); got != want {
+		if got := httpkey.NetworkOf(netip.MustParseAddr(text), httpkey.SharedBits); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
-	if got := httpkey.Network(netip.Addr{}); got != "" {
+	if got := httpkey.NetworkOf(netip.Addr{}, httpkey.SharedBits); got != "" {
 		t.Errorf("no address: %q", got)
 	}
 }
@@ -182,7 +182,7 @@ func FuzzClient(f *testing.F) {
 		if (err == nil) != a.IsValid() {
 			t.Errorf("%v, %v", a, err)
 		}
-		if err == nil && law.ValidKey(httpkey.Network(a)) != nil {
+		if err == nil && law.ValidKey(httpkey.NetworkOf(a, httpkey.SharedBits)) != nil {
 			t.Errorf("%v is no key", a)
 		}
 	})

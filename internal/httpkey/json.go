@@ -10,13 +10,13 @@ import (
 )
 
 // JSONNumber returns the number at a path such as usage.total_tokens of a JSON text: names of members
-// with dots between them. An empty path is the whole text.
+// with dots between them. An empty path is the whole text. Of two members of one name the first counts.
 func JSONNumber(text []byte, path string) (json.Number, error) {
-	dec, err := at(text, path)
+	value, _, err := find(text, path)
 	if err != nil {
 		return "", err
 	}
-	token, err := next(dec)
+	token, err := next(decoder(value))
 	if err != nil {
 		return "", err
 	}
@@ -31,19 +31,14 @@ func JSONNumber(text []byte, path string) (json.Number, error) {
 // names a member of the path twice, in whatever case, is an error: some decoders take the last one, or
 // ignore case, and what they read could be another array than the one that is counted.
 func JSONLength(text []byte, path string) (int, error) {
-	for member := range strings.SplitSeq(path, ".") {
-		if path == "" {
-			break
-		}
-		var err error
-		if text, err = only(text, member, path); err != nil {
-			return 0, err
-		}
-	}
-	dec, err := at(text, "")
-	if err != nil {
+	value, twice, err := find(text, path)
+	switch {
+	case err != nil:
 		return 0, err
+	case twice:
+		return 0, fmt.Errorf("%s stands twice in the body", path)
 	}
+	dec := decoder(value)
 	if token, err := next(dec); err != nil {
 		return 0, err
 	} else if token != json.Delim('[') {
@@ -51,7 +46,8 @@ func JSONLength(text []byte, path string) (int, error) {
 	}
 	n := 0
 	for ; dec.More(); n++ {
-		if err := skip(dec); err != nil {
+		var element json.RawMessage
+		if err := wrong(dec.Decode(&element)); err != nil {
 			return 0, err
 		}
 	}
@@ -68,84 +64,52 @@ func name(path string) string {
 	return path
 }
 
-// at returns a decoder that stands before the value at a path. Of two members of one name the first
-// counts.
-func at(text []byte, path string) (*json.Decoder, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
+// find returns the value at a path. twice reports whether there is another one: a member of the path has a namesake, in
+// whatever case.
+func find(text []byte, path string) (value json.RawMessage, twice bool, err error) {
+	value = text
 	for member := range strings.SplitSeq(path, ".") {
 		if path == "" {
 			break
 		}
-		if token, err := next(dec); err != nil {
-			return nil, err
-		} else if token != json.Delim('{') {
-			return nil, fmt.Errorf("there is no %s in the body", path)
-		}
-		found := false
-		for dec.More() && !found {
-			token, err := next(dec)
-			if err != nil {
-				return nil, err
-			}
-			if found = token == member; found {
-				break
-			}
-			if err := skip(dec); err != nil {
-				return nil, err
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("there is no %s in the body", path)
-		}
-	}
-	return dec, nil
-}
-
-// only returns the value of the only member of an object that has a name; path is for messages.
-func only(text []byte, member, path string) (value json.RawMessage, err error) {
-	dec, err := at(text, "")
-	if err != nil {
-		return nil, err
-	}
-	if token, err := next(dec); err != nil {
-		return nil, err
-	} else if token != json.Delim('{') {
-		return nil, fmt.Errorf("there is no %s in the body", path)
-	}
-	similar := 0
-	for dec.More() {
+		dec := decoder(value)
 		token, err := next(dec)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		var v json.RawMessage
-		if err := wrong(dec.Decode(&v)); err != nil {
-			return nil, err
+		value = nil
+		similar := 0
+		for token == json.Delim('{') && dec.More() {
+			name, err := next(dec)
+			if err != nil {
+				return nil, false, err
+			}
+			var v json.RawMessage
+			if err := wrong(dec.Decode(&v)); err != nil {
+				return nil, false, err
+			}
+			if name == member && value == nil {
+				value = v
+			}
+			if name, ok := name.(string); ok && strings.EqualFold(name, member) {
+				similar++
+			}
 		}
-		if token == member {
-			value = v
+		if value == nil {
+			return nil, false, fmt.Errorf("there is no %s in the body", path)
 		}
-		if name, ok := token.(string); ok && strings.EqualFold(name, member) {
-			similar++
+		if _, err := next(dec); err != nil { // the end of the object: there may be none
+			return nil, false, err
 		}
+		twice = twice || similar > 1
 	}
-	if _, err := next(dec); err != nil { // the end of the object: there may be none
-		return nil, err
-	}
-	switch {
-	case value == nil:
-		return nil, fmt.Errorf("there is no %s in the body", path)
-	case similar > 1:
-		return nil, fmt.Errorf("%s stands twice in the body", path)
-	}
-	return value, nil
+	return value, twice, nil
 }
 
-// skip reads over a value.
-func skip(dec *json.Decoder) error {
-	var value json.RawMessage
-	return wrong(dec.Decode(&value))
+func decoder(text []byte) *json.Decoder {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	return dec
 }
 
 func next(dec *json.Decoder) (json.Token, error) {

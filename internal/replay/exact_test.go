@@ -179,7 +179,6 @@ func TestAgreesWithAnExactComputation(t *testing.T) {
 		t.Fatal(err)
 	}
 	agree(t, name, hits, &replay.Config{Top: 1000})
-	agree(t, name, hits, &replay.Config{Top: 1000, Events: 300, TempDir: t.TempDir()}) // sorted in a file
 }
 
 // TestRealLog replays four days of a real web server; see testdata/README.md.

@@ -163,7 +163,7 @@ func TestCosts(t *testing.T) {
 	name := write(t, "a.csv", []byte(log.String()))
 	for _, fill := range []bool{false, true} {
 		r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 4"), "who", []string{name},
-			&replay.Config{Cost: "n", Fill: fill, Trace: 400, Events: 50, TempDir: t.TempDir()})
+			&replay.Config{Cost: "n", Fill: fill, Trace: 400})
 		if err != nil {
 			t.Fatal(err)
 		}

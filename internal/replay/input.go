@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
@@ -14,14 +15,14 @@ import (
 )
 
 // Requests are those of logs that were read once, to be asked about any number of limits. They are safe for
-// concurrent use, and have to be closed.
+// concurrent use.
 type Requests struct {
 	cfg    *Config
 	key    []keyPart
 	wheres []where
 	fields []string // what is read of a line: the parts of the key, then those of wheres, then the cost
 	report Report
-	events *sorter
+	events events
 	keys   []string          // by number
 	number map[string]uint32 // of a key
 	good   int64             // lines that were of their log's format
@@ -113,8 +114,10 @@ func (in *Requests) readAll(ctx context.Context, logs []string) error {
 	case r.Requests == 0:
 		return fmt.Errorf("replay: %w in %s: %s", ErrNothing, plural(r.Lines, "line"), r.nothing())
 	}
-	r.First, r.Last = at(in.events.first), at(in.events.last)
-	return in.events.finish()
+	in.events.sort()
+	list := in.events.list
+	r.First, r.Last = at(list[0].at), at(list[len(list)-1].at)
+	return nil
 }
 
 // logName is what a log is called in messages.
@@ -242,9 +245,6 @@ func (in *Requests) readLines(ctx context.Context, name string, lines *accesslog
 				r.Filtered++
 			}
 		}
-		if e, ok := errors.AsType[*sortError](err); ok {
-			return of, e.error
-		}
 		if err != nil {
 			r.refuse(&bad, line, err)
 			if of.first == nil && of.Bad > 0 {
@@ -253,9 +253,6 @@ func (in *Requests) readLines(ctx context.Context, name string, lines *accesslog
 		}
 	}
 }
-
-// sortError is about the sorter, and not about a line.
-type sortError struct{ error }
 
 // add adds the requests of a line, unless the line does not pass.
 func (in *Requests) add(rec *accesslog.Record, newest *int64) (passes bool, err error) {
@@ -279,6 +276,9 @@ func (in *Requests) add(rec *accesslog.Record, newest *int64) (passes bool, err 
 	if r.key, err = in.intern(key); err != nil {
 		return false, err
 	}
+	if len(in.events.list)+rec.Count > math.MaxUint32 {
+		return false, errTooMany
+	}
 	d := &in.report.Disorder
 	for range rec.Count {
 		if r.at < *newest {
@@ -289,9 +289,7 @@ func (in *Requests) add(rec *accesslog.Record, newest *int64) (passes bool, err 
 			in.nought++
 		}
 		in.report.Requests++
-		if err := in.events.add(r); err != nil {
-			return false, &sortError{err}
-		}
+		in.events.add(r)
 	}
 	*newest = max(*newest, r.at)
 	return true, nil
@@ -316,7 +314,10 @@ func (in *Requests) price(rec *accesslog.Record, r *request) (err error) {
 	return err
 }
 
-var errTooManyKeys = errors.New("there are more than 2^32 different keys")
+var (
+	errTooMany     = errors.New("there are more than 2^32 requests")
+	errTooManyKeys = errors.New("there are more than 2^32 different keys")
+)
 
 // intern returns the number of a key.
 func (in *Requests) intern(key []byte) (uint32, error) {

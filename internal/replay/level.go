@@ -61,23 +61,18 @@ func (r *Report) trace(ctx context.Context, in *Requests, limits int) error {
 	if len(shown) == 0 {
 		shown = []KeyReport{r.Busiest}
 	}
-	tracers := make(map[uint32]*tracer, len(shown))
-	ordered := make([]*tracer, len(shown))
-	for i, k := range shown {
-		ordered[i] = newTracer(k, r, newPlayer(r.limit, in.cfg, true))
-		tracers[in.number[k.Key]] = ordered[i]
-	}
-	err := in.events.each(ctx, func(e *request) error {
-		if tr := tracers[e.key]; tr != nil {
-			return tr.request(ctx, e)
+	for _, k := range shown {
+		t, number := newTracer(k, r, newPlayer(r.limit, in.cfg, true)), in.number[k.Key]
+		err := in.events.each(ctx, func(e *request) error {
+			if e.key != number {
+				return nil
+			}
+			return t.request(ctx, e)
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, tr := range ordered {
-		p, err := tr.finish(ctx, r.Last.UnixMicro())
+		p, err := t.finish(ctx, r.Last.UnixMicro())
 		if err != nil {
 			return err
 		}

@@ -22,58 +22,42 @@ type Peaks struct {
 // peakPeriods are the lengths of which peaks are told.
 var peakPeriods = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
-// stretch follows what a key asked for within the last stretch of a length.
+// stretch is the most that each key asked for within a length.
 type stretch struct {
 	length int64
-	queue  []hit // from head on: what lies within it; of the same time together
-	head   int
-	sum    int64
-	keys   []int64 // the most of each key, by its number
+	keys   []int64 // by number
 }
 
-// hit is what a key asked for at a time.
-type hit struct{ at, cost int64 }
-
-// add adds a request.
-func (s *stretch) add(at, cost int64) {
-	for s.head < len(s.queue) && s.queue[s.head].at <= at-s.length {
-		s.sum -= s.queue[s.head].cost
-		s.head++
+// most returns the most that the requests of a key ask for within a length.
+func most(list []request, length int64) (most int64) {
+	first, sum := 0, int64(0)
+	for i := range list {
+		for list[first].at <= list[i].at-length {
+			sum -= list[first].weight()
+			first++
+		}
+		sum += list[i].weight()
+		most = max(most, sum)
 	}
-	if s.head > 64 && s.head > len(s.queue)/2 {
-		s.queue = append(s.queue[:0], s.queue[s.head:]...)
-		s.head = 0
-	}
-	if n := len(s.queue); n > s.head && s.queue[n-1].at == at {
-		s.queue[n-1].cost += cost
-	} else {
-		s.queue = append(s.queue, hit{at, cost})
-	}
-	s.sum += cost
-	most := &s.keys[len(s.keys)-1]
-	*most = max(*most, s.sum)
+	return most
 }
 
-// begin begins the next key.
-func (s *stretch) begin() {
-	s.keys = append(s.keys, 0)
-	s.queue, s.head, s.sum = s.queue[:0], 0, 0
-}
-
-// findPeaks finds the peaks of all keys, also within other lengths, and tells of those of peakPeriods.
+// findPeaks finds what keys ask for in all, and their peaks, also within other lengths. It tells of those of
+// peakPeriods.
 func (s *scale) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
 	for _, d := range slices.Concat(peakPeriods, others) {
 		if !slices.ContainsFunc(s.peaks, func(p stretch) bool { return p.length == d.Microseconds() }) {
-			s.peaks = append(s.peaks, stretch{length: d.Microseconds()})
+			s.peaks = append(s.peaks, stretch{d.Microseconds(), make([]int64, len(s.in.keys))})
 		}
 	}
-	err := s.each(ctx, func(uint32) {
-		for i := range s.peaks {
-			s.peaks[i].begin()
+	err := s.each(ctx, func(key uint32, list []request) {
+		for _, p := range s.peaks {
+			p.keys[key] = most(list, p.length)
 		}
-	}, func(r *request) {
-		for i := range s.peaks {
-			s.peaks[i].add(r.at, r.weight())
+		for i := range list {
+			if t := &s.totals[key]; *t < math.MaxInt64/2 {
+				*t += list[i].weight()
+			}
 		}
 	})
 	if err != nil {

@@ -19,8 +19,8 @@ type player struct {
 	p       law.Params
 	lim     *headgate.Limiter
 	now     *int64
-	rec     *recorder       // nil: levels are not asked for, and the limiter takes a shorter way
-	pending queue[reserved] // by their ends
+	rec     *recorder // nil: levels are not asked for, and the limiter takes a shorter way
+	pending pending
 
 	// settling, if set, is called when a request is settled at a time; what it returns is called after that.
 	settling func(ctx context.Context, at int64) (after func() error, err error)
@@ -41,7 +41,6 @@ func newPlayer(limit headgate.Limit, cfg *Config, levels bool) *player {
 	now := new(int64)
 	clock := func() int64 { return *now }
 	p := &player{limit: limit, fill: cfg.Fill, p: limit.Params(), now: now}
-	p.pending.less = func(a, b reserved) bool { return a.end < b.end }
 	var s store.Store = memory.New(&memory.Config{Clock: clock, MaxKeys: -1})
 	if levels {
 		p.rec = &recorder{Store: s}
@@ -141,6 +140,29 @@ type reserved struct {
 	made      *headgate.Reservation // nil: nothing was reserved
 }
 
+// pending is a heap of what is to be settled, the earliest first.
+type pending []reserved
+
+// Len implements [heap.Interface].
+func (p pending) Len() int { return len(p) }
+
+// Less implements [heap.Interface].
+func (p pending) Less(i, j int) bool { return p[i].end < p[j].end }
+
+// Swap implements [heap.Interface].
+func (p pending) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
+
+// Push implements [heap.Interface].
+func (p *pending) Push(x any) { *p = append(*p, x.(reserved)) }
+
+// Pop implements [heap.Interface].
+func (p *pending) Pop() any {
+	last := len(*p) - 1
+	x := (*p)[last]
+	*p = (*p)[:last]
+	return x
+}
+
 // pend notes that a request is settled later.
 func (p *player) pend(r *request, c headgate.Charge, made *headgate.Reservation) {
 	if r.end > 0 && (made != nil || r.used > 0) {
@@ -150,7 +172,7 @@ func (p *player) pend(r *request, c headgate.Charge, made *headgate.Reservation)
 
 // settle settles what ends until a time, in order.
 func (p *player) settle(ctx context.Context, until int64) error {
-	for p.pending.Len() > 0 && p.pending.list[0].end <= until {
+	for p.pending.Len() > 0 && p.pending[0].end <= until {
 		r := heap.Pop(&p.pending).(reserved)
 		after := func() error { return nil }
 		used, err := costOf(r.used)

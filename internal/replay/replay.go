@@ -2,8 +2,8 @@
 // the log's requests, puts them in the order of their times and asks the very
 // same Limiter about each, over a memory store whose clock is the log's.
 //
-// Logs may be of any size and out of order; requests that do not fit in memory
-// are sorted in a temporary file. What is kept for each key stays in memory.
+// Logs may be out of order. Requests and keys are kept in memory, about a tenth of
+// a log.
 package replay
 
 import (
@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"time"
 
@@ -29,12 +28,8 @@ var (
 	ErrLarge      = accesslog.ErrLarge
 )
 
-// DefaultTop is how many of the most refused keys a report names,
-// DefaultEvents how many requests are sorted in memory (16 bytes each).
-const (
-	DefaultTop    = 10
-	DefaultEvents = 4 << 20
-)
+// DefaultTop is how many of the most refused keys a report names.
+const DefaultTop = 10
 
 // maxBuckets bounds the buckets over time of a report.
 const maxBuckets = 200
@@ -46,8 +41,6 @@ type Config struct {
 	Year     int              // of the first line of a log that writes none; 0: the year the file was last changed in
 	Attempts bool             // sshd: count attempts, not lines: see accesslog.SSHD
 	Pictures bool             // record the levels that WriteAllHTML draws
-	Events   int              // requests sorted in memory; 0: DefaultEvents
-	TempDir  string           // where those that do not fit are sorted; empty: the system's
 	Stdin    io.Reader        // what the log "-" is; nil: os.Stdin
 	Name     string           // what the log "-" is called in reports; empty: standard input
 
@@ -67,7 +60,7 @@ type Config struct {
 	Trace  int    // how many of the first requests to list with the level before and after
 
 	MaxBytes  int64 // of each log, unpacked; more is ErrLarge; 0: any number
-	MaxMemory int64 // about what requests and keys take; more is ErrLarge, and no file is used; 0: any
+	MaxMemory int64 // about what requests and keys take; more is ErrLarge; 0: any
 
 	// Progress, if set, is called now and then with how far a phase has come. total
 	// is -1 where nobody knows.
@@ -102,7 +95,6 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 	if err != nil {
 		return nil, err
 	}
-	defer q.Close()
 	return q.Compare(ctx, q.cfg.Top, limits...)
 }
 
@@ -115,9 +107,6 @@ func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Request
 	}
 	if c.Top == 0 {
 		c.Top = DefaultTop
-	}
-	if c.Events <= 0 {
-		c.Events = DefaultEvents
 	}
 	if c.Stdin == nil {
 		c.Stdin = os.Stdin
@@ -132,15 +121,7 @@ func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Request
 	if err != nil {
 		return nil, err
 	}
-	if c.MaxMemory > 0 {
-		c.Events = math.MaxInt // nothing is written to a file: before that there is no room
-	}
-	in.events = newSorter(c.Events, c.TempDir)
-	if err := in.readAll(ctx, logs); err != nil {
-		in.Close()
-		return nil, err
-	}
-	return in, nil
+	return in, in.readAll(ctx, logs)
 }
 
 // checkLimits says why limits cannot be replayed.

@@ -6,9 +6,6 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Close removes what does not fit in memory. Nothing may be asked after that.
-func (in *Requests) Close() { in.events.close() }
-
 // Log tells of the logs what does not depend on a limit: what was read, the times, the disorder and the notes.
 func (in *Requests) Log() Report { return in.report }
 
@@ -41,6 +38,6 @@ const (
 
 // Memory is about how many bytes the requests and their keys take.
 func (in *Requests) Memory() int64 {
-	return in.text + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.buf)) +
+	return in.text + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.list)) +
 		costMemory*int64(len(in.events.costs))
 }

@@ -208,10 +208,6 @@ func TestErrors(t *testing.T) {
 			logs: []string{good}, cfg: replay.Config{Time: "ts"}, is: headgate.ErrInvalid,
 			want: "a log of the format combined has its time in one place",
 		},
-		"no room to sort": {
-			logs: []string{write(t, "2.log", []byte(line(2, alice)+line(1, bob)))},
-			cfg:  replay.Config{Events: 1, TempDir: "/does/not/exist"}, is: os.ErrNotExist,
-		},
 		"sshd of a website": {
 			logs: []string{good}, cfg: replay.Config{Format: accesslog.SSHD}, is: replay.ErrUnreadable,
 			want: "syslog",
@@ -277,31 +273,6 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 			&replay.Config{Format: c.format})
 		if err != nil || r.Requests != c.requests || r.Unparsed != c.unparsed || r.Skipped != c.skipped {
 			t.Errorf("%s: got %+v, %v", name, r, err)
-		}
-	}
-}
-
-func TestNothingIsLeftBehind(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	var log strings.Builder
-	for i := range 50 {
-		log.WriteString(line(59-i, alice))
-	}
-	for _, end := range []string{"", "cancel"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		cfg := &replay.Config{Events: 7, TempDir: dir, Progress: func(p replay.Phase, _, _ int64) {
-			if end == "cancel" && p == replay.Reading {
-				cancel()
-			}
-		}}
-		_, err := run(ctx, bucket, "ip", []string{write(t, "a.log", []byte(log.String()))}, cfg)
-		if (end == "cancel") != errors.Is(err, context.Canceled) {
-			t.Errorf("%q: got %v", end, err)
-		}
-		cancel()
-		if left, _ := os.ReadDir(dir); len(left) != 0 {
-			t.Errorf("%q: left behind: %v", end, left)
 		}
 	}
 }

@@ -5,28 +5,25 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// priced are the amounts of some of the events; the others cost one.
-func priced(e event) amounts {
-	if e.key < 100 {
+// priced are the amounts of some of the requests; the others cost one.
+func priced(at int64, key uint32) amounts {
+	if key < 100 {
 		return plain
 	}
-	return amounts{int64(e.key) + 1, e.at, -1}
+	return amounts{int64(key) + 1, at, -1}
 }
 
-func collect(t *testing.T, s *sorter) (got []event) {
+// sorted returns requests as events have them, with the amounts of each.
+func sorted(t *testing.T, s *events) (got []request) {
 	t.Helper()
 	err := s.each(t.Context(), func(r *request) error {
-		if r.amounts != priced(event{at: r.at, key: r.key}) {
-			t.Errorf("request %d has the amounts %+v", r.key, r.amounts)
-		}
-		got = append(got, event{at: r.at, key: r.key})
+		got = append(got, *r)
 		return nil
 	})
 	if err != nil {
@@ -35,42 +32,25 @@ func collect(t *testing.T, s *sorter) (got []event) {
 	return got
 }
 
-// The key of each event is its place in the input, so that equal times show
+// The key of each request is its place in the input, so that equal times show
 // whether their order was kept.
-func TestSortIsStableWhereverItHappens(t *testing.T) {
+func TestSortIsStable(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	for range tier.Pick(12, 60, 600) {
-		n := rnd.IntN(400)
-		want := make([]event, n)
+	for range tier.Pick(60, 600, 6000) {
+		var s events
+		want := make([]request, rnd.IntN(400))
 		for i := range want {
-			want[i] = event{at: 1 + rnd.Int64N(60), key: uint32(i)}
+			at := 1 + rnd.Int64N(60)
+			want[i] = request{at, uint32(i), priced(at, uint32(i))}
+			s.add(want[i])
 		}
-		for _, most := range []int{1, 2, 7, 100, 1000} {
-			dir := t.TempDir()
-			s := newSorter(most, dir)
-			for _, e := range want {
-				if err := s.add(request{e.at, e.key, priced(e)}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := s.finish(); err != nil {
-				t.Fatal(err)
-			}
-			sorted := slices.Clone(want)
-			slices.SortStableFunc(sorted, func(a, b event) int { return int(a.at - b.at) })
-			for range 2 { // it can be read again
-				if got := collect(t, s); !slices.Equal(got, sorted) {
-					t.Fatalf("seed %d, %d in memory: got %v, want %v", seed, most, got, sorted)
-				}
-			}
-			if n > 0 && (s.first != sorted[0].at || s.last != sorted[n-1].at) {
-				t.Fatalf("seed %d: span %d to %d", seed, s.first, s.last)
-			}
-			s.close()
-			if left, _ := os.ReadDir(dir); len(left) != 0 {
-				t.Fatalf("left behind: %v", left)
+		s.sort()
+		slices.SortStableFunc(want, func(a, b request) int { return int(a.at - b.at) })
+		for range 2 { // it can be read again
+			if got := sorted(t, &s); !slices.Equal(got, want) {
+				t.Fatalf("seed %d: got %v, want %v", seed, got, want)
 			}
 		}
 	}
@@ -80,64 +60,33 @@ func TestSortByKey(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	var want []event
-	for range 500 {
-		want = append(want, event{at: 1 + rnd.Int64N(30), key: uint32(rnd.IntN(9))})
+	var s events
+	var want []request
+	for i := range 500 {
+		at, key := 1+rnd.Int64N(30), uint32(rnd.IntN(9))
+		want = append(want, request{at, key, amounts{cost: int64(i)}})
+		s.add(want[i])
 	}
-	for _, most := range []int{7, 100, 1000} {
-		s := newSorter(most, t.TempDir())
-		s.byKey = true
-		for _, e := range want {
-			if err := s.add(request{e.at, e.key, priced(e)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := s.finish(); err != nil {
-			t.Fatal(err)
-		}
-		sorted := slices.Clone(want)
-		slices.SortFunc(sorted, func(a, b event) int {
-			return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
-		})
-		if got := collect(t, s); !slices.Equal(got, sorted) {
-			t.Errorf("seed %d, %d in memory: got %v, want %v", seed, most, got, sorted)
-		}
-		s.close()
+	s.sort()
+	slices.SortStableFunc(want, func(a, b request) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
+	})
+	if got := sorted(t, s.byKey()); !slices.Equal(got, want) {
+		t.Errorf("seed %d: got %v, want %v", seed, got, want)
 	}
 }
 
-func TestSortEndsWithItsContext(t *testing.T) {
+func TestEachEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	for _, most := range []int{10, 1000} {
-		dir := t.TempDir()
-		s := newSorter(most, dir)
-		for i := range 100 {
-			if err := s.add(request{at: int64(i + 1)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := s.finish(); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := s.each(ctx, func(*request) error { return nil }); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
-		boom := errors.New("boom")
-		if err := s.each(t.Context(), func(*request) error { return boom }); !errors.Is(err, boom) {
-			t.Errorf("got %v", err)
-		}
-		s.close()
+	var s events
+	s.add(request{at: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.each(ctx, func(*request) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
-}
-
-func TestSortWithoutRoom(t *testing.T) {
-	t.Parallel()
-	s := newSorter(1, "/does/not/exist")
-	defer s.close()
-	_ = s.add(request{at: 1, key: 1})
-	if err := s.add(request{at: 2, key: 2}); !errors.Is(err, os.ErrNotExist) {
+	boom := errors.New("boom")
+	if err := s.each(t.Context(), func(*request) error { return boom }); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -66,16 +66,13 @@ func (in *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
 	if len(ask.Periods) == 0 {
 		ask.Periods = []time.Duration{time.Minute, time.Hour, 24 * time.Hour}
 	}
-	s, err := newScale(ctx, in)
-	if err != nil {
-		return nil, err
-	}
-	defer s.byKey.close()
+	s := newScale(in)
 	g := &Suggestion{Ask: ask, Most: int64(ask.Refuse * float64(in.report.Requests))}
 	if ask.Keys {
 		g.Most = int64(ask.Refuse * float64(len(in.keys)))
 	}
 	s.passes = 2 + int(math.Log2(float64(len(ladder)))) + 2 // peaks, halves, curves
+	var err error
 	if g.Peaks, err = s.findPeaks(ctx, ask.Periods); err != nil {
 		return nil, err
 	}

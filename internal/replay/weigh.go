@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"math"
 	"math/bits"
 
 	"github.com/headgate/headgate"
@@ -13,9 +12,9 @@ import (
 // sorted by their keys. It asks the law itself, and not a limiter, since it asks a hundred times as often.
 type scale struct {
 	in     *Requests
-	byKey  *sorter
-	totals []int64   // what each key asked for, in millionths; saturated
-	peaks  []stretch // the most that each key asked for within a length
+	byKey  *events
+	totals []int64 // what each key asked for, in millionths; saturated
+	peaks  []stretch
 	passes int
 	done   int64
 }
@@ -34,58 +33,46 @@ type candidate struct {
 	refused   bool
 }
 
-// newScale sorts the requests by their keys.
-func newScale(ctx context.Context, in *Requests) (*scale, error) {
-	s := &scale{in: in, byKey: newSorter(in.cfg.Events, in.cfg.TempDir), totals: make([]int64, len(in.keys))}
-	s.byKey.byKey = true
-	err := in.events.each(ctx, func(r *request) error {
-		if t := &s.totals[r.key]; *t < math.MaxInt64/2 {
-			*t += r.weight()
-		}
-		return s.byKey.add(*r)
-	})
-	if err == nil {
-		err = s.byKey.finish()
-	}
-	if err != nil {
-		s.byKey.close()
-		return nil, err
-	}
-	return s, nil
+func newScale(in *Requests) *scale {
+	return &scale{in: in, byKey: in.events.byKey(), totals: make([]int64, len(in.keys))}
 }
 
-// each calls begin for each key, and then take for each of its requests.
-func (s *scale) each(ctx context.Context, begin func(key uint32), take func(r *request)) error {
-	last, n := int64(-1), int64(0)
+// each calls f for each key with all of its requests, which are good until f returns.
+func (s *scale) each(ctx context.Context, f func(key uint32, list []request)) error {
+	var list []request
+	told := s.done
+	end := func() {
+		f(list[0].key, list)
+		if s.done += int64(len(list)); s.done-told > 1<<16 {
+			told = s.done
+			s.in.cfg.Progress(Weighing, s.done, s.in.report.Requests*int64(s.passes))
+		}
+		list = list[:0]
+	}
 	err := s.byKey.each(ctx, func(r *request) error {
-		if int64(r.key) != last {
-			last = int64(r.key)
-			begin(r.key)
+		if len(list) > 0 && list[0].key != r.key {
+			end()
 		}
-		take(r)
-		if n++; n&0xffff == 0 {
-			s.in.cfg.Progress(Weighing, s.done+n, s.in.report.Requests*int64(s.passes))
-		}
+		list = append(list, *r)
 		return nil
 	})
-	s.done += n
+	if err == nil {
+		end()
+	}
 	return err
 }
 
 // weigh counts what limits refuse.
-func (s *scale) weigh(ctx context.Context, list []*candidate) error {
-	active := make([]*candidate, 0, len(list))
-	return s.each(ctx, func(key uint32) {
-		active = active[:0]
-		for _, c := range list {
-			if c.mayRefuse(s, key) {
-				c.level, c.at, c.state, c.refused = 0, 0, law.State{}, false
-				active = append(active, c)
+func (s *scale) weigh(ctx context.Context, candidates []*candidate) error {
+	return s.each(ctx, func(key uint32, list []request) {
+		for _, c := range candidates {
+			if !c.mayRefuse(s, key) {
+				continue
 			}
-		}
-	}, func(r *request) {
-		for _, c := range active {
-			c.take(r)
+			c.level, c.at, c.state, c.refused = 0, 0, law.State{}, false
+			for i := range list {
+				c.take(&list[i])
+			}
 		}
 	})
 }

@@ -72,9 +72,9 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 		return nil, err
 	}
 	for try := 1; ; try++ { // on top of what others change meanwhile
-		d := catalog.Definition{Limit: limit}
+		d, before := catalog.Definition{Limit: limit}, ""
 		if was, ok := c.Lookup(r.Name); ok {
-			d.Origin, d.Description = was.Origin, was.Description
+			d.Origin, d.Description, before = was.Origin, was.Description, was.String()
 		}
 		if r.Description != nil {
 			d.Description = *r.Description
@@ -86,8 +86,8 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 			return out, nil
 		}
 		out.Changes = append(out.Changes, api.ItemChange{
-			Kind: string(store.KindLimit), Name: r.Name, Before: notationOf(&change.Before),
-			After: notationOf(&change.After), Text: change.String(),
+			Kind: string(store.KindLimit), Name: r.Name, Before: before, After: d.String(),
+			Text: catalog.Describe(change),
 		})
 		if r.DryRun {
 			return out, nil
@@ -102,14 +102,6 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 			return nil, err
 		}
 	}
-}
-
-// notationOf is a limit in one line; empty: there is none.
-func notationOf(d *catalog.Definition) string {
-	if d.IsZero() {
-		return ""
-	}
-	return d.String()
 }
 
 // SetPlan gives a key a plan, or takes it away, as a version with the caller as its author.

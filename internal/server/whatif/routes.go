@@ -360,19 +360,19 @@ func (l *Logs) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &large):
 		p = &api.Problem{
 			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
-			Detail: fmt.Sprintf("at most %d bytes are read; headgate replay reads logs of any size", large.Limit),
+			Detail: fmt.Sprintf("at most %d bytes are read; headgate replay has no such bound", large.Limit),
 		}
 	case errors.Is(err, replay.ErrLarge):
 		p = &api.Problem{
 			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
-			Detail: text + "; headgate replay reads logs of any size",
+			Detail: text + "; headgate replay has no such bound",
 		}
 	case errors.As(err, &wrong):
 		p = &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: text, Field: "log"}
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		p = &api.Problem{
 			Title: "It took too long", Status: http.StatusGatewayTimeout,
-			Detail: "Nothing was charged. Headgate replay reads logs of any size.",
+			Detail: "Nothing was charged. The command headgate replay has no such bound.",
 		}
 	case errors.Is(err, context.Canceled):
 	case p.Status >= http.StatusInternalServerError && !errors.Is(err, store.ErrBusy):

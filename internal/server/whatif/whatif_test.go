@@ -174,7 +174,6 @@ func TestFiguresAreThoseOfReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer requests.Close()
 	found, err := requests.Suggest(t.Context(), ask)
 	if err != nil {
 		t.Fatal(err)
