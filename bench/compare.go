@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/headgate/headgate/bench/rivals"
 )
 
 // side says whose a cell is.
@@ -49,6 +47,7 @@ type cell struct {
 	name, at string // "redis_rate v10.0.1", "32 clients"
 	measure  func(ctx context.Context, d time.Duration) (sample, error)
 	audit    func(ctx context.Context, d time.Duration) (exactness, error) // nil: it is not counted
+	close    func()                                                        // nil: there is nothing to let go of
 	err      error                                                         // why it cannot be measured
 }
 
@@ -100,6 +99,13 @@ type result struct {
 func run(ctx context.Context, c comparison, rounds int, d time.Duration) result {
 	r := result{comparison: c}
 	cells, err := c.cells(ctx)
+	defer func() {
+		for _, cell := range slices.Backward(cells) {
+			if cell.close != nil {
+				cell.close()
+			}
+		}
+	}()
 	if err != nil {
 		r.err = err
 		return r
@@ -139,11 +145,11 @@ func measure(ctx context.Context, c *cell, d time.Duration) (sample, error) {
 	if err := ctx.Err(); err != nil {
 		return sample{}, err
 	}
-	client, servers := ownCPU(), childrenCPU()
+	client, servers := ownCPU(), rivals.CPU()
 	s, err := c.measure(ctx, d)
 	if s.decisions > 0 {
 		s.client = float64((ownCPU() - client).Nanoseconds()) / 1e3 / s.decisions
-		s.servers = float64((childrenCPU() - servers).Nanoseconds()) / 1e3 / s.decisions
+		s.servers = float64((rivals.CPU() - servers).Nanoseconds()) / 1e3 / s.decisions
 	}
 	if err == nil && s.asked == s.failed {
 		err = errors.Join(errors.New("it has decided nothing"), s.firstError)
@@ -158,43 +164,6 @@ func ownCPU() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// tick is the unit of the CPU times in /proc: USER_HZ is 100 on every Linux.
-const tick = 10 * time.Millisecond
-
-// childrenCPU returns the CPU time of all programs that this process started and that still run, and of those that they
-// started; 0 where there is no /proc. A program that has ended counts with its parent.
-func childrenCPU() (sum time.Duration) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	parent, spent := map[int]int{}, map[int]time.Duration{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		// The name stands in brackets and may hold spaces.
-		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil || len(fields) < 15 {
-			continue
-		}
-		parent[pid], _ = strconv.Atoi(fields[1])
-		for _, f := range fields[11:15] { // utime, stime, and those of children that were waited for
-			n, _ := strconv.ParseInt(f, 10, 64)
-			spent[pid] += time.Duration(n) * tick
-		}
-	}
-	for pid := range parent {
-		for up := parent[pid]; up > 1; up = parent[up] {
-			if up == os.Getpid() {
-				sum += spent[pid]
-				break
-			}
-		}
-	}
-	return sum
 }
 
 func summary(c *cell, samples []sample) figure {

@@ -44,7 +44,7 @@ func (b *bench) groups() (list []*group) {
 	} {
 		list = append(list, b.field(f)...)
 	}
-	return append(list, b.fromPostgres(), b.fromMariaDB())
+	return append(list, b.fromPostgres(), b.fromMariaDB(), b.served())
 }
 
 // users returns keys, cut out of one string so that a garbage collection has nothing to follow.

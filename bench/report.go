@@ -174,7 +174,7 @@ func latency(d time.Duration) string {
 // modules are the libraries whose versions matter.
 var modules = []string{
 	"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "github.com/redis/rueidis", "modernc.org/sqlite",
-	"github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10",
+	"github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10", "google.golang.org/grpc",
 	"golang.org/x/time", "github.com/sethvargo/go-limiter",
 }
 

@@ -1,0 +1,127 @@
+package rivals
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+var envoyProgram = program{
+	"github.com/envoyproxy/ratelimit", "v1.4.1-0.20260122083618-3fb702589d36",
+	"github.com/envoyproxy/ratelimit/src/service_cmd",
+}
+
+// EnvoyName is its name with the version: the last commit when this was written.
+const EnvoyName = "envoy ratelimit 3fb70258"
+
+// Envoy is a server of Envoy's rate limit service.
+type Envoy struct {
+	conns *conns
+	stop  func()
+}
+
+// envoyLimits never bind. Headgate reads the same text.
+const envoyLimits = `domain: bench
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 4294967295}
+`
+
+// StartEnvoy builds and starts envoyproxy/ratelimit on the Redis at an address, its statistics switched off.
+func StartEnvoy(ctx context.Context, redis string) (*Envoy, error) {
+	return startEnvoy(ctx, func(dir, config string) (addr string, stop func(), err error) {
+		var ports, addrs [3]string
+		for i := range ports {
+			var errOfOne error
+			addrs[i], errOfOne = freeAddr(ctx)
+			_, ports[i], _ = net.SplitHostPort(addrs[i])
+			err = errors.Join(err, errOfOne)
+		}
+		file, errBuild := envoyProgram.build(ctx)
+		if err = errors.Join(err, errBuild); err != nil {
+			return "", nil, err
+		}
+		stop, err = start(ctx, file, addrs[0], nil,
+			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1],
+			"DEBUG_PORT="+ports[2], "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir,
+			"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis)
+		return addrs[0], stop, err
+	})
+}
+
+// StartHeadgateForEnvoy starts the command headgate with the same limits.
+func StartHeadgateForEnvoy(ctx context.Context) (*Envoy, error) {
+	return startEnvoy(ctx, func(_, config string) (addr string, stop func(), err error) {
+		return StartHeadgate(ctx, "--envoy", config, "--http", "127.0.0.1:0", "--grpc")
+	})
+}
+
+func startEnvoy(ctx context.Context, start func(dir, config string) (string, func(), error)) (*Envoy, error) {
+	dir, err := os.MkdirTemp("", "headgate-bench-")
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "bench", "config", "bench.yaml")
+	err = errors.Join(os.MkdirAll(filepath.Dir(config), 0o755), os.WriteFile(config, []byte(envoyLimits), 0o644))
+	var addr string
+	var end func()
+	if err == nil {
+		addr, end, err = start(dir, config)
+	}
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	c, err := dial(addr)
+	if err != nil {
+		end()
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	e := &Envoy{c, func() { end(); os.RemoveAll(dir) }}
+	// It listens before it has read its limits.
+	for try := 0; ; try++ {
+		if _, err = e.Allow(ctx, "ready"); err == nil {
+			return e, nil
+		}
+		if try == 50 {
+			e.Close()
+			return nil, fmt.Errorf("the rate limit service does not answer: %w", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Close stops it.
+func (e *Envoy) Close() {
+	e.conns.close()
+	e.stop()
+}
+
+// Allow asks about one decision in a call.
+func (e *Envoy) Allow(ctx context.Context, key string) (bool, error) {
+	entry := put(put(nil, 1, "user"), 2, key)
+	question := put(put(nil, 1, "bench"), 2, put(nil, 1, entry))
+	answer, err := e.conns.invoke(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", question)
+	if err != nil {
+		return false, err
+	}
+	code := uint64(0)
+	if err := fields(answer, func(n protowire.Number, number uint64, _ []byte) {
+		if n == 1 {
+			code = number
+		}
+	}); err != nil {
+		return false, err
+	}
+	if code == 0 {
+		return false, errors.New("the rate limit service answered with the code 0")
+	}
+	return code == 1, nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/url"
+
+	"github.com/headgate/headgate/bench/rivals"
+	"github.com/headgate/headgate/client"
+)
+
+// served compares servers, each with its state in memory but for envoyproxy/ratelimit: the Go client over HTTP, and
+// Envoy's rate limit service, by 512 callers.
+func (b *bench) served() *group {
+	return &group{rows: []comparison{
+		{
+			name: "server-hot-512", title: "Server, one key, 512 callers",
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, b.one) },
+		},
+		{
+			name: "server-100k-512", title: "Server, 100,000 keys, 512 callers",
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, b.many) },
+		},
+		{
+			name: "envoy-512", title: "Server, Envoy's rate limit service, 100,000 keys, 512 callers",
+			cells: func(ctx context.Context) ([]cell, error) {
+				mine, err := rivals.StartHeadgateForEnvoy(ctx)
+				if err != nil {
+					return nil, err
+				}
+				return []cell{serving(ours, "Headgate", 512, mine.Allow, b.many, mine.Close), b.envoy(ctx, b.many)}, nil
+			},
+		},
+	}}
+}
+
+// serving is a cell of a server, asked about one of some keys at random.
+func serving(side side, name string, n int, allow func(context.Context, string) (bool, error), keys []string,
+	stop func(),
+) cell {
+	return cell{
+		side: side, name: name, at: count(n, "caller"), close: stop,
+		measure: callers(n, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+			return allow(ctx, keys[rng.IntN(len(keys))])
+		}),
+	}
+}
+
+func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
+	addr, stop, err := rivals.StartHeadgate(ctx, "--http")
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New("http://"+addr, nil)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	cells := []cell{serving(ours, "Headgate", 512, func(ctx context.Context, key string) (bool, error) {
+		d, err := c.Allow(ctx, always, key)
+		return d.Allowed, err
+	}, keys, func() { c.Close(); stop() })}
+	return append(append(cells, gubernator(ctx, keys)...), b.envoy(ctx, keys)), nil
+}
+
+// gubernator is its cells: one question in a call by as many callers as Headgate has, and a hundred by fewer.
+func gubernator(ctx context.Context, keys []string) []cell {
+	g, err := rivals.StartGubernator(ctx)
+	if err != nil {
+		return []cell{{side: rival, name: rivals.GubernatorName, err: err}}
+	}
+	single := func(ctx context.Context, key string) (bool, error) { return g.Allow(ctx, key) }
+	return []cell{
+		serving(rival, rivals.GubernatorName+" one a call", 512, single, keys, g.Close),
+		{
+			side: rival, name: rivals.GubernatorName + " hundred a call", at: "64 callers",
+			measure: callers(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+				list := make([]string, 100)
+				for i := range list {
+					list[i] = keys[rng.IntN(len(keys))]
+				}
+				return g.Allow(ctx, list...)
+			}),
+		},
+	}
+}
+
+// envoy is the cell of envoyproxy/ratelimit.
+func (b *bench) envoy(ctx context.Context, keys []string) cell {
+	name := rivals.EnvoyName + ", on Redis"
+	dsn, redis, err := b.redis(ctx)
+	if err != nil {
+		return cell{side: rival, name: name, err: err}
+	}
+	defer redis.Close() //nolint:errcheck // it is asked nothing
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return cell{side: rival, name: name, err: err}
+	}
+	e, err := rivals.StartEnvoy(ctx, u.Host)
+	if err != nil {
+		return cell{side: rival, name: name, err: err}
+	}
+	return serving(rival, name, 512, e.Allow, keys, e.Close)
+}
