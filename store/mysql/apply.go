@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
@@ -153,67 +152,20 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 		cells[i] = ops[i].Cell
 	}
 	slices.SortFunc(cells, law.Cell.Compare)
-	free, err := s.freeOf(ctx, n, slices.Compact(cells))
+	cells = slices.Compact(cells)
+	held := make([]bool, len(ops))
+	err := holdFree(ctx, n, cells, func(_ *sql.Conn, free []law.Cell) error {
+		for i := range ops {
+			_, found := slices.BinarySearchFunc(free, ops[i].Cell, law.Cell.Compare)
+			held[i] = !found
+		}
+		return nil
+	})
 	if err != nil {
 		return classify(fmt.Sprintf("apply %d ops", len(ops)), &undone{err})
-	}
-	held := make([]bool, len(ops))
-	for i := range ops {
-		held[i] = !free[ops[i].Cell]
 	}
 	ctx = context.WithValue(ctx, waitsKey{}, false)
 	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 		return s.apply(ctx, n, ops, outs)
 	})
-}
-
-// freeOf returns those of some cells that are there, and that nobody holds.
-func (s *Store) freeOf(ctx context.Context, n *node, cells []law.Cell) (map[law.Cell]bool, error) {
-	conn, err := n.db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	free := make(map[law.Cell]bool, len(cells))
-	if _, err = conn.ExecContext(ctx, "START TRANSACTION"); err == nil {
-		err = findFree(ctx, conn, cells, free)
-	}
-	_, _ = abandon(ctx, conn, "")
-	return free, err
-}
-
-// findFree adds those of some cells that are there, and that nobody holds. Where one of them is held, it asks about
-// each half. TiDB accepts SKIP LOCKED, and then locks nothing.
-func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell, free map[law.Cell]bool) error {
-	var b strings.Builder
-	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
-	ofCells(&b, cells)
-	var found []law.Cell
-	rows, err := conn.QueryContext(ctx, b.String()+" FOR UPDATE NOWAIT")
-	if err == nil {
-		defer rows.Close()
-		for rows.Next() {
-			var c law.Cell
-			if err := rows.Scan(&c.Limit, &c.Key); err != nil {
-				return err
-			}
-			found = append(found, c)
-		}
-		err = rows.Err()
-	}
-	switch {
-	case err == nil:
-		for _, c := range found {
-			free[c] = true
-		}
-		return nil
-	case !errors.Is(class(err), store.ErrConflict):
-		return err
-	case len(cells) == 1:
-		return nil
-	}
-	if err := findFree(ctx, conn, cells[:len(cells)/2], free); err != nil {
-		return err
-	}
-	return findFree(ctx, conn, cells[len(cells)/2:], free)
 }

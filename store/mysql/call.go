@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -102,29 +101,4 @@ func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.N
 		err = &undone{err}
 	}
 	return answer, err
-}
-
-// scanLast reads the row of the last result of a text.
-func scanLast(ctx context.Context, conn *sql.Conn, text string, to ...any) error {
-	rows, err := conn.QueryContext(ctx, text)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	found := false
-	for more := true; more; more = rows.NextResultSet() {
-		for rows.Next() {
-			if err := rows.Scan(to...); err != nil {
-				return err
-			}
-			found = true
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	if !found {
-		return errors.New("the server's answer makes no sense: it has no row")
-	}
-	return nil
 }

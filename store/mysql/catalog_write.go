@@ -106,7 +106,7 @@ func (w *writer) restore(ctx context.Context, conn *sql.Conn, statements ...stri
 
 // prepare checks the notations without a lock.
 func (w *writer) prepare(ctx context.Context, db querier) error {
-	now, err := readItems(ctx, db, w.edit.Items)
+	_, now, err := readItems(ctx, db, w.edit.Items)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (w *writer) change(ctx context.Context, conn *sql.Conn) (version int64, cha
 	case version != w.edit.Base:
 		return version, false, store.ErrVersion
 	}
-	now, err := readItems(ctx, conn, w.edit.Items)
+	_, now, err := readItems(ctx, conn, w.edit.Items)
 	if err != nil {
 		return 0, false, err
 	}

@@ -95,8 +95,7 @@ func numberOf(err error) (number uint16, text string) {
 	return my.Number, my.Message
 }
 
-// knewTooLittle reports whether a text failed that is short for the usual case: of a key that is there, or of a
-// request that was not extended.
+// knewTooLittle reports whether a text failed that is short for the usual case, a key that is there.
 func knewTooLittle(err error) bool {
 	number, _ := numberOf(err)
 	return number == errOutOfRange

@@ -216,9 +216,9 @@ func expand(text string) string {
 		"{{strict}}", strictTransaction,
 		"{{foreign articles}}", foreignArticles,
 		"{{left alone}}", "'"+leftAlone[0]+"', foreigners, '"+leftAlone[1]+"'",
-		"{{dead c}}", dead("c", "now"),
+		"{{dead c}}", isDead("c", "now"),
 		"{{emptied c}}", emptied("c", "now", clusterSlack), // the text is the same on all servers
-		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
+		"{{dead headgate_cells}}", isDead("headgate_cells", "now"),
 		"{{no terms}}", law.Terms{}.String(),
 		"{{ops}}", chargesOf("asked"),
 		"{{sort ops}}", sortOps,

@@ -112,7 +112,7 @@ func (s *Store) BeACluster() { s.group.Store(true) }
 
 // RemoveCells removes those of some cells that were of no use at a time of the server's clock.
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
-	return s.removeLocked(ctx, s.pick(0), now, cells, deadCells)
+	return s.removeFree(ctx, s.pick(0), now, cells, deadCells)
 }
 
 // OldTransactions has a store find transactions from an age on.

@@ -199,25 +199,17 @@ func (g *grants) give(ctx context.Context, db querier, role store.Role, a accoun
 
 // grantAgain gives roles for what a migration has made. Where it cannot, it returns a line that says so.
 func grantAgain(ctx context.Context, conn *sql.Conn, d *definition) (lines []string, err error) {
-	rows, err := conn.QueryContext(ctx, "SELECT user_name, host_name, role FROM headgate_roles ORDER BY 1, 2")
-	if err != nil {
-		return nil, fmt.Errorf("read the roles: %w", err)
-	}
-	defer rows.Close()
 	type given struct {
 		account
 		role store.Role
 	}
-	var list []given
-	for rows.Next() {
-		var a given
-		if err := rows.Scan(&a.name, &a.host, &a.role); err != nil {
-			return nil, err
-		}
-		list = append(list, a)
+	list, err := readList(ctx, conn, "SELECT user_name, host_name, role FROM headgate_roles ORDER BY 1, 2",
+		func(a *given) []any { return []any{&a.name, &a.host, &a.role} })
+	if err != nil {
+		return nil, fmt.Errorf("read the roles: %w", err)
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || list == nil {
-		return nil, err
+	if list == nil {
+		return nil, nil
 	}
 	if _, err := conn.ExecContext(ctx, refuseToMake); err != nil {
 		return nil, fmt.Errorf("set up the session: %w", err)

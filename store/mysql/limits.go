@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -25,22 +24,10 @@ func read(ctx context.Context, db querier, procedure, limit string) (problem str
 // unreadable returns a line about each limit in the table that nobody has been able to
 // call so far and that the server cannot read.
 func unreadable(ctx context.Context, db querier, d *definition) (lines []string, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR "+
-		"rule_compiled <> rule ORDER BY name")
+	names, err := readList(ctx, db, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR "+
+		"rule_compiled <> rule ORDER BY name", func(name *string) []any { return []any{name} })
 	if err != nil {
 		return nil, fmt.Errorf("read the limits: %w", err)
-	}
-	defer rows.Close()
-	var names []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return nil, err
 	}
 	for _, name := range names {
 		problem, err := read(ctx, db, d.numbered("headgate_find_N"), name)

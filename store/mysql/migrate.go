@@ -239,30 +239,25 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 // digest is one of the procedures of this definition as the server has them now; the same
 // for all states of procedures that this user may not read.
 func (m *migrator) digest(ctx context.Context) (string, error) {
-	rows, err := m.conn.QueryContext(ctx, `SELECT r.routine_name,
+	h := sha256.New()
+	ours := m.names()
+	err := eachRow(ctx, m.conn, `SELECT r.routine_name,
 		COALESCE(SHA2(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access), 256), ''),
 		COALESCE((SELECT SHA2(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier
 				ORDER BY p.ordinal_position), 256)
 			FROM information_schema.parameters p
 			WHERE p.specific_schema = DATABASE() AND p.specific_name = r.routine_name), '')
 		FROM information_schema.routines r
-		WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`)
+		WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`,
+		func(r *sql.Rows) error {
+			var name, definition, parameters string
+			err := r.Scan(&name, &definition, &parameters)
+			if slices.Contains(ours, name) {
+				fmt.Fprintln(h, name, definition, parameters)
+			}
+			return err
+		})
 	if err != nil {
-		return "", fmt.Errorf("read the procedures: %w", err)
-	}
-	defer rows.Close()
-	h := sha256.New()
-	ours := m.names()
-	for rows.Next() {
-		var name, definition, parameters string
-		if err := rows.Scan(&name, &definition, &parameters); err != nil {
-			return "", err
-		}
-		if slices.Contains(ours, name) {
-			fmt.Fprintln(h, name, definition, parameters)
-		}
-	}
-	if err := rows.Err(); err != nil {
 		return "", fmt.Errorf("read the procedures: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil

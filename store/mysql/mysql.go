@@ -124,7 +124,6 @@ func New(db *sql.DB, cfg *Config) *Store {
 
 func newStore(cfg *Config) *Store {
 	s := &Store{def: current(), keys: &keycount.Last{}, log: slog.Default()}
-	s.extended = new(atomic.Bool)
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -153,7 +152,6 @@ func (s *Store) InTx(tx *sql.Tx) *Store {
 	in.galera.Store(s.galera.Load())
 	in.group.Store(s.group.Load())
 	in.snapshots.Store(s.snapshots.Load())
-	in.extended = s.extended
 	return in
 }
 

@@ -89,24 +89,18 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 	l.rows = make(map[string]int64)
 	tables, views := d.tableNames(), what(d.plain, madeView)
 	triggers := what(d.triggers, regexp.MustCompile(`(?m)^create trigger (\w+)`))
-	rows, err := db.QueryContext(ctx, `
-		SELECT 'table', t.table_name, COALESCE(t.table_rows, 0) FROM information_schema.tables t
+	err = eachRow(ctx, db, `SELECT 'table', t.table_name, COALESCE(t.table_rows, 0) FROM information_schema.tables t
 			WHERE t.table_schema = DATABASE() AND t.table_type = 'BASE TABLE'
 		UNION ALL SELECT 'view', v.table_name, 0 FROM information_schema.views v WHERE v.table_schema = DATABASE()
 		UNION ALL SELECT IF(r.routine_comment LIKE '`+ours+`%', 'article', 'procedure'), r.routine_name, 0
 			FROM information_schema.routines r WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE'
 		UNION ALL SELECT 'trigger', g.trigger_name, 0 FROM information_schema.triggers g
 			WHERE g.trigger_schema = DATABASE()
-		ORDER BY 2`)
-	if err != nil {
-		return l, fmt.Errorf("list what there is: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
+		ORDER BY 2`, func(r *sql.Rows) error {
 		var kind, name string
 		var n int64
-		if err := rows.Scan(&kind, &name, &n); err != nil {
-			return l, err
+		if err := r.Scan(&kind, &name, &n); err != nil {
+			return err
 		}
 		switch {
 		case kind == "table" && slices.Contains(tables, name):
@@ -120,8 +114,12 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		case kind == "trigger" && slices.Contains(triggers, name):
 			l.triggers = append(l.triggers, name)
 		}
+		return nil
+	})
+	if err != nil {
+		return l, fmt.Errorf("list what there is: %w", err)
 	}
-	return l, rows.Err()
+	return l, nil
 }
 
 // recordedNames are those of the procedures that were installed; none where that is not known.

@@ -19,8 +19,7 @@ func (f *flight) look(begin string) string {
 	var b strings.Builder
 	b.Grow(1024 + 160*len(f.Cells))
 	b.WriteString(begin)
-	b.WriteString("SELECT limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason FROM " +
-		"headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	b.WriteString("SELECT " + cellColumns + " FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
 	names := make([]law.Cell, len(f.Cells))
 	for i, c := range f.Cells {
 		names[i] = c.Name
@@ -226,8 +225,7 @@ func (f *flight) read(text string) error {
 func (f *flight) readCell(r *sql.Rows) error {
 	var limit, key, reason sql.RawBytes
 	var st law.State
-	if err := r.Scan(&limit, &key, &st.Kind, &st.Level, &st.Prev, &st.At, &st.Unit, &st.Step, &st.EmptyAt,
-		&st.BlockedUntil, &reason); err != nil {
+	if err := r.Scan(cellFields(&limit, &key, &st, &reason)...); err != nil {
 		return err
 	}
 	c := f.Cell(law.Cell{Limit: string(limit), Key: string(key)})
@@ -364,25 +362,14 @@ func (f *flight) Freed(cell law.Cell, after, need int64) (int64, error) {
 }
 
 // fill reads a queue of at most most entries.
-func (f *flight) fill(q *queue, cell law.Cell, most int) error {
+func (f *flight) fill(q *queue, cell law.Cell, most int) (err error) {
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
 	defer cancel()
-	list, err := f.on.QueryContext(ctx, "SELECT cost,expires_at FROM headgate_entries FORCE INDEX (by_cell) WHERE "+
-		cellCondition(cell)+fmt.Sprintf(" AND expires_at>%d ORDER BY expires_at LIMIT %d", q.after, most)+f.locks)
-	if err != nil {
-		return err
-	}
-	defer list.Close()
-	q.entries = q.entries[:0]
-	for list.Next() {
-		var e entry
-		if err := list.Scan(&e.credits, &e.expiresAt); err != nil {
-			return err
-		}
-		q.entries = append(q.entries, e)
-	}
+	query := "SELECT cost,expires_at FROM headgate_entries FORCE INDEX (by_cell) WHERE " + cellCondition(cell) +
+		fmt.Sprintf(" AND expires_at>%d ORDER BY expires_at LIMIT %d", q.after, most) + f.locks
+	q.entries, err = readList(ctx, f.on, query, func(e *entry) []any { return []any{&e.credits, &e.expiresAt} })
 	q.all = len(q.entries) < most
-	return list.Err()
+	return err
 }
 
 func cellCondition(c law.Cell) string {

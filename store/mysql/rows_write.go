@@ -123,8 +123,14 @@ func (w *rowWriter) outcome(c *rows.Cell, a *law.Receipt) {
 		strings.Join(fields[:entryField-1], " "), c.Add[-entry-1].Number-1, strings.Join(fields[entryField:], " "))
 }
 
-// cellColumns are those of a cell, after its names.
-var cellColumns = [...]string{"law", "level", "prev", "at", "unit", "step", "empty_at", "blocked_until", "reason"}
+// overwrite has a row take the place of the one that is there.
+var overwrite = func() string {
+	var list []string
+	for _, name := range strings.Split(cellColumns, ",")[2:] {
+		list = append(list, name+"=VALUES("+name+")")
+	}
+	return " ON DUPLICATE KEY UPDATE " + strings.Join(list, ",")
+}()
 
 // save writes the cells. Those that are there are locked; those that are not must not have been made
 // by others since.
@@ -136,7 +142,7 @@ func (w *rowWriter) save(cells []*rows.Cell) {
 				continue
 			}
 			if first {
-				w.WriteString("INSERT INTO headgate_cells (limit_name,cell_key," + strings.Join(cellColumns[:], ",") + ") VALUES ")
+				w.WriteString("INSERT INTO headgate_cells (" + cellColumns + ") VALUES ")
 			} else {
 				w.WriteByte(',')
 			}
@@ -159,13 +165,7 @@ func (w *rowWriter) save(cells []*rows.Cell) {
 			continue
 		}
 		if found {
-			w.WriteString(" ON DUPLICATE KEY UPDATE ")
-			for i, name := range cellColumns {
-				if i > 0 {
-					w.WriteByte(',')
-				}
-				w.WriteString(name + "=VALUES(" + name + ")")
-			}
+			w.WriteString(overwrite)
 		}
 		w.WriteByte(';')
 	}

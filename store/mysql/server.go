@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,22 +16,9 @@ import (
 // look finds out whether the server is a node of a cluster, or a member of a group, whether
 // it knows innodb_snapshot_isolation, and whether an INSERT can return rows. It says why a TiDB will not do.
 func (s *transport) look(ctx context.Context, db querier) error {
-	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', "+
-		"'group_replication_group_name', 'innodb_snapshot_isolation', 'tidb_txn_mode', "+
-		"'tidb_constraint_check_in_place_pessimistic')")
+	values, err := variables(ctx, db, "SESSION", "version", "wsrep_on", "group_replication_group_name",
+		"innodb_snapshot_isolation", "tidb_txn_mode", "tidb_constraint_check_in_place_pessimistic")
 	if err != nil {
-		return classify("read the server's variables", err)
-	}
-	defer rows.Close()
-	values := make(map[string]string)
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return classify("read the server's variables", err)
-		}
-		values[name] = value
-	}
-	if err := rows.Err(); err != nil {
 		return classify("read the server's variables", err)
 	}
 	// An optimistic transaction of TiDB locks nothing before its COMMIT, and there is no savepoint in one that looks
@@ -51,6 +39,19 @@ func (s *transport) look(ctx context.Context, db querier) error {
 		s.uncalled.Store(true) // it has no procedures
 	}
 	return nil
+}
+
+// variables reads those of the server that it has; scope is GLOBAL or SESSION.
+func variables(ctx context.Context, db querier, scope string, names ...string) (map[string]string, error) {
+	values := make(map[string]string)
+	err := eachRow(ctx, db, "SHOW "+scope+" VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "', '")+"')",
+		func(r *sql.Rows) error {
+			var name, value string
+			err := r.Scan(&name, &value)
+			values[name] = value
+			return err
+		})
+	return values, err
 }
 
 // checkServer says why the server, or the way to it, cannot be used.

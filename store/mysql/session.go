@@ -3,7 +3,6 @@ package mysql
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -27,14 +26,6 @@ import (
 // it and checked once, when they are made: nobody else can change them. A pool of the
 // caller's is checked at its first use, and each batch on one of its connections fails
 // before it has done anything where the session is another: see guard.
-
-// querier is a pool, a connection or a transaction. Its statements have no arguments: see
-// literal.
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
 
 // session is what the text of a batch depends on.
 type session struct{ mode, client, connection, results string }

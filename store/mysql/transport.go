@@ -31,7 +31,6 @@ type transport struct {
 	fresh     atomic.Bool  // the last lone charge made its cell
 	uncalled  atomic.Bool  // the procedure for a lone charge is not there, or may not be called
 	turns     atomic.Int64 // of statements that commit by themselves
-	extended  *atomic.Bool // a request was settled that had been extended; shared with those made by InTx
 	makes     atomic.Int64 // how many batches are to be decided by sums in the form that makes cells
 	unsummed  atomic.Int64 // how many batches are not to be decided by sums, since one could not be
 }

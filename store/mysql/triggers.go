@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"regexp"
 	"slices"
@@ -55,23 +56,17 @@ var notAllowed = []uint16{1142, 1227, 1419}
 // haveTriggers returns what the triggers in the database do, by their names. A user who may
 // not make them sees none.
 func haveTriggers(ctx context.Context, db querier) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, `SELECT trigger_name, action_statement, sql_mode
-		FROM information_schema.triggers WHERE trigger_schema = DATABASE()`)
-	if err != nil {
-		return nil, fmt.Errorf("read the triggers: %w", err)
-	}
-	defer rows.Close()
 	have := make(map[string]string)
-	for rows.Next() {
+	err := eachRow(ctx, db, `SELECT trigger_name, action_statement, sql_mode
+		FROM information_schema.triggers WHERE trigger_schema = DATABASE()`, func(r *sql.Rows) error {
 		var name, body, made string
-		if err := rows.Scan(&name, &body, &made); err != nil {
-			return nil, err
-		}
+		err := r.Scan(&name, &body, &made)
 		if strings.Contains(mode, "'"+made+"'") {
 			have[name] = strings.TrimSpace(body)
 		}
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read the triggers: %w", err)
 	}
 	return have, nil
