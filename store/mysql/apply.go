@@ -69,20 +69,19 @@ func (s *Store) standsAlone() bool {
 // applyOne decides a lone charge by one statement, and reports false if that has done
 // nothing because the general way has to.
 func (s *Store) applyOne(ctx context.Context, n *node, op *law.Op, out *law.Outcome) (decided bool, err error) {
-	fresh := s.fresh.Load()
-	answer, err := s.sendOne(ctx, n, loneOf(op, fresh, s.turns.Add(1)))
-	if !fresh && knewTooLittle(err) { // a new key
-		answer, err = s.sendOne(ctx, n, loneOf(op, true, s.turns.Add(1)))
-	}
+	l := loneOf(op, s.turns.Add(1))
+	var answer [2][]byte
+	err = s.retry(ctx, n, func(n *node) error {
+		return askAlone(ctx, n, l.turn, func(c *ownConn) (err error) {
+			answer, err = c.askOne(ctx, l)
+			return err
+		})
+	})
 	if err != nil {
 		return false, classify("apply 1 op", err)
 	}
-	decided, made, err := hearOne(op, answer, out)
-	if err != nil {
+	if decided, err = hearOne(op, answer, out); err != nil {
 		return false, fmt.Errorf("mysql: apply 1 op: %w: %w", store.ErrUnknownOutcome, err)
-	}
-	if made != fresh {
-		s.fresh.Store(made)
 	}
 	return decided, nil
 }
@@ -101,15 +100,26 @@ func (s *Store) tries() bool {
 // has done nothing.
 func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outcome) (done bool, err error) {
 	giveWay := givesWay(ctx) && len(b.cells) > 1
-	ask := func(makes bool) ([]int64, error) {
+	var answer []int64
+	ask := func(makes bool) error {
 		turn := strconv.FormatInt(s.turns.Add(1), 10)
-		return s.sendSums(ctx, n, b.text(turn, makes), turn, giveWay)
+		text := b.text(turn, makes)
+		return s.retry(ctx, n, func(n *node) error {
+			err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
+				answer, err = c.askSums(ctx, text, answer[:0])
+				return err
+			})
+			if number, _ := numberOf(err); number == errLockWait && giveWay { // not to be repeated
+				return &lockWait{err}
+			}
+			return err
+		})
 	}
 	makes := s.makes.Load() > 0
-	answer, err := ask(makes)
+	err = ask(makes)
 	if !makes && knewTooLittle(err) {
 		makes = true
-		answer, err = ask(true)
+		err = ask(true)
 	}
 	var waited *lockWait
 	switch {

@@ -105,7 +105,7 @@ type driverConn interface {
 type ownConn struct {
 	driverConn
 	single bool // a statement is a transaction here: see oneSession
-	one    [4]driver.Stmt
+	one    [2]driver.Stmt // by the anchor
 }
 
 // alone makes the connection ready for statements that commit by themselves.
@@ -160,12 +160,12 @@ func (c *ownConn) askOne(ctx context.Context, l lone) (answer [2][]byte, err err
 	if err := c.alone(ctx); err != nil {
 		return answer, err
 	}
-	stmt := c.one[l.number]
+	stmt := c.one[l.anchor]
 	if stmt == nil {
-		if stmt, err = c.PrepareContext(ctx, oneTexts()[l.number]); err != nil {
+		if stmt, err = c.PrepareContext(ctx, oneTexts()[l.anchor]); err != nil {
 			return answer, &notSent{err}
 		}
-		c.one[l.number] = stmt
+		c.one[l.anchor] = stmt
 	}
 	rows, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, l.values)
 	if number, _ := numberOf(err); number == errNotPrepared { // a proxy has changed the session

@@ -25,7 +25,6 @@ type sums struct {
 	anchor  law.Anchor
 	count   int     // of the ops that are decided by sums
 	next    []int32 // after each op: the next one on its cell; 0: none
-	varies  [params]bool
 }
 
 // sum is what one cell is charged.
@@ -80,7 +79,6 @@ func newSums(ops []law.Op) *sums {
 		return nil
 	}
 	s.cells = slices.DeleteFunc(s.cells, func(c sum) bool { return !c.used })
-	s.compare()
 	return s
 }
 
@@ -162,44 +160,17 @@ func (s *sums) add(i, j int, place []int32) {
 			c.ceiling = op.Ceiling
 		}
 		if op.Partial && op.Count > 1 {
-			c.cost, c.count = op.Cost, op.Count
+			c.cost, c.count, s.partial = op.Cost, op.Count, true
 		}
 	}
 }
 
-// number returns a number of a cell.
-func (s *sums) number(c *sum, param int) int64 {
+// sumNumbers are the names of the numbers that the statement is given of each cell.
+var sumNumbers = [...]string{"unit", "step", "drain", "cost", "count", "ceiling", "now"}
+
+// numbers returns those of a cell.
+func (s *sums) numbers(c *sum) [len(sumNumbers)]int64 {
 	op := &s.ops[c.head]
-	switch param {
-	case pCost:
-		return c.cost
-	case pCount:
-		return c.count
-	case pCeiling:
-		return c.ceiling
-	case pUnit:
-		return op.Params.Unit
-	case pStep:
-		return op.Params.Step
-	case pDrain:
-		return max(op.Params.Drain, 1)
-	case pNow:
-		return op.Now
-	}
-	return law.PlainSlack // pHeal
+	p := &op.Params
+	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, c.count, c.ceiling, op.Now}
 }
-
-// compare finds out what differs between the cells.
-func (s *sums) compare() {
-	first := &s.cells[0]
-	for k := range s.cells {
-		c := &s.cells[k]
-		s.partial = s.partial || c.count > 1
-		for _, param := range sumParams {
-			s.varies[param] = s.varies[param] || s.number(c, param) != s.number(first, param)
-		}
-	}
-}
-
-// sumParams are the numbers that may differ between the cells.
-var sumParams = [...]int{pCost, pCount, pCeiling, pUnit, pStep, pDrain, pNow}

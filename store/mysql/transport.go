@@ -28,7 +28,6 @@ type transport struct {
 	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
 	snapshots atomic.Bool
 	returning atomic.Bool  // it knows INSERT .. RETURNING, as MariaDB does
-	fresh     atomic.Bool  // the last lone charge made its cell
 	uncalled  atomic.Bool  // the procedure for a lone charge is not there, or may not be called
 	turns     atomic.Int64 // of statements that commit by themselves
 	makes     atomic.Int64 // how many batches are to be decided by sums in the form that makes cells
@@ -193,35 +192,6 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 		return first
 	}
 	return nil
-}
-
-// sendOne asks a node for a lone charge, and others where it cannot be reached.
-func (s *transport) sendOne(ctx context.Context, n *node, l lone) (answer [2][]byte, err error) {
-	err = s.retry(ctx, n, func(n *node) error {
-		return askAlone(ctx, n, l.turn, func(c *ownConn) (err error) {
-			answer, err = c.askOne(ctx, l)
-			return err
-		})
-	})
-	return answer, err
-}
-
-// sendSums asks a node for a batch that is decided by sums, and others where it cannot be
-// reached. If it is to give way, it is not repeated after it has waited for a lock.
-func (s *transport) sendSums(ctx context.Context, n *node, text, turn string, giveWay bool) (answer []int64,
-	err error,
-) {
-	err = s.retry(ctx, n, func(n *node) error {
-		err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
-			answer, err = c.askSums(ctx, text, answer[:0])
-			return err
-		})
-		if number, _ := numberOf(err); number == errLockWait && giveWay {
-			return &lockWait{err}
-		}
-		return err
-	})
-	return answer, err
 }
 
 // askAlone asks a node by a statement that commits by itself. When it fails, the server says
