@@ -129,7 +129,7 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 		if item.Removed || w.good[item.Text] {
 			continue
 		}
-		problem, err := read(ctx, db, compile, item.Text)
+		problem, err := read(ctx, db, compile, quotedText(item.Text)+", @hg_name")
 		switch {
 		case err != nil:
 			return err
@@ -166,7 +166,7 @@ func (w *writer) compile(ctx context.Context, db querier, changes []store.Change
 		if item.Kind != store.KindLimit || item.Removed {
 			continue
 		}
-		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"), item.Text); err != nil {
+		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"), quotedText(item.Text)+", @hg_name"); err != nil {
 			return err
 		}
 		if _, err := db.ExecContext(ctx, "UPDATE headgate_limits SET rule_compiled = rule, law = @hg_law, "+

@@ -6,11 +6,10 @@ import (
 )
 
 // read has a procedure read a limit, and returns what is wrong with it: headgate_find_N
-// one in the table, where it keeps what it means, headgate_compile_N a notation. A server
-// without procedures has no calls that could fail.
-func read(ctx context.Context, db querier, procedure, limit string) (problem string, err error) {
-	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+quotedText(limit)+
-		", @hg_name, @hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, "+
+// one in the table, where it keeps what it means, headgate_compile_N a notation. arguments are those before the numbers
+// of the limit. A server without procedures has no calls that could fail.
+func read(ctx context.Context, db querier, procedure, arguments string) (problem string, err error) {
+	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+arguments+", @hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, "+
 		"@hg_block, @hg_history, @hg_calendar, @hg_zone)")
 	switch number, text := numberOf(err); number {
 	case errSignalled:
@@ -30,7 +29,8 @@ func unreadable(ctx context.Context, db querier, d *definition) (lines []string,
 		return nil, fmt.Errorf("read the limits: %w", err)
 	}
 	for _, name := range names {
-		problem, err := read(ctx, db, d.numbered("headgate_find_N"), name)
+		problem, err := read(ctx, db, d.numbered("headgate_find_N"), quotedText(name)+
+			", '', 0, @hg_name, @hg_notation, @hg_applied, @hg_since, @hg_lapse")
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,7 @@ begin
     declare life bigint;
     call headgate_enter_N();
     call headgate_life_N(life_seconds, life);
-    call headgate_verb_N(10, 0, rule, `key`, total, coalesce(id, ''), life, 0, 0);
+    call headgate_verb_N(10, 0, rule, `key`, total, coalesce(id, ''), life, 0, 0, '');
     {{figures}},
         cast(cast(@hg_charged as decimal(26, 9)) / @hg_c as decimal(26, 9)) as charged;
 end

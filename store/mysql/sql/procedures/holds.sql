@@ -131,28 +131,6 @@ holding: begin
 end
 //
 
--- headgate_meant_N makes a limit that headgate_find_N has found the one that holds for a key at a
--- time: its notation, the outcome of headgate_holds_N, and what headgate_compile_N returns. It is called
--- only where the catalogue has items that may hold: @hg_kinds.
-drop procedure if exists headgate_meant_N
-//
-create procedure headgate_meant_N(name varchar(255) character set utf8mb4, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    moment bigint, inout notation varchar(2048) character set utf8mb4 collate utf8mb4_bin, out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    out since bigint, out lapse bigint,
-    inout law int, inout anchor int, inout unit bigint, inout capacity bigint, inout step bigint, inout drain bigint, inout block bigint,
-    inout history bigint, inout calendar varchar(8) character set utf8mb4, inout zone varchar(64) character set utf8mb4)
-reads sql data sql security invoker
-begin
-    declare text, canonical varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    set text = notation;
-    call headgate_holds_N(@hg_kinds, name, `key`, moment, text, applied, since, lapse);
-    if applied <> '' then
-        set notation = text;
-        call headgate_compile_N(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    end if;
-end
-//
-
 -- headgate_limit_of tells which limit holds for a key now. One row: rule, its canonical notation; applied,
 -- why that and not the limit itself, such as "override", "override of acme/*", "plan pro" or "plan
 -- pro of acme/*", else empty; until, UTC, null without an end.
@@ -171,12 +149,8 @@ begin
     declare since, lapse, unit, capacity, step, drain, block, history bigint default 0;
     call headgate_enter_N();
     call headgate_key_N(`key`);
-    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    set notation = @hg_text;
-    if @hg_kinds then
-        call headgate_meant_N(name, `key`, {{clock}}, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
-            calendar, zone);
-    end if;
+    call headgate_find_N(rule, `key`, {{clock}}, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
+        calendar, zone);
     call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     select canonical as rule, applied, if(lapse > 0, cast('1970-01-01' + interval lapse microsecond as datetime(6)), null) as `until`;
 end

@@ -56,7 +56,7 @@ create procedure headgate_charge_N(verb int, held int, rule varchar(2048) charac
 modifies sql data sql security invoker
 begin
     declare word varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare notation varchar(2048) character set utf8mb4 collate utf8mb4_bin;
+    declare notation varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin;
     declare exact decimal(65, 30);
     if cost is null then
@@ -67,20 +67,17 @@ begin
         call headgate_fail_N(concat(field, ': is too large'));
     end if;
     call headgate_key_N(`key`);
-    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    set notation = @hg_text, since = 0, lapse = 0, late = 0, ceiling = 0;
-    if @hg_kinds then
-        call headgate_meant_N(name, `key`, moment, notation, applied, since, lapse, law, anchor, unit, capacity, step,
-            drain, block, history, calendar, zone);
+    call headgate_find_N(rule, `key`, moment, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    set late = 0, ceiling = 0, exact = ceiling(cost * unit);
+    if held or law = 3 or wait > 0 then
+        call headgate_algorithm_N(notation, word);
     end if;
-    call headgate_algorithm_N(notation, word);
-    set exact = ceiling(cost * unit);
     if capacity = 1 and unit = 2000000 and cost > 0 then
         set exact = 2; -- of limit 0: more than fits, however little or much it is
     end if;
     if held and word <> 'concurrency' then
         call headgate_fail_N(concat('limit: ', name, ' is taken, not acquired: only concurrency limits are'));
-    elseif verb in (1, 10) and not held and word = 'concurrency' then
+    elseif verb in (1, 2, 9, 10) and not held and word = 'concurrency' then
         call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
     elseif exact > 9007199254740991 then
         call headgate_fail_N(concat(field, ': is too large'));
@@ -90,7 +87,7 @@ begin
         set block = 0;
     end if;
     if @hg_keep is not null then
-        if verb in (1, 10) then
+        if verb in (1, 2, 9, 10) then
             call headgate_keeping_N(@hg_keep, unit, capacity, ceiling);
         end if;
     elseif wait > 0 and word in ('token-bucket', 'leaky-bucket', 'gcra') then
@@ -112,25 +109,29 @@ begin
 end
 //
 
--- headgate_verb_N is headgate_op for what has an id, may start late or is held, with
--- the verbs of package law, but 8 to cancel and 10 to extend. held says that the limit has to be one whose charges
--- are; life, wait and lease are 0 where there is none.
+-- headgate_verb_N finds the limit that holds for the key, checks the arguments, and asks: again with what holds at the
+-- server's time, if the boundaries or the limit that were right before the lock hold no more. The verbs are those of package
+-- law, but 8 to cancel, 9 to take what fits, and 10 to extend. held says that the limit has to be one whose charges are; life, of
+-- an id or a block, wait and lease are 0 where there is none. Name, unit, capacity and step stay in @hg_name, @hg_c, @hg_capacity and
+-- @hg_step.
 drop procedure if exists headgate_verb_N
 //
 create procedure headgate_verb_N(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    cost decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life bigint, wait bigint, lease bigint)
+    cost decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life bigint, wait bigint, lease bigint,
+    note varchar(1024) character set utf8mb4)
 modifies sql data sql security invoker
 begin
     declare name varchar(255) character set utf8mb4;
     declare calendar varchar(8) character set utf8mb4;
     declare zone varchar(64) character set utf8mb4;
-    declare law, anchor, late, i int default 0;
+    declare law, anchor, late, inside, i int default 0;
     declare credits, since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3, print bigint default 0;
-    call headgate_id_N(id);
-    if lease is null or held and verb <> 1 and lease < 1 then
+    set @hg_place = '', @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
+    if id is not null then
+        call headgate_id_N(id);
+    elseif lease is null or held and verb <> 1 and lease < 1 then
         call headgate_fail_N('lease: was never acquired');
     end if;
-    set @hg_clk = {{clock}}, @hg_stale = 1, @hg_how = 0, @hg_when = 0;
     while @hg_stale and i < 4 do
         if i = 0 or since > 0 or lapse > 0 then
             call headgate_charge_N(verb, held, rule, `key`, cost, case verb when 4 then 'actual' when 10 then 'total' else 'cost' end, wait, if(i = 0, @hg_clk, @hg_now), name, law, anchor, unit,
@@ -139,11 +140,21 @@ begin
         if calendar is not null then
             call headgate_bounds_N(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
         end if;
+        set @hg_count = 0;
+        if verb = 1 and id is null and law = 1 and calendar is null and block = 0 and ceiling = 0 and since = 0 and lapse = 0 then
+            call headgate_inside_N(inside);
+            if not inside then
+                call headgate_direct_N(name, `key`, anchor, unit, capacity, step, drain, credits);
+            end if;
+        end if;
         case
-            when verb in (3, 7) then
-                call headgate_lease_N(verb, name, `key`, unit, step, lease);
+            when @hg_count then
+                begin end; -- it is decided
+            when verb = 2 then
+                call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, credits, ceiling, b0, b1, b2, b3, since, lapse);
             when id is null and not late then
-                call headgate_ask_N(1, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling, 0, '', b0, b1, b2, b3, since, lapse);
+                call headgate_ask_N(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling,
+                    if(verb = 5, life, lease), note, b0, b1, b2, b3, since, lapse);
             else
                 if id is not null and verb = 1 then
                     call headgate_print_N(name, `key`, credits, unit, print);
@@ -187,7 +198,7 @@ begin
     declare life bigint;
     call headgate_enter_N();
     call headgate_life_N(life_seconds, life);
-    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0);
+    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, 0, 0, '');
     if @hg_when > @hg_clk then
         call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
     end if;
@@ -207,7 +218,7 @@ create procedure headgate_settle(id varchar(1024) character set utf8mb4 collate 
 modifies sql data sql security definer comment 'Sets the cost of the charge under an id. corrected is what was given back; below 0: charged in addition.'
 begin
     call headgate_enter_N();
-    call headgate_verb_N(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0);
+    call headgate_verb_N(4, 0, rule, `key`, actual, coalesce(id, ''), 0, 0, 0, '');
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as corrected;
 end
 //
@@ -222,7 +233,7 @@ create procedure headgate_cancel(id varchar(1024) character set utf8mb4 collate 
 modifies sql data sql security definer comment 'Takes back the charge under an id. returned is how much of it.'
 begin
     call headgate_enter_N();
-    call headgate_verb_N(8, 0, rule, `key`, 0, coalesce(id, ''), 0, 0, 0);
+    call headgate_verb_N(8, 0, rule, `key`, 0, coalesce(id, ''), 0, 0, 0, '');
     select cast(cast(@hg_g as decimal(26, 9)) / @hg_c as decimal(26, 9)) as returned;
 end
 //
@@ -245,7 +256,7 @@ begin
     elseif id is not null then
         call headgate_life_N(life_seconds, life);
     end if;
-    call headgate_verb_N(1, 0, rule, `key`, cost, id, life, floor(wait_seconds * 1000000), 0);
+    call headgate_verb_N(1, 0, rule, `key`, cost, id, life, floor(wait_seconds * 1000000), 0, '');
     select @hg_g as allowed,
         if(@hg_g, cast('1970-01-01' + interval if(@hg_when > 0, @hg_when, @hg_clk) microsecond as datetime(6)), null) as start_at,
         if(@hg_g, cast(cast(greatest(0, @hg_when - @hg_clk) as decimal(26, 6)) / 1000000 as decimal(20, 6)), null) as delay,
@@ -264,7 +275,7 @@ create procedure headgate_acquire(rule varchar(2048) character set utf8mb4 colla
 modifies sql data sql security definer comment 'Holds cost of a concurrency limit: a lease.'
 begin
     call headgate_enter_N();
-    call headgate_verb_N(1, 1, rule, `key`, cost, null, 0, 0, 0);
+    call headgate_verb_N(1, 1, rule, `key`, cost, null, 0, 0, 0, '');
     select @hg_g as acquired, if(@hg_g, @hg_entry, null) as lease, cast(cast(@hg_step as decimal(26, 6)) / 1000000 as decimal(20, 6)) as ttl,
         {{retry after}} as retry_after,
         @hg_name as limit_name;
@@ -279,7 +290,7 @@ create procedure headgate_renew(rule varchar(2048) character set utf8mb4 collate
 modifies sql data sql security definer comment 'Lets a lease last from now on. done is 0 if it is lost.'
 begin
     call headgate_enter_N();
-    call headgate_verb_N(7, 1, rule, `key`, 1, null, 0, 0, lease);
+    call headgate_verb_N(7, 1, rule, `key`, 1, null, 0, 0, lease, '');
     select @hg_g > 0 as done;
 end
 //
@@ -291,7 +302,7 @@ create procedure headgate_release(rule varchar(2048) character set utf8mb4 colla
 modifies sql data sql security definer comment 'Ends a lease. done is 0 if it was lost before.'
 begin
     call headgate_enter_N();
-    call headgate_verb_N(3, 1, rule, `key`, 1, null, 0, 0, lease);
+    call headgate_verb_N(3, 1, rule, `key`, 1, null, 0, 0, lease, '');
     select @hg_g > 0 as done;
 end
 //
