@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -70,7 +69,7 @@ func (s *Store) standsAlone() bool {
 // nothing because the general way has to.
 func (s *Store) applyOne(ctx context.Context, n *node, op *law.Op, out *law.Outcome) (decided bool, err error) {
 	l := loneOf(op, s.turns.Add(1))
-	var answer [2][]byte
+	var answer []int64
 	err = s.retry(ctx, n, func(n *node) error {
 		return askAlone(ctx, n, l.turn, func(c *ownConn) (err error) {
 			answer, err = c.askOne(ctx, l)
@@ -110,7 +109,7 @@ func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outc
 				return err
 			})
 			if number, _ := numberOf(err); number == errLockWait && giveWay { // not to be repeated
-				return &lockWait{err}
+				return lockWait.of(err)
 			}
 			return err
 		})
@@ -121,11 +120,10 @@ func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outc
 		makes = true
 		err = ask(true)
 	}
-	var waited *lockWait
 	switch {
 	case knewTooLittle(err):
 		return false, nil
-	case errors.As(err, &waited):
+	case lockWait.on(err):
 		return true, s.applyFree(ctx, n, b.ops, outs)
 	case err != nil:
 		return false, classify(fmt.Sprintf("apply %d ops", len(b.ops)), err)
@@ -172,7 +170,7 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 		return nil
 	})
 	if err != nil {
-		return classify(fmt.Sprintf("apply %d ops", len(ops)), &undone{err})
+		return classify(fmt.Sprintf("apply %d ops", len(ops)), undone.of(err))
 	}
 	ctx = context.WithValue(ctx, waitsKey{}, false)
 	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {

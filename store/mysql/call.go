@@ -85,7 +85,7 @@ func (s *Store) callText(op *law.Op) string {
 func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.NullInt64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return answer, &notSent{err}
+		return answer, notSent.of(err)
 	}
 	defer conn.Close()
 	within, cancel := context.WithTimeout(ctx, patience)
@@ -98,7 +98,7 @@ func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.N
 		return answer, nil
 	}
 	if ended, undo := abandon(ctx, conn, ""); undo == nil && !ended {
-		err = &undone{err}
+		err = undone.of(err)
 	}
 	return answer, err
 }

@@ -63,7 +63,7 @@ type writer struct {
 func (w *writer) write(ctx context.Context, n *node) (version int64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return 0, &notSent{err}
+		return 0, notSent.of(err)
 	}
 	defer conn.Close()
 	if !w.own {

@@ -13,7 +13,7 @@ import (
 // For the tests.
 var (
 	Classify     = func(err error) error { return classify("ask", err) }
-	Undone       = func(err error) error { return classify("ask", &undone{err}) }
+	Undone       = func(err error) error { return classify("ask", undone.of(err)) }
 	CheckVersion = checkVersion
 	CheckServer  = checkServer
 )

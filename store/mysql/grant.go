@@ -80,7 +80,7 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 	err = s.anywhere(func(db querier) error {
 		conn, err := db.(*sql.DB).Conn(ctx)
 		if err != nil {
-			return &notSent{err}
+			return notSent.of(err)
 		}
 		defer conn.Close()
 		return alone(ctx, conn, func() error {

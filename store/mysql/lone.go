@@ -1,10 +1,8 @@
 package mysql
 
 import (
-	"bytes"
 	"database/sql/driver"
 	_ "embed"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -57,7 +55,7 @@ type lone struct {
 	turn   string
 }
 
-// oneSession makes a session ready for statements that commit by themselves: each is a
+// oneSession makes a session of Open's ready for statements that commit by themselves: each is a
 // transaction. A variable that is not known before a statement would be NULL in what it
 // returns.
 const oneSession = "SET autocommit = 1, @hg_one_turn = CONVERT('' USING latin1), @hg_one_clock = 0, " +
@@ -111,52 +109,40 @@ func loneOf(op *law.Op, turn int64) lone {
 	return l
 }
 
+// loneWidth is how many numbers the statement returns of each of the two rows: the cell, and the clock.
+const loneWidth = 9
+
 // hearOne turns the answer to a lone charge into its outcome. It reports that nothing was decided if the cell is
 // none that the statement decides about.
-func hearOne(op *law.Op, answer [2][]byte, out *law.Outcome) (decided bool, err error) {
-	before, _, err := cellOf(answer[0])
-	if err != nil {
-		return false, err
+func hearOne(op *law.Op, answer []int64, out *law.Outcome) (decided bool, err error) {
+	if len(answer) != 2*loneWidth {
+		return false, errNoSense(answer, "it has another number of numbers")
 	}
-	after, clock, err := cellOf(answer[1])
-	if err != nil {
-		return false, err
-	}
+	before, after, clock := cellOf(answer), cellOf(answer[loneWidth:]), answer[2*loneWidth-1]
 	of, lp := law.State{Kind: before.Kind, Unit: before.Unit, Step: before.Step}, &op.Params
 	if of != (law.State{}) && of != (law.State{Kind: lp.Kind, Unit: lp.Unit, Step: lp.Step}) || before.Prev != 0 ||
 		before.At-clock > lp.HealAfter() || of.Kind == 0 && before != (law.State{}) {
 		if before != after { // to ask again would charge again
-			return false, errNoSense(answer[1], fmt.Errorf("a cell that was %+v should not be decided", before))
+			return false, errNoSense(answer, "a cell that is not plain was decided")
 		}
 		return false, nil
 	}
 	outs := []law.Outcome{{}}
 	law.Apply([]law.Op{*op}, outs, clock, []*law.Record{{State: before}})
 	if outs[0].Err == nil && outs[0].State != after {
-		return false, errNoSense(answer[1], fmt.Errorf("the cell should be %+v", outs[0].State))
+		return false, errNoSense(answer, fmt.Sprintf("the cell should be %+v", outs[0].State))
 	}
 	*out = outs[0]
 	return true, nil
 }
 
-// cellOf reads what a lone charge answers of one of its rows.
-func cellOf(record []byte) (st law.State, clock int64, err error) {
-	fields := bytes.FieldsFunc(record, func(r rune) bool { return r == ',' || r == ';' })
-	var kind int64
-	to := [...]*int64{&kind, &st.Level, &st.Prev, &st.At, &st.Unit, &st.Step, &st.EmptyAt, &st.BlockedUntil, &clock}
-	if len(fields) != len(to) {
-		return st, 0, errNoSense(record, errors.New("it has another number of numbers"))
+func cellOf(n []int64) law.State {
+	return law.State{
+		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6], BlockedUntil: n[7],
 	}
-	for i, field := range fields {
-		if *to[i], err = strconv.ParseInt(string(field), 10, 64); err != nil {
-			return st, 0, errNoSense(record, err)
-		}
-	}
-	st.Kind = law.Kind(kind)
-	return st, clock, nil
 }
 
 // errNoSense is the error of an answer that cannot be read. It comes after the commit.
-func errNoSense(record []byte, err error) error {
-	return fmt.Errorf("the server's answer makes no sense: %q: %w", record, err)
+func errNoSense(answer []int64, why string) error {
+	return fmt.Errorf("the server's answer makes no sense: %v: %s", answer, why)
 }

@@ -41,7 +41,7 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return nil, classify("migrate", &notSent{err})
+		return nil, classify("migrate", notSent.of(err))
 	}
 	defer conn.Close()
 	if err := checkServer(ctx, conn); err != nil {
@@ -227,7 +227,7 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 			if dropped.MatchString(text) {
 				continue
 			}
-			text = created.ReplaceAllString(text, "create or replace $1 ")
+			text = created.ReplaceAllString(text, "create or replace $1 $2")
 		}
 		if _, err := m.conn.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", s.file, err)

@@ -102,7 +102,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		case failed == nil && errors.Is(err, store.ErrSetup):
 			failed = classify("connect", err) // it names the node
 		case failed == nil:
-			failed = classify("connect to "+n.name, &notSent{alertOf(t.configs[i], err)})
+			failed = classify("connect to "+n.name, notSent.of(alertOf(t.configs[i], err)))
 		}
 	}
 	s.Close()

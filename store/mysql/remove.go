@@ -180,7 +180,7 @@ func (s *Store) Remove(ctx context.Context) error {
 	err := s.anywhere(func(db querier) error {
 		conn, err := db.(*sql.DB).Conn(ctx)
 		if err != nil {
-			return &notSent{err}
+			return notSent.of(err)
 		}
 		defer conn.Close()
 		return alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })

@@ -73,7 +73,7 @@ var (
 	// dropped and created are the first words of the statements of a procedure, or a trigger,
 	// after comments.
 	dropped = regexp.MustCompile(`(?m)^drop (?:procedure|trigger) if exists `)
-	created = regexp.MustCompile(`(?m)^create (procedure|trigger) `)
+	created = regexp.MustCompile(`(?m)^create (procedure|trigger) (\w+)`)
 	// rights are the last characteristic of a procedure before its comment.
 	rights = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
 )
@@ -90,9 +90,13 @@ func (d *definition) read(path string) file {
 	}
 	f := file{name: path}
 	for _, s := range strings.Split(d.numbered(expand(string(text))), terminator) {
-		if s = strings.TrimSpace(s); s != "" {
-			f.statements = append(f.statements, commented(s))
+		if s = strings.TrimSpace(s); s == "" {
+			continue
 		}
+		if m := created.FindStringSubmatch(s); m != nil { // neither can be replaced on MySQL
+			f.statements = append(f.statements, fmt.Sprintf("drop %s if exists %s", m[1], m[2]))
+		}
+		f.statements = append(f.statements, commented(s))
 	}
 	return f
 }
@@ -100,7 +104,7 @@ func (d *definition) read(path string) file {
 // commented gives a procedure that is only called by others a comment that says so. Those for people
 // have their own in the text.
 func commented(text string) string {
-	if !strings.HasPrefix(text, "create procedure ") || strings.Contains(text, " comment '") {
+	if m := created.FindStringSubmatch(text); m == nil || m[1] != "procedure" || strings.Contains(text, " comment '") {
 		return text
 	}
 	return rights.ReplaceAllString(text, "$0 comment 'A part of Headgate: its procedures and triggers call it.'")

@@ -7,6 +7,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
+// sumsWidth is how many numbers the statement returns of a cell.
+const sumsWidth = 7
+
 // hear turns the answer into outcomes, and returns which ops it has decided, in their order,
 // and whether it has made cells.
 func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, made bool, err error) {

@@ -305,7 +305,7 @@ func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.
 func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return &notSent{err}
+		return notSent.of(err)
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -199,13 +199,13 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 func askAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return &notSent{err}
+		return notSent.of(err)
 	}
 	defer conn.Close()
 	err = conn.Raw(func(c any) error { return ask(c.(*ownConn)) })
 	if number, _ := numberOf(err); number == errTableFull || number != 0 && errors.Is(class(err),
 		store.ErrUnknownOutcome) && !begun(ctx, conn, turn) {
-		err = &undone{err}
+		err = undone.of(err)
 	}
 	return err
 }

@@ -43,7 +43,7 @@ func (v *view) see(ctx context.Context, conn querier) (*string, error) {
 // error may report the same deadlock once more.
 func (v *view) doubt(ctx context.Context, pool *sql.DB, before *string, err error) error {
 	if now, failed := v.see(ctx, pool); failed != nil || *now != *before {
-		return &unsure{err}
+		return unsure.of(err)
 	}
 	return err
 }

@@ -10,8 +10,6 @@
 -- headgate_fail_N raises the error that every bad argument gets. A message holds
 -- 128 characters; MySQL refuses a longer one instead of cutting it. What is quoted in
 -- it, from somebody's argument, is shortened first. @hg_place says which of several charges it is about.
-drop procedure if exists headgate_fail_N
-//
 create procedure headgate_fail_N(in message varchar(2048) character set utf8mb4)
     deterministic contains sql sql security invoker
 begin
@@ -30,8 +28,6 @@ end
 -- headgate_parse_amount_N reads a positive decimal with up to nine digits after
 -- the point, as coef / scale, a power of ten that is as small as can be. Patterns
 -- do not end with an anchor: MariaDB and MySQL would let a line feed pass there.
-drop procedure if exists headgate_parse_amount_N
-//
 create procedure headgate_parse_amount_N(
     in what varchar(16) character set utf8mb4,
     in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
@@ -61,8 +57,6 @@ end
 //
 
 -- headgate_format_amount_N writes coef / scale as the shortest decimal.
-drop procedure if exists headgate_format_amount_N
-//
 create procedure headgate_format_amount_N(in coef bigint, in scale bigint,
     out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
@@ -73,8 +67,6 @@ end
 
 -- headgate_parse_period_N reads a length of time such as s, 30s or 1h30m, in
 -- microseconds.
-drop procedure if exists headgate_parse_period_N
-//
 create procedure headgate_parse_period_N(
     in what varchar(16) character set utf8mb4,
     in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
@@ -119,8 +111,6 @@ end
 //
 
 -- headgate_format_period_N writes a period with the longest unit that divides it.
-drop procedure if exists headgate_format_period_N
-//
 create procedure headgate_format_period_N(in micros bigint,
     out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
@@ -136,8 +126,6 @@ end
 //
 
 -- headgate_gcd_N returns the greatest common divisor.
-drop procedure if exists headgate_gcd_N
-//
 create procedure headgate_gcd_N(in a decimal(65, 0), in b decimal(65, 0), out g decimal(65, 0))
     deterministic contains sql sql security invoker
 begin
@@ -156,8 +144,6 @@ end
 -- the digits of a scale say, where all stays within most; and a burst that drains by the amount each step must be gone in
 -- 142 years. micros 0: it does not drain. Decimals, because products pass 2^63; and / where a quotient may, because DIV
 -- answers with a BIGINT or an error. Every / here divides without a rest.
-drop procedure if exists headgate_compile_amount_N
-//
 create procedure headgate_compile_amount_N(
     in is_rate int, in coef decimal(65, 0), in scale decimal(65, 0), in micros decimal(65, 0), in burst decimal(65, 0),
     in burst_scale decimal(65, 0), in most bigint, in digits int,
@@ -197,8 +183,6 @@ end
 
 -- headgate_check_zone_N refuses a time zone that the server does not know.
 -- CONVERT_TZ would take SYSTEM too, which is another one on each server.
-drop procedure if exists headgate_check_zone_N
-//
 create procedure headgate_check_zone_N(in zone varchar(255) character set utf8mb4 collate utf8mb4_bin)
     reads sql data sql security invoker
 begin
@@ -216,8 +200,6 @@ end
 
 -- headgate_compile_N reads a one-line limit. calendar and zone are null unless
 -- the windows follow a calendar.
-drop procedure if exists headgate_compile_N
-//
 create procedure headgate_compile_N(
     in rule varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     out canonical varchar(255) character set utf8mb4 collate utf8mb4_bin,

@@ -8,8 +8,6 @@
 -- it, when a cell was charged by another since its snapshot (error 1020), unless it is
 -- READ COMMITTED. So it is refused before anything is done. The level of one
 -- transaction cannot be read, only that of the session.
-drop procedure if exists headgate_inside_N
-//
 create procedure headgate_inside_N(out inside int)
 modifies sql data sql security invoker
 begin
@@ -44,8 +42,6 @@ end
 -- Outside a transaction it makes one of its own, repeated when it conflicts with
 -- another; inside one of the caller's it charges as part of that, and the cell
 -- stays locked until it ends. It never commits what is the caller's.
-drop procedure if exists headgate_ask_N
-//
 create procedure headgate_ask_N(p_verb int, p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ceiling bigint, p_ttl bigint,
     p_note varbinary(512), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)
@@ -116,8 +112,6 @@ end
 
 -- headgate_log_N writes what a decision at a moment leaves in the log of its cell, and returns the number of the attempt:
 -- see settle of package law. changed says that the cell is written.
-drop procedure if exists headgate_log_N
-//
 create procedure headgate_log_N(p_limit varbinary(255), p_key varbinary(512), p_note varbinary(512), step bigint, history bigint,
     moment bigint, changed int, clears int, carry bigint, ends_at bigint, admitted int, credits bigint, out entry bigint)
 modifies sql data sql security invoker
@@ -139,8 +133,6 @@ end
 //
 
 -- headgate_look_N answers what a take would, without a lock. It leaves what headgate_ask_N does.
-drop procedure if exists headgate_look_N
-//
 create procedure headgate_look_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_cost bigint, p_ceiling bigint,
     p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)

@@ -5,8 +5,6 @@
 -- name; found is null if there is none. Of the items up to the key, in the order of the index,
 -- it looks at the last. That is the longest prefix, or no prefix at all; then a prefix is at
 -- most as long as what the two have in common.
-drop procedure if exists headgate_longest_N
-//
 create procedure headgate_longest_N(p_kind varbinary(32), p_name varbinary(255), p_key varbinary(512),
     out found varbinary(512), out item_text varbinary(1020), out ends bigint)
 reads sql data sql security invoker
@@ -35,8 +33,6 @@ end
 
 -- headgate_planned_N returns whether a plan is there, and its notation for a limit: null if the
 -- plan does not name it.
-drop procedure if exists headgate_planned_N
-//
 create procedure headgate_planned_N(p_plan varbinary(1020), p_limit varbinary(255), out there int, out item_text varbinary(1020))
 reads sql data sql security invoker
 begin
@@ -49,8 +45,6 @@ end
 -- words of Decision.Applied, and between which times it holds; 0 without an end. It is given the
 -- limit's own notation, which stays if there is nothing else, and which kinds of items there are:
 -- see headgate_catalog_version.
-drop procedure if exists headgate_holds_N
-//
 create procedure headgate_holds_N(p_kinds int, p_limit varbinary(255), p_key varbinary(512), p_now bigint,
     inout rule varchar(255) character set utf8mb4 collate utf8mb4_bin, out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     out since bigint, out lapse bigint)
@@ -134,8 +128,6 @@ end
 -- headgate_limit_of tells which limit holds for a key now. One row: rule, its canonical notation; applied,
 -- why that and not the limit itself, such as "override", "override of acme/*", "plan pro" or "plan
 -- pro of acme/*", else empty; until, UTC, null without an end.
-drop procedure if exists headgate_limit_of
-//
 create procedure headgate_limit_of(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Which limit holds for a key now, why it is that one, and until when.'
 begin

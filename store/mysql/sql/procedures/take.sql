@@ -8,8 +8,6 @@
 
 -- headgate_enter_N is what such a procedure does first. A caller can set the clock of the session,
 -- and would find every limit empty.
-drop procedure if exists headgate_enter_N
-//
 create procedure headgate_enter_N()
     contains sql sql security invoker
 begin
@@ -21,8 +19,6 @@ end
 
 -- headgate_keeping_N returns the credits up to which a charge is admitted that leaves headroom to others: a share of the
 -- capacity, such as 10%, or an amount; 0 if keep is null. It is rounded up. headroom.go has the same.
-drop procedure if exists headgate_keeping_N
-//
 create procedure headgate_keeping_N(keep varchar(2048) character set utf8mb4 collate utf8mb4_bin, unit bigint, capacity bigint, out ceiling bigint)
     deterministic contains sql sql security invoker
 begin
@@ -61,8 +57,6 @@ end
 -- headgate_find_N returns the limit that holds for a key at a time: its name, the notation, why it applies, between which
 -- times it holds, see headgate_holds_N, and what headgate_compile_N returns. rule is a name or a notation. What a charge is to
 -- leave to others may stand behind it, as in "api keep 10%"; it stays in @hg_keep, null for none.
-drop procedure if exists headgate_find_N
-//
 create procedure headgate_find_N(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     moment bigint, out name varchar(255) character set utf8mb4, out notation varchar(255) character set utf8mb4 collate utf8mb4_bin,
     out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin, out since bigint, out lapse bigint,
@@ -115,8 +109,6 @@ end
 //
 
 -- headgate_key_N refuses what is no key.
-drop procedure if exists headgate_key_N
-//
 create procedure headgate_key_N(`key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
@@ -130,8 +122,6 @@ begin
 end
 //
 
-drop procedure if exists headgate_answer_N
-//
 create procedure headgate_answer_N() no sql sql security invoker
 begin
     {{figures}};
@@ -142,8 +132,6 @@ end
 -- remaining, whole units that could pass now; retry_after, seconds until this
 -- cost passes, null for never, 0 when allowed; reset_after, seconds until the key
 -- is as good as new; limit_name; at, the time of the decision, UTC.
-drop procedure if exists headgate_take
-//
 create procedure headgate_take(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Takes cost from a limit, by its name or in one line, for a key.'
 begin
@@ -155,8 +143,6 @@ end
 
 -- headgate_take_up_to takes as much of a cost as fits. One row, that of headgate_take, in which allowed is 1 if anything was
 -- accepted; and accepted, all of it or less, also 0; level, what is in use then; brim, 1 if that is the capacity; capacity.
-drop procedure if exists headgate_take_up_to
-//
 create procedure headgate_take_up_to(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Takes as much of a cost as fits.'
 begin
@@ -172,8 +158,6 @@ end
 //
 
 -- headgate_check tells whether headgate_take would admit the cost, and what could pass now, and takes nothing.
-drop procedure if exists headgate_check
-//
 create procedure headgate_check(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Tells whether headgate_take would admit the cost, and what could pass now.'
 begin
@@ -185,8 +169,6 @@ end
 //
 
 -- headgate_record_N keeps what somebody did to a key, by his name at the server.
-drop procedure if exists headgate_record_N
-//
 create procedure headgate_record_N(verb varchar(16) character set utf8mb4, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lasts bigint, reason varchar(1024) character set utf8mb4)
 modifies sql data sql security invoker
@@ -199,8 +181,6 @@ end
 
 -- headgate_block refuses everything of a key for some seconds; 0 lifts that. One
 -- row: blocked_until, UTC, null if not blocked.
-drop procedure if exists headgate_block
-//
 create procedure headgate_block(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     seconds decimal(20, 6), reason varchar(1024) character set utf8mb4)
 modifies sql data sql security invoker comment 'Refuses everything of a key for some seconds; 0 lifts that.'
@@ -218,8 +198,6 @@ end
 
 -- headgate_reset forgets a key: its level and its block. One row: existed, 1 or
 -- 0. A history is kept.
-drop procedure if exists headgate_reset
-//
 create procedure headgate_reset(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security invoker comment 'Forgets what a key has used of a limit, and its block.'
 begin
@@ -238,8 +216,6 @@ from headgate_entries e left join headgate_cells c on c.limit_name = e.limit_nam
 //
 
 -- headgate_attempts shows the last attempts of a key, newest first.
-drop procedure if exists headgate_attempts
-//
 create procedure headgate_attempts(p_limit varchar(255) character set utf8mb4, p_key varchar(1024) character set utf8mb4, p_most int)
 reads sql data sql security invoker comment 'The last attempts of a key, newest first, of a limit that keeps a history.'
 begin

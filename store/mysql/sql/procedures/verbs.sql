@@ -1,8 +1,6 @@
 -- What people call to be charged once, to settle, to start later, and to hold.
 
 -- headgate_print_N is Print of package law, of a request of one charge.
-drop procedure if exists headgate_print_N
-//
 create procedure headgate_print_N(p_limit varbinary(255), p_key varbinary(512), p_cost bigint, p_unit bigint, out print bigint)
     deterministic contains sql sql security invoker
 begin
@@ -15,8 +13,6 @@ end
 //
 
 -- headgate_algorithm_N returns the first word of a notation.
-drop procedure if exists headgate_algorithm_N
-//
 create procedure headgate_algorithm_N(notation varchar(2048) character set utf8mb4 collate utf8mb4_bin, out word varchar(255) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
@@ -28,8 +24,6 @@ end
 //
 
 -- headgate_id_N refuses what is no id; null is none.
-drop procedure if exists headgate_id_N
-//
 create procedure headgate_id_N(id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
@@ -46,8 +40,6 @@ end
 -- headgate_charge_N checks the key and the cost of a charge, and returns the limit that holds for the key at a time
 -- of the server's, and until when; the cost in credits; whether it may start late, and up to which level it may
 -- charge then. field is what the cost is called; the others are those of headgate_verb_N.
-drop procedure if exists headgate_charge_N
-//
 create procedure headgate_charge_N(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), field varchar(8) character set utf8mb4, wait bigint, moment bigint,
     out name varchar(255) character set utf8mb4, out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint,
@@ -97,8 +89,6 @@ end
 //
 
 -- headgate_fault_N raises the error of an id: @hg_how above 2.
-drop procedure if exists headgate_fault_N
-//
 create procedure headgate_fault_N(id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
     contains sql sql security invoker
 begin
@@ -114,8 +104,6 @@ end
 -- law, but 8 to cancel, 9 to take what fits, and 10 to extend. held says that the limit has to be one whose charges are; life, of
 -- an id or a block, wait and lease are 0 where there is none. Name, unit, capacity and step stay in @hg_name, @hg_c, @hg_capacity and
 -- @hg_step.
-drop procedure if exists headgate_verb_N
-//
 create procedure headgate_verb_N(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     cost decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life bigint, wait bigint, lease bigint,
     note varchar(1024) character set utf8mb4)
@@ -171,8 +159,6 @@ end
 
 -- headgate_life_N returns how long an id is remembered, in microseconds: an hour where
 -- nothing is said, since a procedure has no defaults.
-drop procedure if exists headgate_life_N
-//
 create procedure headgate_life_N(seconds decimal(65, 30), out life bigint)
     deterministic contains sql sql security invoker
 begin
@@ -189,8 +175,6 @@ end
 -- same charge within its life, it returns the first admission, replayed 1, and
 -- charges nothing. What was refused or cancelled is decided again; with another
 -- charge it is an error. A life of 0 or null is an hour.
-drop procedure if exists headgate_take_once
-//
 create procedure headgate_take_once(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'headgate_take, charged once however often it is called with the id.'
@@ -211,8 +195,6 @@ end
 -- is nothing at all, and final. One row: corrected, what is given back is above 0, what is
 -- charged in addition below. Settled at the same cost again, it is 0; at another it
 -- is an error, and so is an id that is not known.
-drop procedure if exists headgate_settle
-//
 create procedure headgate_settle(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, actual decimal(65, 30))
 modifies sql data sql security definer comment 'Sets the cost of the charge under an id. corrected is what was given back; below 0: charged in addition.'
@@ -226,8 +208,6 @@ end
 -- headgate_cancel takes back a charge that was admitted under an id. Unlike one that
 -- was settled at 0, its id can be admitted again, also by an attempt that is still
 -- under way. One row: returned, how much of it; cancelled again, it is 0.
-drop procedure if exists headgate_cancel
-//
 create procedure headgate_cancel(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Takes back the charge under an id. returned is how much of it.'
@@ -243,8 +223,6 @@ end
 -- come first served; under other limits it starts at once or is not made. Sleep for
 -- delay seconds, then begin. With an id it can be asked again and settled; null is
 -- none. One row: allowed, start_at, UTC, delay, retry_after, limit_name, replayed.
-drop procedure if exists headgate_reserve
-//
 create procedure headgate_reserve(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     cost decimal(65, 30), wait_seconds decimal(65, 30), id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'Takes cost now for a start at most wait later.'
@@ -269,8 +247,6 @@ end
 -- nobody has renewed it for the limit's ttl, in seconds. One row: acquired; lease, its
 -- number, for renew and release; ttl; retry_after, until one ends if nobody renews it;
 -- limit_name.
-drop procedure if exists headgate_acquire
-//
 create procedure headgate_acquire(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Holds cost of a concurrency limit: a lease.'
 begin
@@ -284,8 +260,6 @@ end
 
 -- headgate_renew lets a lease last for the ttl that its limit has now, from now, and never for less
 -- than it did. One row: done, 0 if the lease is lost: others may have it.
-drop procedure if exists headgate_renew
-//
 create procedure headgate_renew(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
 modifies sql data sql security definer comment 'Lets a lease last from now on. done is 0 if it is lost.'
 begin
@@ -296,8 +270,6 @@ end
 //
 
 -- headgate_release ends a lease. One row: done, 0 if it was lost or released before.
-drop procedure if exists headgate_release
-//
 create procedure headgate_release(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lease bigint)
 modifies sql data sql security definer comment 'Ends a lease. done is 0 if it was lost before.'
 begin

@@ -7,8 +7,6 @@
 -- version, which the driver locks first. So the two may wait for each other: the server
 -- ends one of them with a deadlock (1213), after which that is to be repeated. The driver does it by itself.
 
-drop trigger if exists headgate_limits_before_insert
-//
 create trigger headgate_limits_before_insert before insert on headgate_limits for each row
 begin
     if @hg_catalog is null then
@@ -20,8 +18,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_limits_before_update
-//
 create trigger headgate_limits_before_update before update on headgate_limits for each row
 begin
     if @hg_catalog is null and (hex(old.name) <> hex(new.name) or hex(old.rule) <> hex(new.rule) or hex(old.origin) <> hex(new.origin)) then
@@ -33,8 +29,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_limits_after_insert
-//
 create trigger headgate_limits_after_insert after insert on headgate_limits for each row
 begin
     if @hg_catalog is null then
@@ -44,8 +38,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_limits_after_update
-//
 create trigger headgate_limits_after_update after update on headgate_limits for each row
 begin
     if @hg_catalog is null then
@@ -55,8 +47,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_limits_after_delete
-//
 create trigger headgate_limits_after_delete after delete on headgate_limits for each row
 begin
     if @hg_catalog is null then
@@ -67,8 +57,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_catalog_before_insert
-//
 create trigger headgate_catalog_before_insert before insert on headgate_catalog for each row
 begin
     if @hg_catalog is null then
@@ -77,8 +65,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_catalog_before_update
-//
 create trigger headgate_catalog_before_update before update on headgate_catalog for each row
 begin
     if @hg_catalog is null and (old.kind <> new.kind or old.name <> new.name or old.item_key <> new.item_key or hex(old.`text`) <> hex(new.`text`)) then
@@ -87,8 +73,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_catalog_after_insert
-//
 create trigger headgate_catalog_after_insert after insert on headgate_catalog for each row
 begin
     if @hg_catalog is null then
@@ -98,8 +82,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_catalog_after_update
-//
 create trigger headgate_catalog_after_update after update on headgate_catalog for each row
 begin
     if @hg_catalog is null then
@@ -109,8 +91,6 @@ begin
 end
 //
 
-drop trigger if exists headgate_catalog_after_delete
-//
 create trigger headgate_catalog_after_delete after delete on headgate_catalog for each row
 begin
     if @hg_catalog is null then
