@@ -56,7 +56,6 @@ type Store struct {
 	def     *definition
 	cfg     Config
 	closed  atomic.Bool
-	checked atomic.Bool // server and schema are such as this binary needs
 	sweeper sweeper
 	keys    *keycount.Last
 	log     *slog.Logger
@@ -124,6 +123,7 @@ func New(db *sql.DB, cfg *Config) *Store {
 
 func newStore(cfg *Config) *Store {
 	s := &Store{def: current(), keys: &keycount.Last{}, log: slog.Default()}
+	s.facts = new(facts)
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -147,11 +147,7 @@ func newStore(cfg *Config) *Store {
 // transaction: part of a batch could not be undone alone there.
 func (s *Store) InTx(tx *sql.Tx) *Store {
 	in := &Store{def: s.def, cfg: s.cfg, keys: s.keys, log: s.log}
-	in.nodes, in.tx, in.retryFor = s.nodes[:1], tx, s.retryFor
-	in.checked.Store(s.checked.Load())
-	in.galera.Store(s.galera.Load())
-	in.group.Store(s.group.Load())
-	in.snapshots.Store(s.snapshots.Load())
+	in.facts, in.nodes, in.tx, in.retryFor = s.facts, s.nodes[:1], tx, s.retryFor
 	return in
 }
 

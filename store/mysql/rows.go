@@ -40,8 +40,8 @@ type flight struct {
 	sums     map[law.Cell]span
 	queues   map[law.Cell]*queue
 
-	entrySets int  // how many results the first text has about entries
-	charged   bool // one of them is about those in which requests were charged
+	steps   []func(*sql.Rows) error // they take the rows of each result of the first text
+	charged bool                    // one of them is about the entries in which requests were charged
 }
 
 // admission names what a cell remembers of a request.

@@ -88,6 +88,14 @@ func quoted(s string) string {
 // not valid.
 func quotedText(s string) string { return "_" + charset + " " + quoted(s) }
 
+// join writes head before the first part of a list, and between before each other one. n counts the parts.
+func join(b *strings.Builder, n *int, head, between string) {
+	if *n++; *n > 1 {
+		head = between
+	}
+	b.WriteString(head)
+}
+
 // literals writes the names of a cell, with a comma between them.
 func literals(b *strings.Builder, c law.Cell) {
 	literal(b, c.Limit)

@@ -18,32 +18,21 @@ end
 //
 
 -- headgate_keeping_N returns the credits up to which a charge is admitted that leaves headroom to others: a share of the
--- capacity, such as 10%, or an amount; 0 if keep is null. It is rounded up. headroom.go has the same.
+-- capacity, such as 10%, or an amount. It is rounded up. headroom.go has the same.
 create procedure headgate_keeping_N(keep varchar(2048) character set utf8mb4 collate utf8mb4_bin, unit bigint, capacity bigint, out ceiling bigint)
     deterministic contains sql sql security invoker
 begin
     declare share int default right(keep, 1) = '%';
-    declare number varchar(2048) character set utf8mb4 collate utf8mb4_bin default if(share, left(keep, char_length(keep) - 1), keep);
+    declare coef, scale bigint;
     declare amount decimal(40, 9);
     declare credits decimal(65, 20);
-    set ceiling = 0;
-    if keep is not null then
-        if number not regexp '^[0-9]+([.][0-9]+)?$' or char_length(number) > 40 then
-            call headgate_fail_N(concat('keep: "', left(number, 40), '" is not a decimal number such as 3 or 0.5'));
-        elseif locate('.', number) and char_length(trim(trailing '0' from number)) - locate('.', number) > 9 then
-            call headgate_fail_N(concat('keep: "', number, '" has more than 9 digits after the point'));
-        end if;
-        set amount = if(char_length(substring_index(number, '.', 1)) > 16, 9007199254740992, number);
-        if amount = 0 then
-            call headgate_fail_N('keep: is 0; it must be above 0');
-        elseif share and amount >= 100 then
-            call headgate_fail_N(concat('keep: ', keep, ' leaves nothing of a limit to take'));
-        end if;
-        if capacity = 1 and unit = 2000000 then
-            set keep = null, ceiling = capacity; -- limit 0: no cost fits below it
-        end if;
-    end if;
-    if keep is not null then
+    call headgate_parse_amount_N('keep', left(if(share, left(keep, char_length(keep) - 1), keep), 255), coef, scale);
+    set amount = cast(coef as decimal(40, 9)) / scale;
+    if share and amount >= 100 then
+        call headgate_fail_N(concat('keep: ', keep, ' leaves nothing of a limit to take'));
+    elseif capacity = 1 and unit = 2000000 then
+        set ceiling = capacity; -- limit 0: no cost fits below it
+    else
         set credits = ceiling(if(share, cast(amount * capacity as decimal(65, 11)) * 0.01, amount * unit));
         if credits >= capacity then
             call headgate_fail_N(concat('keep: ', keep, ' leaves nothing to take of a limit of ',
