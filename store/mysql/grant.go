@@ -161,7 +161,10 @@ func newGrants(ctx context.Context, db querier, d *definition) (*grants, error) 
 	if err != nil {
 		return nil, err
 	}
-	g := &grants{tables: slices.Concat(l.tables, l.views), procedures: slices.Concat(l.procedures, l.articles)}
+	g := &grants{
+		tables:     slices.Concat(l.names["table"], l.names["view"]),
+		procedures: slices.Concat(l.names["procedure"], l.names["article"]),
+	}
 	for _, s := range slices.Concat(d.plain, d.articles) {
 		if m := definers.FindStringSubmatch(s.text); m != nil && slices.Contains(g.procedures, m[1]) {
 			g.app = append(g.app, m[1])

@@ -51,77 +51,47 @@ create procedure headgate_holds_N(p_kinds int, p_limit varbinary(255), p_key var
 reads sql data sql security invoker
 holding: begin
     declare found varbinary(512);
-    declare item_text, plan varbinary(1020);
+    declare item_text, value varbinary(1020);
     declare ends bigint;
     declare there int;
-    declare rest varbinary(512) default p_key;
+    declare rest varbinary(512);
+    declare kinds int default 1; -- overrides of the key, then of its prefixes, plans of the key, of its prefixes
     set applied = '', since = 0, lapse = 0;
-    if p_kinds & 1 then
-        select c.`text`, c.`until` into item_text, ends from headgate_catalog c
-        where c.kind = 'override' and c.name = p_limit and c.item_key = p_key;
-        if item_text is not null and (ends = 0 or p_now < ends) then
-            set rule = convert(item_text using utf8mb4), applied = 'override', lapse = ends;
-            leave holding;
-        elseif item_text is not null then
-            set since = ends;
-        end if;
-    end if;
-    if p_kinds & 2 then
-        overriding: loop
-            call headgate_longest_N('prefix-override', p_limit, rest, found, item_text, ends);
-            if found is null then
-                leave overriding;
-            elseif ends = 0 or p_now < ends then
-                set rule = convert(item_text using utf8mb4), applied = concat('override of ', convert(found using utf8mb4), '*'), lapse = ends;
-                leave holding;
-            end if;
-            set since = greatest(since, ends);
-            if found = '' then
-                leave overriding;
-            end if;
-            set rest = left(found, length(found) - 1);
-        end loop;
-    end if;
-    if p_kinds & 4 then
-        select c.`text`, c.`until` into plan, ends from headgate_catalog c
-        where c.kind = 'assignment' and c.name = '' and c.item_key = p_key;
-        if plan is not null then
-            call headgate_planned_N(plan, p_limit, there, item_text);
-            if there and (ends = 0 or p_now < ends) then
-                set lapse = ends;
-                if item_text is not null then
-                    set rule = convert(item_text using utf8mb4), applied = concat('plan ', convert(plan using utf8mb4));
-                end if;
-                leave holding;
-            elseif there then
-                set since = greatest(since, ends);
-            end if;
-        end if;
-    end if;
-    if p_kinds & 8 then
+    while kinds <= 8 do
         set rest = p_key;
-        assigning: loop
-            call headgate_longest_N('prefix-assignment', '', rest, found, plan, ends);
-            if found is null then
-                leave assigning;
+        search: while p_kinds & kinds do
+            set found = null;
+            if kinds in (2, 8) then
+                call headgate_longest_N(if(kinds = 2, 'prefix-override', 'prefix-assignment'), if(kinds = 2, p_limit, ''), rest, found, value, ends);
+            else
+                select c.item_key, c.`text`, c.`until` into found, value, ends from headgate_catalog c
+                where c.kind = if(kinds = 1, 'override', 'assignment') and c.name = if(kinds = 1, p_limit, '') and c.item_key = p_key;
             end if;
-            call headgate_planned_N(plan, p_limit, there, item_text);
+            if found is null then
+                leave search;
+            end if;
+            set item_text = value, there = 1;
+            if kinds >= 4 then
+                call headgate_planned_N(value, p_limit, there, item_text);
+            end if;
             if there and (ends = 0 or p_now < ends) then
                 set lapse = ends;
                 if item_text is not null then
                     set rule = convert(item_text using utf8mb4),
-                        applied = concat('plan ', convert(plan using utf8mb4), ' of ', convert(found using utf8mb4), '*');
+                        applied = concat(if(kinds < 4, 'override', concat('plan ', convert(value using utf8mb4))),
+                            if(kinds in (2, 8), concat(' of ', convert(found using utf8mb4), '*'), ''));
                 end if;
                 leave holding;
             elseif there then
                 set since = greatest(since, ends);
             end if;
-            if found = '' then
-                leave assigning;
+            if kinds in (1, 4) or found = '' then
+                leave search;
             end if;
             set rest = left(found, length(found) - 1);
-        end loop;
-    end if;
+        end while;
+        set kinds = kinds * 2;
+    end while;
 end
 //
 

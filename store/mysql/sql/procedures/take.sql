@@ -111,12 +111,6 @@ begin
 end
 //
 
-create procedure headgate_answer_N() no sql sql security invoker
-begin
-    {{figures}};
-end
-//
-
 -- headgate_take takes cost from a limit for a key. One row: allowed, 1 or 0;
 -- remaining, whole units that could pass now; retry_after, seconds until this
 -- cost passes, null for never, 0 when allowed; reset_after, seconds until the key
@@ -126,7 +120,7 @@ modifies sql data sql security definer comment 'Takes cost from a limit, by its 
 begin
     call headgate_enter_N();
     call headgate_verb_N(1, 0, rule, `key`, cost, null, 0, 0, 0, '');
-    call headgate_answer_N();
+    {{figures}};
 end
 //
 
@@ -153,7 +147,7 @@ begin
     call headgate_enter_N();
     call headgate_verb_N(2, 0, rule, `key`, cost, null, 0, 0, 0, '');
     set @hg_x = @hg_x - if(@hg_g > 0, cast(ceiling(cost * @hg_c) as signed), 0);
-    call headgate_answer_N();
+    {{figures}};
 end
 //
 

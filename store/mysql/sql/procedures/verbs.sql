@@ -12,17 +12,6 @@ begin
 end
 //
 
--- headgate_algorithm_N returns the first word of a notation.
-create procedure headgate_algorithm_N(notation varchar(2048) character set utf8mb4 collate utf8mb4_bin, out word varchar(255) character set utf8mb4 collate utf8mb4_bin)
-    deterministic contains sql sql security invoker
-begin
-    set word = substring_index(trim(replace(notation, char(9 using utf8mb4), ' ')), ' ', 1);
-    if word regexp '^[0-9]' and word <> '0' then
-        set word = 'token-bucket';
-    end if;
-end
-//
-
 -- headgate_id_N refuses what is no id; null is none.
 create procedure headgate_id_N(id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
@@ -62,7 +51,8 @@ begin
     call headgate_find_N(rule, `key`, moment, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     set late = 0, ceiling = 0, exact = ceiling(cost * unit);
     if held or law = 3 or wait > 0 then
-        call headgate_algorithm_N(notation, word);
+        set word = substring_index(trim(replace(notation, char(9 using utf8mb4), ' ')), ' ', 1); -- of the algorithm
+        set word = if(word regexp '^[0-9]' and word <> '0', 'token-bucket', word);
     end if;
     if capacity = 1 and unit = 2000000 and cost > 0 then
         set exact = 2; -- of limit 0: more than fits, however little or much it is
