@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -118,7 +119,7 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 	compile := w.def.numbered("headgate_compile_N")
 	for i := range changes {
 		item := &changes[i].After
-		if table := keptIn(&changes[i]); table != "" {
+		if table := cmp.Or(keptIn[changes[i].Before.Origin], keptIn[item.Origin]); table != "" {
 			return fmt.Errorf("%w: limit %q is kept by %s: change that", store.ErrInvalid, item.Name, table)
 		}
 		switch item.Kind {
@@ -141,18 +142,8 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 	return nil
 }
 
-// keptIn is the table that defines a limit in the place of the catalogue; empty: none.
-func keptIn(c *store.Change) (table string) {
-	for _, origin := range []string{c.Before.Origin, c.After.Origin} {
-		switch origin {
-		case "zone":
-			return "headgate_zones"
-		case "bucket":
-			return "headgate_buckets"
-		}
-	}
-	return ""
-}
+// keptIn are the tables that define limits in the place of the catalogue, by the origins of these.
+var keptIn = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
 
 // compile has the server keep what limits mean, for the views. headgate_find_N would refuse a
 // transaction that is READ COMMITTED in a session that is not.

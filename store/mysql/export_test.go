@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,3 +121,14 @@ func OldTransactions(s *Store, age time.Duration) { s.old = age }
 
 // AsGalera makes a store take its server for a node of a Galera cluster.
 func AsGalera(s *Store) { s.galera.Store(true) }
+
+// Procedures returns the texts of all procedures by their names, in which _N stands for the revision.
+func Procedures() map[string]string {
+	d, texts := current(), make(map[string]string)
+	for _, s := range slices.Concat(d.inner, d.plain, d.articles) {
+		if m := madeProcedure.FindStringSubmatch(s.text); m != nil {
+			texts[strings.Replace(m[1], d.numbered("_N"), "_N", 1)] = s.text
+		}
+	}
+	return texts
+}

@@ -119,7 +119,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	if err := m.installProcedures(ctx, &have); err != nil {
 		return err
 	}
-	switch line, err := makeTriggers(ctx, m.conn, m.triggers, m.execute); {
+	switch line, err := m.makeTriggers(ctx); {
 	case err != nil:
 		return err
 	case line != "":
@@ -159,17 +159,17 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 		if i < have {
 			continue
 		}
-		for _, text := range t.statements {
-			_, err := m.conn.ExecContext(ctx, text)
+		for _, s := range t {
+			_, err := m.conn.ExecContext(ctx, s.text)
 			if number, _ := numberOf(err); err != nil && number != errDuplicateName { // somebody else migrates, too
-				return fmt.Errorf("%s: %w", t.name, err)
+				return fmt.Errorf("%s: %w", t[0].file, err)
 			}
 		}
 		if _, err := m.conn.ExecContext(
 			ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", i+1)); err != nil {
-			return fmt.Errorf("record %s: %w", t.name, err)
+			return fmt.Errorf("record %s: %w", t[0].file, err)
 		}
-		m.say("applied %s", t.name)
+		m.say("applied %s", t[0].file)
 	}
 	return nil
 }

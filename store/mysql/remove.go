@@ -38,18 +38,6 @@ func what(list []ddl, pattern *regexp.Regexp) (names []string) {
 	return names
 }
 
-// tableNames are those of all tables.
-func (d *definition) tableNames() (names []string) {
-	for _, f := range d.tables {
-		for _, text := range f.statements {
-			if m := madeTable.FindStringSubmatch(text); m != nil {
-				names = append(names, m[1])
-			}
-		}
-	}
-	return names
-}
-
 // ours returns what tells whether a procedure is one of Headgate's.
 func (d *definition) ours(installed []string) func(name string) bool {
 	for _, name := range what(d.articles, made) {
@@ -89,7 +77,7 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		return func(name string) bool { return slices.Contains(names, name) }
 	}
 	own := map[string]func(string) bool{
-		"table": among(d.tableNames()), "view": among(what(d.plain, madeView)), "trigger": among(what(d.triggers, triggerBody)),
+		"table": among(what(slices.Concat(d.tables...), madeTable)), "view": among(what(d.plain, madeView)), "trigger": among(what(d.triggers, triggerBody)),
 		"procedure": d.ours(installed), "article": func(string) bool { return true },
 	}
 	l = left{make(map[string][]string), make(map[string]int64)}

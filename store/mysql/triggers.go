@@ -15,19 +15,17 @@ var triggerBody = regexp.MustCompile(`(?s)(?:^|\n)create trigger (\w+) .* for ea
 // makeTriggers makes the triggers that note changes by hand, unless those in the database
 // are just these, and returns a line about it. It looks each time, since they may be gone by
 // now. A server with a binary log lets only some users make triggers.
-func makeTriggers(ctx context.Context, db querier, list []ddl, execute func(context.Context, []ddl) error) (
-	line string, err error,
-) {
-	have, err := haveTriggers(ctx, db)
+func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
+	have, err := haveTriggers(ctx, m.conn)
 	if err != nil {
 		return "", err
 	}
-	for i, s := range list { // DROP stands before CREATE
+	for i, s := range m.triggers { // DROP stands before CREATE
 		t := triggerBody.FindStringSubmatch(s.text)
 		if t == nil || have[t[1]] == t[2] {
 			continue
 		}
-		err := execute(ctx, list[i-1:i+1])
+		err := m.execute(ctx, m.triggers[i-1:i+1])
 		if number, text := numberOf(err); slices.Contains(notAllowed, number) {
 			return "left out the triggers: what is changed by hand in headgate_limits and headgate_catalog is not " +
 				"checked, makes no version, and running processes do not notice it (" + text + ")", nil
@@ -41,7 +39,7 @@ func makeTriggers(ctx context.Context, db querier, list []ddl, execute func(cont
 		for _, text := range []string{
 			"UPDATE headgate_zones SET description = description", "UPDATE headgate_buckets SET capacity = capacity",
 		} {
-			if _, err := db.ExecContext(ctx, text); err != nil {
+			if _, err := m.conn.ExecContext(ctx, text); err != nil {
 				return "", fmt.Errorf("%s: %w", text, err)
 			}
 		}
