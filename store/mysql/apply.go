@@ -51,7 +51,7 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 		case s.standsAlone():
 			decided, err = s.applyOne(ctx, n, &ops[0], &outs[0])
 		case s.calls() && isCallable(&ops[0]):
-			decided, err = s.applyCall(ctx, n, &ops[0], &outs[0])
+			decided, err = s.applyCall(ctx, n, ops, outs)
 		}
 		if err != nil || decided {
 			return err

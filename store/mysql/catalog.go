@@ -104,20 +104,19 @@ func readItems(ctx context.Context, db querier, list []store.Item) (version int6
 
 // selectItems selects those of some items that are there.
 func selectItems(list []store.Item) string {
-	names := []string{"''"} // of limits
-	var others strings.Builder
-	for _, i := range list {
-		switch {
-		case i.Kind != store.KindLimit:
-			selectID(&others, i)
-		case i.Key == "":
-			names = append(names, quotedText(i.Name))
+	names, others := []string{"''"}, []string(nil) // of limits, and of all else
+	for i := range list {
+		switch item := &list[i]; {
+		case item.Kind != store.KindLimit:
+			others = append(others, selectID(item))
+		case item.Key == "":
+			names = append(names, quotedText(item.Name))
 		}
 	}
 	text := "(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there, " + limitColumns +
 		" FROM headgate_limits l WHERE l.name IN (" + strings.Join(names, ",") + ")"
-	if others.Len() > 0 {
-		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" + others.String() +
+	if others != nil {
+		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" + strings.Join(others, " UNION ALL ") +
 			") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + onID
 	}
 	return text + ") w ON 1 = 1"
@@ -146,19 +145,9 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 // onID joins items that selectID has written, o, with their rows, c.
 const onID = " ON c.kind = o.k AND c.name = o.n AND c.item_key = o.i"
 
-// selectID writes the selection of what says which an item is. Those after the first are
-// joined to the ones before.
-func selectID(b *strings.Builder, i store.Item) {
-	if b.Len() > 0 {
-		b.WriteString(" UNION ALL ")
-	}
-	b.WriteString("SELECT ")
-	literal(b, string(i.Kind))
-	b.WriteString(" AS k,")
-	literal(b, i.Name)
-	b.WriteString(" AS n,")
-	literal(b, i.Key)
-	b.WriteString(" AS i")
+// selectID selects what says which an item is.
+func selectID(i *store.Item) string {
+	return "SELECT " + quoted(string(i.Kind)) + " AS k," + quoted(i.Name) + " AS n," + quoted(i.Key) + " AS i"
 }
 
 // CatalogVersions implements store.Catalog.

@@ -307,9 +307,7 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 		case item.Removed && isLimit:
 			goneLimits.add(quotedText(item.Name))
 		case item.Removed:
-			var b strings.Builder
-			selectID(&b, *item)
-			goneOthers.add(b.String())
+			goneOthers.add(selectID(item))
 		case isLimit:
 			limits.add("(" + quotedText(item.Name) + ", " + row + ")")
 		default:

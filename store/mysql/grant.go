@@ -123,15 +123,18 @@ func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a 
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
-	write := fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) VALUES (%s, %s, %s)",
-		quotedText(a.name), quotedText(a.host), quotedText(string(role)))
-	if role == store.RoleService || before.String == string(role) {
-		write = "DO 0" // when it is given
-	} else if before.Valid {
-		return []string{fmt.Sprintf("%s has the role %s, which has all of %s", a, before.String, role)}, nil
+	record := func() error {
+		_, err := conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) "+
+			"VALUES (%s, %s, %s)", quotedText(a.name), quotedText(a.host), quotedText(string(role))))
+		return err
 	}
-	if _, err := conn.ExecContext(ctx, write); err != nil {
-		return nil, err
+	if role == store.RoleApp && before.String != string(role) {
+		if before.Valid {
+			return []string{fmt.Sprintf("%s has the role %s, which has all of %s", a, before.String, role)}, nil
+		}
+		if err := record(); err != nil {
+			return nil, err
+		}
 	}
 	if err := g.give(ctx, conn, role, a); err != nil {
 		if !before.Valid {
@@ -140,8 +143,7 @@ func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a 
 		return nil, err
 	}
 	if role == store.RoleService {
-		if _, err := conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) "+
-			"VALUES (%s, %s, %s)", quotedText(a.name), quotedText(a.host), quotedText(string(role)))); err != nil {
+		if err := record(); err != nil {
 			return nil, err
 		}
 		return []string{
