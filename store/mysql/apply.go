@@ -3,11 +3,9 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
@@ -43,7 +41,7 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 		case s.standsAlone():
 			decided, err = s.applyOne(ctx, n, &ops[0], &outs[0])
 		case s.calls() && isCallable(&ops[0]):
-			decided, err = s.applyCall(ctx, n, &ops[0], &outs[0])
+			decided, err = s.applyCall(ctx, n, ops, outs)
 		}
 		if err != nil || decided {
 			return err
@@ -60,20 +58,19 @@ func (s *Store) standsAlone() bool {
 // applyOne decides a lone charge by one statement, and reports false if that has done
 // nothing because the general way has to.
 func (s *Store) applyOne(ctx context.Context, n *node, op *law.Op, out *law.Outcome) (decided bool, err error) {
-	fresh := s.fresh.Load()
-	answer, err := s.sendOne(ctx, n, loneOf(op, fresh, s.turns.Add(1)))
-	if !fresh && knewTooLittle(err) { // a new key
-		answer, err = s.sendOne(ctx, n, loneOf(op, true, s.turns.Add(1)))
-	}
+	l := loneOf(op, s.turns.Add(1))
+	var answer []int64
+	err = s.retry(ctx, n, func(n *node) error {
+		return askAlone(ctx, n, l.turn, func(c *ownConn) (err error) {
+			answer, err = c.askOne(ctx, l)
+			return err
+		})
+	})
 	if err != nil {
 		return false, classify("apply 1 op", err)
 	}
-	decided, made, err := hearOne(op, answer, out)
-	if err != nil {
+	if decided, err = hearOne(op, answer, out); err != nil {
 		return false, fmt.Errorf("mysql: apply 1 op: %w: %w", store.ErrUnknownOutcome, err)
-	}
-	if made != fresh {
-		s.fresh.Store(made)
 	}
 	return decided, nil
 }
@@ -92,21 +89,31 @@ func (s *Store) tries() bool {
 // has done nothing.
 func (s *Store) applySums(ctx context.Context, n *node, b *sums, outs []law.Outcome) (done bool, err error) {
 	giveWay := store.PassesHeld(ctx) && len(b.cells) > 1
-	ask := func(makes bool) ([]int64, error) {
+	var answer []int64
+	ask := func(makes bool) error {
 		turn := strconv.FormatInt(s.turns.Add(1), 10)
-		return s.sendSums(ctx, n, b.text(turn, makes), turn, giveWay)
+		text := b.text(turn, makes)
+		return s.retry(ctx, n, func(n *node) error {
+			err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
+				answer, err = c.askSums(ctx, text, answer[:0])
+				return err
+			})
+			if number, _ := numberOf(err); number == errLockWait && giveWay { // not to be repeated
+				return lockWait.of(err)
+			}
+			return err
+		})
 	}
 	makes := s.makes.Load() > 0
-	answer, err := ask(makes)
+	err = ask(makes)
 	if !makes && knewTooLittle(err) {
 		makes = true
-		answer, err = ask(true)
+		err = ask(true)
 	}
-	var waited *lockWait
 	switch {
 	case knewTooLittle(err):
 		return false, nil
-	case errors.As(err, &waited):
+	case lockWait.on(err):
 		return true, s.applyFree(ctx, n, b.ops, outs)
 	case err != nil:
 		return false, classify(fmt.Sprintf("apply %d ops", len(b.ops)), err)
@@ -143,67 +150,20 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 		cells[i] = ops[i].Cell
 	}
 	slices.SortFunc(cells, law.Cell.Compare)
-	free, err := s.freeOf(ctx, n, slices.Compact(cells))
-	if err != nil {
-		return classify(fmt.Sprintf("apply %d ops", len(ops)), &undone{err})
-	}
+	cells = slices.Compact(cells)
 	held := make([]bool, len(ops))
-	for i := range ops {
-		held[i] = !free[ops[i].Cell]
+	err := holdFree(ctx, n, cells, func(_ *sql.Conn, free []law.Cell) error {
+		for i := range ops {
+			_, found := slices.BinarySearchFunc(free, ops[i].Cell, law.Cell.Compare)
+			held[i] = !found
+		}
+		return nil
+	})
+	if err != nil {
+		return classify(fmt.Sprintf("apply %d ops", len(ops)), undone.of(err))
 	}
 	ctx = store.PassHeld(ctx, false)
 	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 		return s.apply(ctx, n, ops, outs)
 	})
-}
-
-// freeOf returns those of some cells that are there, and that nobody holds.
-func (s *Store) freeOf(ctx context.Context, n *node, cells []law.Cell) (map[law.Cell]bool, error) {
-	conn, err := n.db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	free := make(map[law.Cell]bool, len(cells))
-	if _, err = conn.ExecContext(ctx, "START TRANSACTION"); err == nil {
-		err = findFree(ctx, conn, cells, free)
-	}
-	_, _ = abandon(ctx, conn, "")
-	return free, err
-}
-
-// findFree adds those of some cells that are there, and that nobody holds. Where one of them is held, it asks about
-// each half. TiDB accepts SKIP LOCKED, and then locks nothing.
-func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell, free map[law.Cell]bool) error {
-	var b strings.Builder
-	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
-	ofCells(&b, cells)
-	var found []law.Cell
-	rows, err := conn.QueryContext(ctx, b.String()+" FOR UPDATE NOWAIT")
-	if err == nil {
-		defer rows.Close()
-		for rows.Next() {
-			var c law.Cell
-			if err := rows.Scan(&c.Limit, &c.Key); err != nil {
-				return err
-			}
-			found = append(found, c)
-		}
-		err = rows.Err()
-	}
-	switch {
-	case err == nil:
-		for _, c := range found {
-			free[c] = true
-		}
-		return nil
-	case !errors.Is(class(err), store.ErrConflict):
-		return err
-	case len(cells) == 1:
-		return nil
-	}
-	if err := findFree(ctx, conn, cells[:len(cells)/2], free); err != nil {
-		return err
-	}
-	return findFree(ctx, conn, cells[len(cells)/2:], free)
 }

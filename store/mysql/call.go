@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,8 +13,7 @@ import (
 
 // Where an INSERT returns no rows, a lone charge of a bucket is a call of headgate_direct, which calls from
 // SQL use too: one round trip. It decides about plain cells and those that are not there; others it leaves
-// alone, and the general way decides about them. From the cell after it, and the clock, package law derives
-// the outcome, whose state must be that cell. On MariaDB the prepared statement of a lone charge takes half
+// alone, and the general way decides about them. On MariaDB the prepared statement of a lone charge takes half
 // the time of a call.
 //
 // It is not used on a node of a cluster, which may repeat a statement by itself after another node has
@@ -31,11 +29,11 @@ func (s *Store) calls() bool {
 func isCallable(op *law.Op) bool { return op.Count == 1 && op.Ceiling == 0 && op.Now == 0 }
 
 // applyCall decides a lone charge by a call, and reports false if that has done nothing because the general
-// way has to.
-func (s *Store) applyCall(ctx context.Context, n *node, op *law.Op, out *law.Outcome) (decided bool, err error) {
-	var answer [7]sql.NullInt64 // NULL: the session has decided nothing yet
+// way has to. The answer is that of sums of one cell, but for its last number.
+func (s *Store) applyCall(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) (decided bool, err error) {
+	var answer [sumsWidth]sql.NullInt64 // NULL: the session has decided nothing yet
 	err = s.retry(ctx, n, func(n *node) (err error) {
-		answer, err = s.call(ctx, n, s.callText(op))
+		answer, err = s.call(ctx, n, s.callText(&ops[0]))
 		return err
 	})
 	switch number, _ := numberOf(err); {
@@ -44,26 +42,16 @@ func (s *Store) applyCall(ctx context.Context, n *node, op *law.Op, out *law.Out
 		return false, nil
 	case err != nil:
 		return false, classify("apply 1 op", err)
-	case answer[0].Int64 == 0:
+	case answer[sumsWidth-1].Int64 == 0:
 		return false, nil
 	}
-	p, granted, clock := &op.Params, answer[1].Int64, answer[2].Int64
-	after := law.State{
-		Kind: law.Bucket, Unit: p.Unit, Step: p.Step,
-		Level: answer[3].Int64, At: answer[4].Int64, EmptyAt: answer[5].Int64, BlockedUntil: answer[6].Int64,
+	numbers := make([]int64, sumsWidth)
+	for i := range sumsWidth - 1 {
+		numbers[i] = answer[i].Int64
 	}
-	record := law.Record{State: after}
-	if granted > 0 {
-		record.State = p.PlainState(after.Level-op.Cost, after.At)
-		record.State.BlockedUntil = after.BlockedUntil
+	if _, _, err = newSums(ops).hear(numbers, outs); err != nil {
+		return false, fmt.Errorf("mysql: apply 1 op: %w: %w", store.ErrUnknownOutcome, err)
 	}
-	outs := []law.Outcome{{}}
-	law.Apply([]law.Op{*op}, outs, clock, []*law.Record{&record})
-	if outs[0].State != after || outs[0].Granted != granted {
-		return false, fmt.Errorf("mysql: apply 1 op: %w: the server's answer makes no sense: %+v, and not %+v",
-			store.ErrUnknownOutcome, after, outs[0])
-	}
-	*out = outs[0]
 	return true, nil
 }
 
@@ -77,16 +65,16 @@ func (s *Store) callText(op *law.Op) string {
 		b.WriteByte(',')
 		b.WriteString(strconv.FormatInt(n, 10))
 	}
-	b.WriteString(");SELECT @hg_count,@hg_g,@hg_clk,@hg_level,@hg_at,@hg_empty,@hg_block")
+	b.WriteString(");SELECT @hg_g,@hg_level,@hg_at,@hg_empty,@hg_block,@hg_clk,@hg_count")
 	return b.String()
 }
 
 // call sends the text of a call and reads its row. When it fails, @hg_end tells whether it had begun to
 // commit.
-func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.NullInt64, err error) {
+func (s *Store) call(ctx context.Context, n *node, text string) (answer [sumsWidth]sql.NullInt64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return answer, &notSent{err}
+		return answer, notSent.of(err)
 	}
 	defer conn.Close()
 	within, cancel := context.WithTimeout(ctx, patience)
@@ -99,32 +87,7 @@ func (s *Store) call(ctx context.Context, n *node, text string) (answer [7]sql.N
 		return answer, nil
 	}
 	if ended, undo := abandon(ctx, conn, ""); undo == nil && !ended {
-		err = &undone{err}
+		err = undone.of(err)
 	}
 	return answer, err
-}
-
-// scanLast reads the row of the last result of a text.
-func scanLast(ctx context.Context, conn *sql.Conn, text string, to ...any) error {
-	rows, err := conn.QueryContext(ctx, text)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	found := false
-	for more := true; more; more = rows.NextResultSet() {
-		for rows.Next() {
-			if err := rows.Scan(to...); err != nil {
-				return err
-			}
-			found = true
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	if !found {
-		return errors.New("the server's answer makes no sense: it has no row")
-	}
-	return nil
 }

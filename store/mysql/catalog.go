@@ -2,8 +2,8 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -23,11 +23,12 @@ const (
 
 // ReadCatalog implements store.Catalog. It is one statement, so all is of one moment.
 func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
-	if err := s.ready(ctx); err != nil {
-		return c, err
+	wanted := readAll
+	if since > 0 {
+		wanted = fmt.Sprintf(readChanged, since)
 	}
-	err = s.anywhere(func(db querier) error {
-		c, err = readCatalog(ctx, db, since)
+	err = s.reads(ctx, "read the catalogue", func(db querier) error {
+		c, err = readCatalogue(ctx, db, since, wanted)
 		return err
 	})
 	return c, err
@@ -50,17 +51,9 @@ const readChanged = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NULL OR c
 			ON h.kind = 'limit' AND l.name = CONVERT(h.name USING utf8mb4) COLLATE utf8mb4_bin
 		LEFT JOIN headgate_catalog c ON c.kind = h.kind AND c.name = h.name AND c.item_key = h.item_key) w ON 1 = 1`
 
-func readCatalog(ctx context.Context, db querier, since int64) (store.Catalogue, error) {
-	wanted := readAll
-	if since > 0 {
-		wanted = fmt.Sprintf(readChanged, since)
-	}
-	return scanCatalogue(ctx, db, since, wanted)
-}
-
-// scanCatalogue reads the version, when it and another one were written, and what was selected, in one statement.
-func scanCatalogue(ctx context.Context, db querier, since int64, wanted string) (c store.Catalogue, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT v.version,
+// readCatalogue reads the version, when it and another one were written, and what was selected, in one statement.
+func readCatalogue(ctx context.Context, db querier, since int64, wanted string) (c store.Catalogue, err error) {
+	err = eachRow(ctx, db, `SELECT v.version,
 			COALESCE(o.at, 0), COALESCE(p.at, 0), `+readClock+`, w.kind IS NOT NULL,
 			COALESCE(w.kind, ''), COALESCE(w.name, ''), COALESCE(w.item_key, ''), COALESCE(w.there, 0),
 			COALESCE(w.item_text, ''), COALESCE(w.note, ''), COALESCE(w.origin, ''),
@@ -68,196 +61,118 @@ func scanCatalogue(ctx context.Context, db querier, since int64, wanted string) 
 		FROM headgate_catalog_version v
 		LEFT JOIN headgate_versions o ON o.version = v.version
 		LEFT JOIN headgate_versions p ON p.version = `+strconv.FormatInt(since, 10)+`
-		LEFT JOIN `+wanted)
-	if err != nil {
-		return c, classifyRead("read the catalogue", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
+		LEFT JOIN `+wanted, func(r *sql.Rows) error {
 		var i store.Item
 		var some, there bool
-		if err := rows.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &some, &i.Kind, &i.Name, &i.Key, &there,
+		if err := r.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &some, &i.Kind, &i.Name, &i.Key, &there,
 			&i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired); err != nil {
-			return store.Catalogue{}, classifyRead("read the catalogue", err)
+			return err
 		}
 		if i.Removed = !there; some {
 			c.Items = append(c.Items, i)
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return store.Catalogue{}, classifyRead("read the catalogue", err)
+		return nil
+	})
+	if err != nil {
+		return store.Catalogue{}, err
 	}
 	return c, nil
 }
 
 // Items implements store.Catalog. 500 items are read in one statement.
 func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, nil, err
-	}
-	err = s.anywhere(func(db querier) error {
-		version, found = 0, nil
-		for from := 0; from == 0 || from < len(list); from += itemChunk {
-			c, err := scanCatalogue(ctx, db, 0, selectItems(list[from:min(len(list), from+itemChunk)]))
-			if err != nil {
-				return err
-			}
-			if found = append(found, c.Items...); from == 0 || c.Version < version {
-				version = c.Version
-			}
-		}
-		return nil
+	err = s.reads(ctx, "read the catalogue", func(db querier) error {
+		version, found, err = readItems(ctx, db, list)
+		return err
 	})
 	return version, found, err
 }
 
+// readItems returns those of some items that are there, and a version since which none of them has changed.
+func readItems(ctx context.Context, db querier, list []store.Item) (version int64, found []store.Item, err error) {
+	for from := 0; from == 0 || from < len(list); from += itemChunk {
+		c, err := readCatalogue(ctx, db, 0, selectItems(list[from:min(len(list), from+itemChunk)]))
+		if err != nil {
+			return 0, nil, err
+		}
+		if found = append(found, c.Items...); from == 0 || c.Version < version {
+			version = c.Version
+		}
+	}
+	return version, found, nil
+}
+
 // selectItems selects those of some items that are there.
 func selectItems(list []store.Item) string {
-	names, others := split(list)
-	if names == "" {
-		names = "''"
+	names, others := []string{"''"}, []string(nil) // of limits, and of all else
+	for i := range list {
+		switch item := &list[i]; {
+		case item.Kind != store.KindLimit:
+			others = append(others, selectID(item))
+		case item.Key == "":
+			names = append(names, quotedText(item.Name))
+		}
 	}
 	text := "(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there, " + limitColumns +
-		" FROM headgate_limits l WHERE l.name IN (" + names + ")"
-	if others != "" {
-		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" + others +
+		" FROM headgate_limits l WHERE l.name IN (" + strings.Join(names, ",") + ")"
+	if others != nil {
+		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" + strings.Join(others, " UNION ALL ") +
 			") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + onID
 	}
 	return text + ") w ON 1 = 1"
-}
-
-// split returns the names of limits among items, as a list, and a selection of what says which the
-// others are.
-func split(list []store.Item) (names, others string) {
-	var limits []string
-	var b strings.Builder
-	for _, i := range list {
-		switch {
-		case i.Kind != store.KindLimit:
-			selectID(&b, i)
-		case i.Key == "":
-			limits = append(limits, quotedText(i.Name))
-		}
-	}
-	return strings.Join(limits, ","), b.String()
 }
 
 // ItemsAfter implements store.Catalog.
 func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) (
 	found []store.Item, err error,
 ) {
-	if err := s.ready(ctx); err != nil || n <= 0 {
-		return nil, err
-	}
 	query := fmt.Sprintf("SELECT c.kind, c.name, c.item_key, %s FROM headgate_catalog c WHERE c.kind = %s AND "+
 		"(c.name > %s OR c.name = %[3]s AND c.item_key > %[4]s) ORDER BY c.name, c.item_key LIMIT %[5]d",
-		otherColumns, quoted(string(kind)), quoted(after.Name), quoted(after.Key), n)
+		otherColumns, quoted(string(kind)), quoted(after.Name), quoted(after.Key), max(n, 0))
 	if kind == store.KindLimit {
 		query = fmt.Sprintf("SELECT 'limit', l.name, '', %s FROM headgate_limits l WHERE CAST(l.name AS BINARY) > %s "+
-			"ORDER BY CAST(l.name AS BINARY) LIMIT %d", limitColumns, quoted(after.Name), n)
+			"ORDER BY CAST(l.name AS BINARY) LIMIT %d", limitColumns, quoted(after.Name), max(n, 0))
 	}
-	err = s.anywhere(func(db querier) error {
-		if found, err = appendItems(ctx, db, nil, query); err != nil {
-			return classifyRead("read the catalogue", err)
-		}
-		return nil
+	err = s.reads(ctx, "read the catalogue", func(db querier) error {
+		found, err = readList(ctx, db, query, func(i *store.Item) []any {
+			return []any{&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired}
+		})
+		return err
 	})
 	return found, err
-}
-
-// readItems reads those of some items that are there.
-func readItems(ctx context.Context, db querier, list []store.Item) (found []store.Item, err error) {
-	for chunk := range slices.Chunk(list, itemChunk) {
-		names, others := split(chunk)
-		if names != "" {
-			found, err = appendItems(ctx, db, found, "SELECT 'limit', l.name, '', "+limitColumns+
-				" FROM headgate_limits l WHERE l.name IN ("+names+")")
-		}
-		if err == nil && others != "" {
-			found, err = appendItems(ctx, db, found, "SELECT c.kind, c.name, c.item_key, "+otherColumns+
-				" FROM ("+others+") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)"+onID)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
 }
 
 // onID joins items that selectID has written, o, with their rows, c.
 const onID = " ON c.kind = o.k AND c.name = o.n AND c.item_key = o.i"
 
-// selectID writes the selection of what says which an item is. Those after the first are
-// joined to the ones before.
-func selectID(b *strings.Builder, i store.Item) {
-	if b.Len() > 0 {
-		b.WriteString(" UNION ALL ")
-	}
-	b.WriteString("SELECT ")
-	literal(b, string(i.Kind))
-	b.WriteString(" AS k,")
-	literal(b, i.Name)
-	b.WriteString(" AS n,")
-	literal(b, i.Key)
-	b.WriteString(" AS i")
-}
-
-func appendItems(ctx context.Context, db querier, list []store.Item, query string) ([]store.Item, error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var i store.Item
-		if err := rows.Scan(&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until,
-			&i.Retired); err != nil {
-			return nil, err
-		}
-		list = append(list, i)
-	}
-	return list, rows.Err()
+// selectID selects what says which an item is.
+func selectID(i *store.Item) string {
+	return "SELECT " + quoted(string(i.Kind)) + " AS k," + quoted(i.Name) + " AS n," + quoted(i.Key) + " AS i"
 }
 
 // CatalogVersions implements store.Catalog.
 func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list []store.Version, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	err = s.anywhere(func(db querier) error {
-		if list, err = readVersions(ctx, db, before, n); err != nil {
-			return classifyRead("read the catalogue's versions", err)
-		}
-		return nil
-	})
-	return list, err
-}
-
-func readVersions(ctx context.Context, db querier, before int64, n int) (list []store.Version, err error) {
 	where := ""
 	if before != 0 {
 		where = fmt.Sprintf(" WHERE version < %d", before)
 	}
-	rows, err := db.QueryContext(ctx, fmt.Sprintf(`
-		SELECT v.version, v.at, v.author, v.reason, c.before_item, c.after_item
+	query := fmt.Sprintf(`SELECT v.version, v.at, v.author, v.reason, c.before_item, c.after_item
 		FROM (SELECT version, at, author, reason FROM headgate_versions%s ORDER BY version DESC LIMIT %d) v
 		JOIN headgate_changes c ON c.version = v.version
-		ORDER BY v.version DESC, c.kind, c.name, c.item_key`, where, max(n, 0)))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var v store.Version
-		var was, is []byte
-		if err := rows.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &was, &is); err != nil {
-			return nil, err
-		}
-		if list, err = store.AppendChange(list, v, was, is); err != nil {
-			return nil, err
-		}
-	}
-	return list, rows.Err()
+		ORDER BY v.version DESC, c.kind, c.name, c.item_key`, where, max(n, 0))
+	err = s.reads(ctx, "read the catalogue's versions", func(db querier) error {
+		list = nil
+		return eachRow(ctx, db, query, func(r *sql.Rows) error {
+			var v store.Version
+			var was, is []byte
+			if err := r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &was, &is); err != nil {
+				return err
+			}
+			list, err = store.AppendChange(list, v, was, is)
+			return err
+		})
+	})
+	return list, err
 }
 
 // RecordAction implements store.Catalog.
@@ -292,31 +207,13 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 
 // Actions implements store.Catalog.
 func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
-	err = s.anywhere(func(db querier) error {
-		if list, err = readActions(ctx, db, before, n); err != nil {
-			return classifyRead("read actions", err)
-		}
-		return nil
+	query := fmt.Sprintf("SELECT number, at, verb, limit_name, cell_key, lasts, author, reason FROM headgate_actions "+
+		"WHERE %d = 0 OR number < %[1]d ORDER BY number DESC LIMIT %d", before, max(n, 0))
+	err = s.reads(ctx, "read actions", func(db querier) error {
+		list, err = readList(ctx, db, query, func(a *store.Action) []any {
+			return []any{&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason}
+		})
+		return err
 	})
 	return list, err
-}
-
-func readActions(ctx context.Context, db querier, before int64, n int) (list []store.Action, err error) {
-	rows, err := db.QueryContext(ctx, fmt.Sprintf("SELECT number, at, verb, limit_name, cell_key, lasts, author, "+
-		"reason FROM headgate_actions WHERE %d = 0 OR number < %d ORDER BY number DESC LIMIT %d", before, before, max(n, 0)))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var a store.Action
-		if err := rows.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason); err != nil {
-			return nil, err
-		}
-		list = append(list, a)
-	}
-	return list, rows.Err()
 }

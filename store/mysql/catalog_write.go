@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -63,7 +64,7 @@ type writer struct {
 func (w *writer) write(ctx context.Context, n *node) (version int64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return 0, &notSent{err}
+		return 0, notSent.of(err)
 	}
 	defer conn.Close()
 	if !w.own {
@@ -106,7 +107,7 @@ func (w *writer) restore(ctx context.Context, conn *sql.Conn, statements ...stri
 
 // prepare checks the notations without a lock.
 func (w *writer) prepare(ctx context.Context, db querier) error {
-	now, err := readItems(ctx, db, w.edit.Items)
+	_, now, err := readItems(ctx, db, w.edit.Items)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 	compile := w.def.numbered("headgate_compile_N")
 	for i := range changes {
 		item := &changes[i].After
-		if table := keptIn(&changes[i]); table != "" {
+		if table := cmp.Or(keptIn[changes[i].Before.Origin], keptIn[item.Origin]); table != "" {
 			return fmt.Errorf("%w: limit %q is kept by %s: change that", store.ErrInvalid, item.Name, table)
 		}
 		switch item.Kind {
@@ -129,7 +130,7 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 		if item.Removed || w.good[item.Text] {
 			continue
 		}
-		problem, err := read(ctx, db, compile, item.Text)
+		problem, err := read(ctx, db, compile, quotedText(item.Text)+", @hg_name")
 		switch {
 		case err != nil:
 			return err
@@ -141,18 +142,8 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 	return nil
 }
 
-// keptIn is the table that defines a limit in the place of the catalogue; empty: none.
-func keptIn(c *store.Change) (table string) {
-	for _, origin := range []string{c.Before.Origin, c.After.Origin} {
-		switch origin {
-		case "zone":
-			return "headgate_zones"
-		case "bucket":
-			return "headgate_buckets"
-		}
-	}
-	return ""
-}
+// keptIn are the tables that define limits in the place of the catalogue, by the origins of these.
+var keptIn = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
 
 // compile has the server keep what limits mean, for the views. headgate_find_N would refuse a
 // transaction that is READ COMMITTED in a session that is not.
@@ -166,7 +157,7 @@ func (w *writer) compile(ctx context.Context, db querier, changes []store.Change
 		if item.Kind != store.KindLimit || item.Removed {
 			continue
 		}
-		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"), item.Text); err != nil {
+		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"), quotedText(item.Text)+", @hg_name"); err != nil {
 			return err
 		}
 		if _, err := db.ExecContext(ctx, "UPDATE headgate_limits SET rule_compiled = rule, law = @hg_law, "+
@@ -197,7 +188,7 @@ func (w *writer) change(ctx context.Context, conn *sql.Conn) (version int64, cha
 	case version != w.edit.Base:
 		return version, false, store.ErrVersion
 	}
-	now, err := readItems(ctx, conn, w.edit.Items)
+	_, now, err := readItems(ctx, conn, w.edit.Items)
 	if err != nil {
 		return 0, false, err
 	}
@@ -316,9 +307,7 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 		case item.Removed && isLimit:
 			goneLimits.add(quotedText(item.Name))
 		case item.Removed:
-			var b strings.Builder
-			selectID(&b, *item)
-			goneOthers.add(b.String())
+			goneOthers.add(selectID(item))
 		case isLimit:
 			limits.add("(" + quotedText(item.Name) + ", " + row + ")")
 		default:

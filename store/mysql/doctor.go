@@ -37,25 +37,6 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	return f, s.anywhere(func(db querier) error { return s.examineSchema(ctx, db, &f) })
 }
 
-// globals reads variables of the server, as they are for the whole of it.
-func globals(ctx context.Context, db querier, names ...string) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(names,
-		"', '")+"')")
-	if err != nil {
-		return nil, classifyRead("read the server's variables", err)
-	}
-	defer rows.Close()
-	values := map[string]string{}
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, classifyRead("read the server's variables", err)
-		}
-		values[name] = value
-	}
-	return values, rows.Err()
-}
-
 // status reads a figure of the server.
 func status(ctx context.Context, db querier, name string) (value string, err error) {
 	err = db.QueryRowContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name = '"+name+"'").Scan(&name, &value)
@@ -76,11 +57,11 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 	if len(s.nodes) > 1 {
 		of = n.name
 	}
-	v, err := globals(ctx, n.db, "version", "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin", "read_only",
+	v, err := variables(ctx, n.db, "GLOBAL", "version", "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin", "read_only",
 		"innodb_doublewrite", "innodb_lock_wait_timeout", "max_connections", "wsrep_on", "wsrep_sst_method",
 		"group_replication_group_name")
 	if err != nil {
-		return false, err
+		return false, classifyRead("read the server's variables", err)
 	}
 	if err := checkServer(ctx, n.db); err != nil {
 		if !errors.Is(err, store.ErrSetup) {
@@ -299,7 +280,7 @@ func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Finding
 	past := strconv.FormatInt(now-600_000_000, 10)
 	var unswept int
 	if err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM headgate_cells c WHERE %s LIMIT %d) x",
-		dead("c", past), store.MostUnswept+1)).Scan(&unswept); err != nil {
+		isDead("c", past), store.MostUnswept+1)).Scan(&unswept); err != nil {
 		return classifyRead("count the keys that count for nothing", err)
 	}
 	f.Sweeper(unswept)

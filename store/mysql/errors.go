@@ -15,24 +15,40 @@ import (
 
 var errBadConn = driver.ErrBadConn
 
-// notSent marks an error that came before anything was sent.
-type notSent struct{ err error }
+// mark is what is known of an error besides its class.
+type mark int
 
-func (e *notSent) Error() string { return e.err.Error() }
-func (e *notSent) Unwrap() error { return e.err }
+const (
+	// notSent is an error that came before anything was sent.
+	notSent mark = iota
+	// undone is an error of the server after which nothing of the batch is left: its COMMIT had not begun, and the
+	// rest was rolled back.
+	undone
+	// unsure is an error of a COMMIT that may have been done, whatever the error says.
+	unsure
+	// lockWait is an error that came because a lock was waited for long enough. What waited is not repeated as it
+	// is: see store.PassHeld.
+	lockWait
+	// raced is an error that came because others have made a cell since it was found missing. Nothing of the batch
+	// is left.
+	raced
+)
 
-// undone marks an error of the server after which nothing of the batch is left:
-// its COMMIT had not begun, and the rest was rolled back.
-type undone struct{ err error }
+// marked is an error with a mark.
+type marked struct {
+	error
+	mark
+}
 
-func (e *undone) Error() string { return e.err.Error() }
-func (e *undone) Unwrap() error { return e.err }
+func (e *marked) Unwrap() error { return e.error }
 
-// unsure marks an error of a COMMIT that may have been done, whatever the error says.
-type unsure struct{ err error }
+func (m mark) of(err error) error { return &marked{err, m} }
 
-func (e *unsure) Error() string { return e.err.Error() }
-func (e *unsure) Unwrap() error { return e.err }
+// on reports whether an error has the mark.
+func (m mark) on(err error) bool {
+	e, ok := errors.AsType[*marked](err)
+	return ok && (e.mark == m || m.on(e.error))
+}
 
 // nothingDone marks an error after which nothing is done, whether it is one of the server
 // or of the way to it. It leaves what else has a class as it is.
@@ -41,24 +57,10 @@ func nothingDone(err error) error {
 		return err
 	}
 	if number, _ := numberOf(err); number != 0 {
-		return &undone{err}
+		return undone.of(err)
 	}
-	return &notSent{err}
+	return notSent.of(err)
 }
-
-// lockWait marks an error that came because a lock was waited for long enough. What waited
-// is not repeated as it is: see store.PassHeld.
-type lockWait struct{ err error }
-
-func (e *lockWait) Error() string { return e.err.Error() }
-func (e *lockWait) Unwrap() error { return e.err }
-
-// raced marks an error that came because others have made a cell since it was found missing. Nothing of
-// the batch is left.
-type raced struct{ err error }
-
-func (e *raced) Error() string { return e.err.Error() }
-func (e *raced) Unwrap() error { return e.err }
 
 // The numbers of some errors.
 const (
@@ -95,8 +97,7 @@ func numberOf(err error) (number uint16, text string) {
 	return my.Number, my.Message
 }
 
-// knewTooLittle reports whether a text failed that is short for the usual case: of a key that is there, or of a
-// request that was not extended.
+// knewTooLittle reports whether a text failed that is short for the usual case, a key that is there.
 func knewTooLittle(err error) bool {
 	number, _ := numberOf(err)
 	return number == errOutOfRange
@@ -145,16 +146,12 @@ func known(my *driver1.MySQLError) error {
 // nothing of its own about what was done: it is ErrUnavailable if that is known to
 // be nothing, else ErrUnknownOutcome.
 func class(err error) error {
-	var nothing *undone
-	var refused *notSent
-	var doubtful *unsure
-	var made *raced
 	switch {
 	case errors.Is(err, store.ErrSetup):
 		return store.ErrSetup // a session that will not do
-	case errors.As(err, &doubtful):
+	case unsure.on(err):
 		return store.ErrUnknownOutcome
-	case errors.As(err, &made):
+	case raced.on(err):
 		return store.ErrConflict
 	}
 	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
@@ -162,7 +159,7 @@ func class(err error) error {
 			return c
 		}
 		switch {
-		case !errors.As(err, &nothing) && !errors.As(err, &refused):
+		case !undone.on(err) && !notSent.on(err):
 			return store.ErrUnknownOutcome
 		case my.Number == errTableFull, my.Number == errDiskFull, strings.Contains(my.Message, "No space left"):
 			return store.ErrNoSpace
@@ -172,7 +169,7 @@ func class(err error) error {
 	if tlsFailed(err) {
 		return store.ErrSetup
 	}
-	if errors.As(err, &refused) || errors.Is(err, driver.ErrBadConn) {
+	if notSent.on(err) || errors.Is(err, driver.ErrBadConn) {
 		return store.ErrUnavailable
 	}
 	var dial *net.OpError
@@ -215,6 +212,5 @@ func classifyRead(doing string, err error) error { return classify(doing, nothin
 
 // again tells whether an error of do may be met by asking again.
 func again(err error) bool {
-	var waited *lockWait
-	return !errors.As(err, &waited) && errors.Is(class(err), store.ErrConflict)
+	return !lockWait.on(err) && errors.Is(class(err), store.ErrConflict)
 }

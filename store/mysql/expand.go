@@ -9,22 +9,27 @@ import (
 
 // The texts of migrations share a few pieces with each other and with the Go driver: {{clock}} is one.
 
-// The columns of headgate_take, from what a decision leaves in variables, and when the next attempt could pass.
+// The columns of headgate_take, from what a decision leaves, and when the next attempt could pass. $ is what stands before
+// the names of that: @hg_ of variables, or a table.
 const (
-	retryAfter = `cast(case when @hg_g then 0 when @hg_retry < 9007199254740991
-        then cast(greatest(0, @hg_retry - @hg_clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
+	retry = `cast(case when $g then 0 when $retry < 9007199254740991
+        then cast(greatest(0, $retry - $clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
 
-	figures = `select @hg_g as allowed,
-        if(@hg_block > greatest(@hg_clk, @hg_at), 0, greatest(0, @hg_capacity - @hg_x) div @hg_c) as remaining,
-        ` + retryAfter + ` as retry_after,
-        cast(cast(greatest(0, greatest(@hg_empty, @hg_block) - @hg_clk) as decimal(26, 6)) / 1000000
+	columns = `if($block > greatest($clk, $at), 0, greatest(0, $capacity - $x) div $c) as remaining,
+        ` + retry + ` as retry_after,
+        cast(cast(greatest(0, greatest($empty, $block) - $clk) as decimal(26, 6)) / 1000000
             as decimal(20, 6)) as reset_after,
-        @hg_name as limit_name,
-        cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at`
+        $name as limit_name,
+        cast('1970-01-01' + interval $now microsecond as datetime(6)) as at`
+)
+
+var (
+	retryAfter = strings.ReplaceAll(retry, "$", "@hg_")
+	figures    = "select @hg_g as allowed, " + strings.ReplaceAll(columns, "$", "@hg_")
 )
 
 // token is the row of request_token.
-const token = `granted as granted, greatest(0, p_capacity - used) div 1000 as remaining,
+var token = `granted as granted, greatest(0, p_capacity - used) div 1000 as remaining,
                     ` + retryAfter + ` as retry_after,
                     cast('1970-01-01' + interval moment microsecond as datetime(6)) as at`
 
@@ -161,14 +166,8 @@ func chargesOf(array string) string {
 // columns. Of a request that was refused, used is what is in use without the charges that would have passed.
 func eachCharge(used, more string) string {
 	return `select r.n as ordinality, r.whole as allowed, r.g = 0 as refused, convert(unhex(r.k) using utf8mb4) as ` +
-		"`key`" + `, r.capacity div r.c as capacity,
-        if(r.block > greatest(r.clk, r.at), 0, greatest(0, r.capacity - r.x) div r.c) as remaining,
-        cast(case when r.g then 0 when r.retry < 9007199254740991
-            then cast(greatest(0, r.retry - r.clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6)) as retry_after,
-        cast(cast(greatest(0, greatest(r.empty, r.block) - r.clk) as decimal(26, 6)) / 1000000
-            as decimal(20, 6)) as reset_after,
-        r.name as limit_name,
-        cast('1970-01-01' + interval r.now microsecond as datetime(6)) as at` + more + `
+		"`key`" + `, r.capacity div r.c as capacity, ` +
+		strings.ReplaceAll(columns, "$", "r.") + more + `
     from (select o.n, o.k, convert(unhex(o.l) using utf8mb4) as name, o.capacity, o.unit as c, u.g, u.clk, u.retry, u.at, u.empty,
             u.block, u.now, u.how, u.` + "`when`" + `, u.charged, min(u.g) over () as whole,
             min(u.how = 2) over () as replayed, ` + used + ` as x
@@ -216,9 +215,9 @@ func expand(text string) string {
 		"{{strict}}", strictTransaction,
 		"{{foreign articles}}", foreignArticles,
 		"{{left alone}}", "'"+leftAlone[0]+"', foreigners, '"+leftAlone[1]+"'",
-		"{{dead c}}", dead("c", "now"),
+		"{{dead c}}", isDead("c", "now"),
 		"{{emptied c}}", emptied("c", "now", clusterSlack), // the text is the same on all servers
-		"{{dead headgate_cells}}", dead("headgate_cells", "now"),
+		"{{dead headgate_cells}}", isDead("headgate_cells", "now"),
 		"{{no terms}}", law.Terms{}.String(),
 		"{{ops}}", chargesOf("asked"),
 		"{{sort ops}}", sortOps,

@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // For the tests.
 var (
 	Classify     = func(err error) error { return classify("ask", err) }
-	Undone       = func(err error) error { return classify("ask", &undone{err}) }
+	Undone       = func(err error) error { return classify("ask", undone.of(err)) }
 	CheckVersion = checkVersion
 	CheckServer  = checkServer
 )
@@ -112,7 +113,7 @@ func (s *Store) BeACluster() { s.group.Store(true) }
 
 // RemoveCells removes those of some cells that were of no use at a time of the server's clock.
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
-	return s.removeLocked(ctx, s.pick(0), now, cells, deadCells)
+	return s.removeFree(ctx, s.pick(0), now, cells, deadCells)
 }
 
 // OldTransactions has a store find transactions from an age on.
@@ -120,3 +121,14 @@ func OldTransactions(s *Store, age time.Duration) { s.old = age }
 
 // AsGalera makes a store take its server for a node of a Galera cluster.
 func AsGalera(s *Store) { s.galera.Store(true) }
+
+// Procedures returns the texts of all procedures by their names, in which _N stands for the revision.
+func Procedures() map[string]string {
+	d, texts := current(), make(map[string]string)
+	for _, s := range slices.Concat(d.inner, d.plain, d.articles) {
+		if m := madeProcedure.FindStringSubmatch(s.text); m != nil {
+			texts[strings.Replace(m[1], d.numbered("_N"), "_N", 1)] = s.text
+		}
+	}
+	return texts
+}

@@ -78,7 +78,7 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 	err = s.anywhere(func(db querier) error {
 		conn, err := db.(*sql.DB).Conn(ctx)
 		if err != nil {
-			return &notSent{err}
+			return notSent.of(err)
 		}
 		defer conn.Close()
 		return alone(ctx, conn, func() error {
@@ -121,15 +121,18 @@ func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a 
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
-	write := fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) VALUES (%s, %s, %s)",
-		quotedText(a.name), quotedText(a.host), quotedText(string(role)))
-	if role == store.RoleService || before.String == string(role) {
-		write = "DO 0" // when it is given
-	} else if before.Valid {
-		return []string{fmt.Sprintf("%s has the role %s, which has all of %s", a, before.String, role)}, nil
+	record := func() error {
+		_, err := conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) "+
+			"VALUES (%s, %s, %s)", quotedText(a.name), quotedText(a.host), quotedText(string(role))))
+		return err
 	}
-	if _, err := conn.ExecContext(ctx, write); err != nil {
-		return nil, err
+	if role == store.RoleApp && before.String != string(role) {
+		if before.Valid {
+			return []string{fmt.Sprintf("%s has the role %s, which has all of %s", a, before.String, role)}, nil
+		}
+		if err := record(); err != nil {
+			return nil, err
+		}
 	}
 	if err := g.give(ctx, conn, role, a); err != nil {
 		if !before.Valid {
@@ -138,8 +141,7 @@ func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a 
 		return nil, err
 	}
 	if role == store.RoleService {
-		if _, err := conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) "+
-			"VALUES (%s, %s, %s)", quotedText(a.name), quotedText(a.host), quotedText(string(role)))); err != nil {
+		if err := record(); err != nil {
 			return nil, err
 		}
 		return []string{
@@ -159,7 +161,10 @@ func newGrants(ctx context.Context, db querier, d *definition) (*grants, error) 
 	if err != nil {
 		return nil, err
 	}
-	g := &grants{tables: slices.Concat(l.tables, l.views), procedures: slices.Concat(l.procedures, l.articles)}
+	g := &grants{
+		tables:     slices.Concat(l.names["table"], l.names["view"]),
+		procedures: slices.Concat(l.names["procedure"], l.names["article"]),
+	}
 	for _, s := range slices.Concat(d.plain, d.articles) {
 		if m := definers.FindStringSubmatch(s.text); m != nil && slices.Contains(g.procedures, m[1]) {
 			g.app = append(g.app, m[1])
@@ -197,25 +202,17 @@ func (g *grants) give(ctx context.Context, db querier, role store.Role, a accoun
 
 // grantAgain gives roles for what a migration has made. Where it cannot, it returns a line that says so.
 func grantAgain(ctx context.Context, conn *sql.Conn, d *definition) (lines []string, err error) {
-	rows, err := conn.QueryContext(ctx, "SELECT user_name, host_name, role FROM headgate_roles ORDER BY 1, 2")
-	if err != nil {
-		return nil, fmt.Errorf("read the roles: %w", err)
-	}
-	defer rows.Close()
 	type given struct {
 		account
 		role store.Role
 	}
-	var list []given
-	for rows.Next() {
-		var a given
-		if err := rows.Scan(&a.name, &a.host, &a.role); err != nil {
-			return nil, err
-		}
-		list = append(list, a)
+	list, err := readList(ctx, conn, "SELECT user_name, host_name, role FROM headgate_roles ORDER BY 1, 2",
+		func(a *given) []any { return []any{&a.name, &a.host, &a.role} })
+	if err != nil {
+		return nil, fmt.Errorf("read the roles: %w", err)
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || list == nil {
-		return nil, err
+	if list == nil {
+		return nil, nil
 	}
 	if _, err := conn.ExecContext(ctx, refuseToMake); err != nil {
 		return nil, fmt.Errorf("set up the session: %w", err)

@@ -69,10 +69,10 @@ func TestHeadroomByCall(t *testing.T) {
 		}
 	}
 	for keep, want := range map[string]string{
-		"ten": `"ten" is not a decimal number`, "-5": `"-5" is not a decimal number`, "0": "is 0", "0%": "is 0", "": `"" is not`,
+		"ten": `"ten" is not a decimal number`, "-5": `"-5" is negative`, "0": "is 0", "0%": "is 0", "": `"" is not`,
 		"100%": "leaves nothing of a limit to take", "10": "leaves nothing to take of a limit of 10 at once",
 		"99.99999999%": "leaves nothing to take of a limit of 10 at once", "0.0123456789": "more than 9 digits",
-		"1e1": "is not a decimal number", "12345678901234567890": "leaves nothing to take",
+		"1e1": "is not a decimal number", "12345678901234567890": "is too large",
 	} {
 		got := answers(t, db, "allowed", "CALL headgate_take(?, 'bad', 1)", "api keep "+keep)
 		if !strings.HasPrefix(got, "keep: ") || !strings.Contains(got, want) {

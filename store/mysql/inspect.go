@@ -11,27 +11,24 @@ import (
 
 // Cells implements store.Inspector.
 func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, now int64, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, 0, err
-	}
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	err = s.anywhere(func(db querier) error {
-		cells = nil
+	err = s.reads(ctx, "list cells", func(db querier) error {
 		if now, err = clock(ctx, db); err != nil {
 			return err
 		}
-		cells, err = listCells(ctx, db, q, now)
+		cells, err = readList(ctx, db, selectCells(q, now), func(c *store.Cell) []any {
+			return cellFields(&c.Limit, &c.Key, &c.State, &c.Reason)
+		})
 		return err
 	})
 	return cells, now, err
 }
 
-func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells []store.Cell, err error) {
+func selectCells(q store.Query, now int64) string {
 	var b strings.Builder
-	b.WriteString(`SELECT limit_name, cell_key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
-		FROM headgate_cells WHERE law <> 0`)
+	b.WriteString("SELECT " + cellColumns + " FROM headgate_cells WHERE law <> 0")
 	if q.Limit != "" {
 		b.WriteString(" AND limit_name = " + quoted(q.Limit))
 	}
@@ -45,59 +42,21 @@ func listCells(ctx context.Context, db querier, q store.Query, now int64) (cells
 		b.WriteString(" AND " + afterCell(q.After))
 	}
 	fmt.Fprintf(&b, " ORDER BY limit_name, cell_key LIMIT %d", q.Most())
-	rows, err := db.QueryContext(ctx, b.String())
-	if err != nil {
-		return nil, classify("list cells", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var c store.Cell
-		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
-			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
-			return nil, classify("list cells", err)
-		}
-		cells = append(cells, c)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, classify("list cells", err)
-	}
-	return cells, nil
+	return b.String()
 }
 
 // Entries implements store.Inspector.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
 	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
-	err = s.anywhere(func(db querier) error {
-		entries, err = listEntries(ctx, db, cell, n)
+	err = s.reads(ctx, "list entries", func(db querier) error {
+		query := "SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries WHERE " +
+			cellCondition(cell) + fmt.Sprintf(" ORDER BY number DESC LIMIT %d", max(n, 0))
+		entries, err = readList(ctx, db, query, func(e *law.Entry) []any {
+			return []any{&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted}
+		})
 		return err
 	})
 	return entries, err
-}
-
-func listEntries(ctx context.Context, db querier, cell law.Cell, n int) (entries []law.Entry, err error) {
-	var b strings.Builder
-	b.WriteString("SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries WHERE ")
-	ofCell(&b, cell)
-	fmt.Fprintf(&b, " ORDER BY number DESC LIMIT %d", max(n, 0))
-	rows, err := db.QueryContext(ctx, b.String())
-	if err != nil {
-		return nil, classify("list entries", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var e law.Entry
-		if err := rows.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted); err != nil {
-			return nil, classify("list entries", err)
-		}
-		entries = append(entries, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, classify("list entries", err)
-	}
-	return entries, nil
 }

@@ -2,16 +2,14 @@ package mysql
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
 // read has a procedure read a limit, and returns what is wrong with it: headgate_find_N
-// one in the table, where it keeps what it means, headgate_compile_N a notation. A server
-// without procedures has no calls that could fail.
-func read(ctx context.Context, db querier, procedure, limit string) (problem string, err error) {
-	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+quotedText(limit)+
-		", @hg_name, @hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, "+
+// one in the table, where it keeps what it means, headgate_compile_N a notation. arguments are those before the numbers
+// of the limit. A server without procedures has no calls that could fail.
+func read(ctx context.Context, db querier, procedure, arguments string) (problem string, err error) {
+	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+arguments+", @hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, "+
 		"@hg_block, @hg_history, @hg_calendar, @hg_zone)")
 	switch number, text := numberOf(err); number {
 	case errSignalled:
@@ -25,25 +23,14 @@ func read(ctx context.Context, db querier, procedure, limit string) (problem str
 // unreadable returns a line about each limit in the table that nobody has been able to
 // call so far and that the server cannot read.
 func unreadable(ctx context.Context, db querier, d *definition) (lines []string, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR "+
-		"rule_compiled <> rule ORDER BY name")
+	names, err := readList(ctx, db, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR "+
+		"rule_compiled <> rule ORDER BY name", func(name *string) []any { return []any{name} })
 	if err != nil {
 		return nil, fmt.Errorf("read the limits: %w", err)
 	}
-	defer rows.Close()
-	var names []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return nil, err
-	}
 	for _, name := range names {
-		problem, err := read(ctx, db, d.numbered("headgate_find_N"), name)
+		problem, err := read(ctx, db, d.numbered("headgate_find_N"), quotedText(name)+
+			", '', 0, @hg_name, @hg_notation, @hg_applied, @hg_since, @hg_lapse")
 		if err != nil {
 			return nil, err
 		}

@@ -1,11 +1,10 @@
 package mysql
 
 import (
-	"bytes"
 	"database/sql/driver"
 	_ "embed"
-	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,9 +23,6 @@ import (
 //
 // It decides about plain cells and those that no charge has touched. Others it leaves
 // alone, and the general way decides about them.
-//
-// A statement that knows of new keys takes longer. So the first attempt is one that does
-// not, and fails for a new key, unless the charge before was of one: new keys come together.
 //
 // A node of a cluster takes the general way, since it may repeat a statement by itself
 // after another node has won: see Store.begin.
@@ -51,20 +47,20 @@ func room(op *law.Op) int64 {
 	return most - op.Cost*op.Count
 }
 
-// lone is the statement for a lone charge: its number and what is put in its places. It is
+// lone is the statement for a lone charge: its anchor and what is put in its places. It is
 // prepared once on each connection, since to read its text takes longer than to carry it out.
 type lone struct {
-	number int
+	anchor law.Anchor
 	values []driver.NamedValue
 	turn   string
 }
 
-// oneSession makes a session ready for statements that commit by themselves: each is a
+// oneSession makes a session of Open's ready for statements that commit by themselves: each is a
 // transaction. A variable that is not known before a statement would be NULL in what it
 // returns.
 const oneSession = "SET autocommit = 1, @hg_one_turn = CONVERT('' USING latin1), @hg_one_clock = 0, " +
 	"@hg_one_wait = 0, @hg_one_g = 0, @hg_one_new = 0, @hg_one_made = 0, @hg_one_cost = 0, @hg_one_count = 0, " +
-	"@hg_one_ceiling = 0, @hg_one_drain = 0, @hg_one_now = 0"
+	"@hg_one_ceiling = 0, @hg_one_unit = 0, @hg_one_step = 0, @hg_one_drain = 0, @hg_one_now = 0"
 
 // oneTurn selects the turn of the last statement of these about which a session has begun
 // to decide.
@@ -77,27 +73,30 @@ var oneNames = strings.NewReplacer(
 	"{turn}", "VALUES(reason)", "[", "headgate_cells.", "]", "", "@", "@hg_one_",
 )
 
-// oneTexts are the statements by their numbers: for each anchor those that fail for a cell
-// that no charge has touched, and then those that do not.
-var oneTexts = sync.OnceValue(func() (texts [4]string) {
-	t := template.Must(template.New("").Parse(oneText))
-	for i := range texts {
-		var b strings.Builder
-		if err := t.ExecuteTemplate(&b, "one", struct{ Epoch, Fresh bool }{i%2 == 1, i >= 2}); err != nil {
-			panic(err) // it is embedded
-		}
-		texts[i] = oneNames.Replace(oneSpace(b.String()))
+// oneTexts are the statements for each anchor.
+var oneTexts = sync.OnceValue(func() (texts [2]string) {
+	for anchor := range texts {
+		texts[anchor] = oneNames.Replace(templated("one", sumsShape{Epoch: anchor == 1}))
 	}
 	return texts
 })
 
-// loneOf returns the statement for a lone charge. Unless fresh it fails for a cell that no
-// charge has touched. The turn is another one for each.
-func loneOf(op *law.Op, fresh bool, turn int64) lone {
-	l := lone{number: int(op.Params.Anchor), turn: strconv.FormatInt(turn, 10)}
-	if fresh {
-		l.number += 2
+var whiteSpace = regexp.MustCompile(`\s+`)
+
+// templated executes a template of the statements that commit by themselves. It leaves one space wherever there is
+// white space.
+func templated(name string, shape sumsShape) string {
+	t := template.Must(template.Must(template.New("").Parse(oneText)).Parse(sumsText))
+	var b strings.Builder
+	if err := t.ExecuteTemplate(&b, name, shape); err != nil {
+		panic(err) // it is embedded
 	}
+	return whiteSpace.ReplaceAllString(b.String(), " ")
+}
+
+// loneOf returns the statement for a lone charge. The turn is another one for each.
+func loneOf(op *law.Op, turn int64) lone {
+	l := lone{anchor: op.Params.Anchor, turn: strconv.FormatInt(turn, 10)}
 	values := [...]driver.Value{
 		op.Cell.Limit, op.Cell.Key, op.Cell.Limit, op.Cell.Key,
 		op.Cost * op.Count, room(op), op.Params.HealAfter(), op.Params.Unit, op.Params.Step, max(op.Params.Drain, 1),
@@ -110,53 +109,40 @@ func loneOf(op *law.Op, fresh bool, turn int64) lone {
 	return l
 }
 
-// hearOne turns the answer to a lone charge into its outcome, and reports whether the cell
-// was new. It reports that nothing was decided if the cell is none that the statement
-// decides about.
-func hearOne(op *law.Op, answer [2][]byte, out *law.Outcome) (decided, made bool, err error) {
-	before, _, err := cellOf(answer[0])
-	if err != nil {
-		return false, false, err
+// loneWidth is how many numbers the statement returns of each of the two rows: the cell, and the clock.
+const loneWidth = 9
+
+// hearOne turns the answer to a lone charge into its outcome. It reports that nothing was decided if the cell is
+// none that the statement decides about.
+func hearOne(op *law.Op, answer []int64, out *law.Outcome) (decided bool, err error) {
+	if len(answer) != 2*loneWidth {
+		return false, errNoSense(answer, "it has another number of numbers")
 	}
-	after, clock, err := cellOf(answer[1])
-	if err != nil {
-		return false, false, err
-	}
+	before, after, clock := cellOf(answer), cellOf(answer[loneWidth:]), answer[2*loneWidth-1]
 	of, lp := law.State{Kind: before.Kind, Unit: before.Unit, Step: before.Step}, &op.Params
 	if of != (law.State{}) && of != (law.State{Kind: lp.Kind, Unit: lp.Unit, Step: lp.Step}) || before.Prev != 0 ||
 		before.At-clock > lp.HealAfter() || of.Kind == 0 && before != (law.State{}) {
 		if before != after { // to ask again would charge again
-			return false, false, errNoSense(answer[1], fmt.Errorf("a cell that was %+v should not be decided", before))
+			return false, errNoSense(answer, "a cell that is not plain was decided")
 		}
-		return false, false, nil
+		return false, nil
 	}
 	outs := []law.Outcome{{}}
 	law.Apply([]law.Op{*op}, outs, clock, []*law.Record{{State: before}})
 	if outs[0].Err == nil && outs[0].State != after {
-		return false, false, errNoSense(answer[1], fmt.Errorf("the cell should be %+v", outs[0].State))
+		return false, errNoSense(answer, fmt.Sprintf("the cell should be %+v", outs[0].State))
 	}
 	*out = outs[0]
-	return true, of.Kind == 0, nil
+	return true, nil
 }
 
-// cellOf reads what a lone charge answers of one of its rows.
-func cellOf(record []byte) (st law.State, clock int64, err error) {
-	fields := bytes.FieldsFunc(record, func(r rune) bool { return r == ',' || r == ';' })
-	var kind int64
-	to := [...]*int64{&kind, &st.Level, &st.Prev, &st.At, &st.Unit, &st.Step, &st.EmptyAt, &st.BlockedUntil, &clock}
-	if len(fields) != len(to) {
-		return st, 0, errNoSense(record, errors.New("it has another number of numbers"))
+func cellOf(n []int64) law.State {
+	return law.State{
+		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6], BlockedUntil: n[7],
 	}
-	for i, field := range fields {
-		if *to[i], err = strconv.ParseInt(string(field), 10, 64); err != nil {
-			return st, 0, errNoSense(record, err)
-		}
-	}
-	st.Kind = law.Kind(kind)
-	return st, clock, nil
 }
 
 // errNoSense is the error of an answer that cannot be read. It comes after the commit.
-func errNoSense(record []byte, err error) error {
-	return fmt.Errorf("the server's answer makes no sense: %q: %w", record, err)
+func errNoSense(answer []int64, why string) error {
+	return fmt.Errorf("the server's answer makes no sense: %v: %s", answer, why)
 }

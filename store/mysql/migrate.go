@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	driver1 "github.com/go-sql-driver/mysql"
 
@@ -41,7 +42,7 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return nil, classify("migrate", &notSent{err})
+		return nil, classify("migrate", notSent.of(err))
 	}
 	defer conn.Close()
 	if err := checkServer(ctx, conn); err != nil {
@@ -118,7 +119,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	if err := m.installProcedures(ctx, &have); err != nil {
 		return err
 	}
-	switch line, err := makeTriggers(ctx, m.conn, m.triggers, m.execute); {
+	switch line, err := m.makeTriggers(ctx); {
 	case err != nil:
 		return err
 	case line != "":
@@ -158,17 +159,17 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 		if i < have {
 			continue
 		}
-		for _, text := range t.statements {
-			_, err := m.conn.ExecContext(ctx, text)
+		for _, s := range t {
+			_, err := m.conn.ExecContext(ctx, s.text)
 			if number, _ := numberOf(err); err != nil && number != errDuplicateName { // somebody else migrates, too
-				return fmt.Errorf("%s: %w", t.name, err)
+				return fmt.Errorf("%s: %w", t[0].file, err)
 			}
 		}
 		if _, err := m.conn.ExecContext(
 			ctx, fmt.Sprintf("INSERT IGNORE INTO headgate_schema_version (version) VALUES (%d)", i+1)); err != nil {
-			return fmt.Errorf("record %s: %w", t.name, err)
+			return fmt.Errorf("record %s: %w", t[0].file, err)
 		}
-		m.say("applied %s", t.name)
+		m.say("applied %s", t[0].file)
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 			if dropped.MatchString(text) {
 				continue
 			}
-			text = created.ReplaceAllString(text, "create or replace $1 ")
+			text = created.ReplaceAllString(text, "create or replace $1 $2")
 		}
 		if _, err := m.conn.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", s.file, err)
@@ -239,30 +240,25 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 // digest is one of the procedures of this definition as the server has them now; the same
 // for all states of procedures that this user may not read.
 func (m *migrator) digest(ctx context.Context) (string, error) {
-	rows, err := m.conn.QueryContext(ctx, `SELECT r.routine_name,
+	h := sha256.New()
+	ours := m.names()
+	err := eachRow(ctx, m.conn, `SELECT r.routine_name,
 		COALESCE(SHA2(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access), 256), ''),
 		COALESCE((SELECT SHA2(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier
 				ORDER BY p.ordinal_position), 256)
 			FROM information_schema.parameters p
 			WHERE p.specific_schema = DATABASE() AND p.specific_name = r.routine_name), '')
 		FROM information_schema.routines r
-		WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`)
+		WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE' ORDER BY r.routine_name`,
+		func(r *sql.Rows) error {
+			var name, definition, parameters string
+			err := r.Scan(&name, &definition, &parameters)
+			if slices.Contains(ours, name) {
+				fmt.Fprintln(h, name, definition, parameters)
+			}
+			return err
+		})
 	if err != nil {
-		return "", fmt.Errorf("read the procedures: %w", err)
-	}
-	defer rows.Close()
-	h := sha256.New()
-	ours := m.names()
-	for rows.Next() {
-		var name, definition, parameters string
-		if err := rows.Scan(&name, &definition, &parameters); err != nil {
-			return "", err
-		}
-		if slices.Contains(ours, name) {
-			fmt.Fprintln(h, name, definition, parameters)
-		}
-	}
-	if err := rows.Err(); err != nil {
 		return "", fmt.Errorf("read the procedures: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
@@ -296,3 +292,27 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 	m.say("installed the articles' procedures")
 	return nil
 }
+
+// migrating names the lock of the present database. Locks belong to the server, where a fixed name had the migrations
+// of all databases wait for each other. MySQL takes names of up to 64 characters, and 9.7 has no md5.
+const migrating = "concat('headgate migrate ', left(sha2(database(), 256), 32))"
+
+// alone has f change the schema, and repeats it for up to a minute while it conflicts with others.
+// Two that migrate at once would see each other's procedures come and go. The lock is a courtesy: where
+// a server has no such locks, the one that stumbles tries again.
+func alone(ctx context.Context, conn *sql.Conn, f func() error) error {
+	if _, err := conn.ExecContext(ctx, "DO GET_LOCK("+migrating+", 60)"); err == nil {
+		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+migrating+")") }()
+	}
+	_, err := store.Retry(ctx, time.Minute, f, func(err error) bool {
+		number, _ := numberOf(err)
+		return slices.Contains(repeated, number)
+	})
+	return err
+}
+
+// repeated are the errors after which a migration is made again: those of two that migrate
+// at once, and an interruption. On MariaDB a KILL QUERY of one session can interrupt another
+// one that reads information_schema.triggers (28 of 160 migrations beside a loop of KILL on
+// 11.8, none without it).
+var repeated = []uint16{1304, 1359, 1213, errLockWait, errInterrupted}

@@ -54,7 +54,6 @@ type Store struct {
 	def     *definition
 	cfg     Config
 	closed  atomic.Bool
-	checked atomic.Bool // server and schema are such as this binary needs
 	sweeper sweeper
 	keys    *keycount.Last
 	log     *slog.Logger
@@ -100,7 +99,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		case failed == nil && errors.Is(err, store.ErrSetup):
 			failed = classify("connect", err) // it names the node
 		case failed == nil:
-			failed = classify("connect to "+n.name, &notSent{alertOf(t.configs[i], err)})
+			failed = classify("connect to "+n.name, notSent.of(alertOf(t.configs[i], err)))
 		}
 	}
 	s.Close()
@@ -122,7 +121,7 @@ func New(db *sql.DB, cfg *Config) *Store {
 
 func newStore(cfg *Config) *Store {
 	s := &Store{def: current(), keys: &keycount.Last{}, log: slog.Default()}
-	s.extended = new(atomic.Bool)
+	s.facts = new(facts)
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -146,12 +145,7 @@ func newStore(cfg *Config) *Store {
 // transaction: part of a batch could not be undone alone there.
 func (s *Store) InTx(tx *sql.Tx) *Store {
 	in := &Store{def: s.def, cfg: s.cfg, keys: s.keys, log: s.log}
-	in.nodes, in.tx, in.retryFor = s.nodes[:1], tx, s.retryFor
-	in.checked.Store(s.checked.Load())
-	in.galera.Store(s.galera.Load())
-	in.group.Store(s.group.Load())
-	in.snapshots.Store(s.snapshots.Load())
-	in.extended = s.extended
+	in.facts, in.nodes, in.tx, in.retryFor = s.facts, s.nodes[:1], tx, s.retryFor
 	return in
 }
 

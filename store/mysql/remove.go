@@ -19,11 +19,11 @@ var (
 	numbered  = regexp.MustCompile(`_[0-9]+$`)
 )
 
-// left is what a database has of what Migrate makes, each in order. The triggers go with their
-// tables.
+// left is what a database has of what Migrate makes: the names of tables, triggers, views, procedures and articles by
+// these kinds, each in order.
 type left struct {
-	tables, views, procedures, articles, triggers []string
-	rows                                          map[string]int64 // of tables, about
+	names map[string][]string
+	rows  map[string]int64 // of tables, about
 }
 
 // what are the names that a definition gives to a kind of things.
@@ -31,18 +31,6 @@ func what(list []ddl, pattern *regexp.Regexp) (names []string) {
 	for _, s := range list {
 		if m := pattern.FindStringSubmatch(s.text); m != nil {
 			names = append(names, m[1])
-		}
-	}
-	return names
-}
-
-// tableNames are those of all tables.
-func (d *definition) tableNames() (names []string) {
-	for _, f := range d.tables {
-		for _, text := range f.statements {
-			if m := madeTable.FindStringSubmatch(text); m != nil {
-				names = append(names, m[1])
-			}
 		}
 	}
 	return names
@@ -83,43 +71,36 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 	if err != nil {
 		return l, err
 	}
-	own := d.ours(installed)
-	l.rows = make(map[string]int64)
-	tables, views := d.tableNames(), what(d.plain, madeView)
-	triggers := what(d.triggers, regexp.MustCompile(`(?m)^create trigger (\w+)`))
-	rows, err := db.QueryContext(ctx, `
-		SELECT 'table', t.table_name, COALESCE(t.table_rows, 0) FROM information_schema.tables t
+	among := func(names []string) func(string) bool {
+		return func(name string) bool { return slices.Contains(names, name) }
+	}
+	own := map[string]func(string) bool{
+		"table": among(what(slices.Concat(d.tables...), madeTable)), "view": among(what(d.plain, madeView)), "trigger": among(what(d.triggers, triggerBody)),
+		"procedure": d.ours(installed), "article": func(string) bool { return true },
+	}
+	l = left{make(map[string][]string), make(map[string]int64)}
+	err = eachRow(ctx, db, `SELECT 'table', t.table_name, COALESCE(t.table_rows, 0) FROM information_schema.tables t
 			WHERE t.table_schema = DATABASE() AND t.table_type = 'BASE TABLE'
 		UNION ALL SELECT 'view', v.table_name, 0 FROM information_schema.views v WHERE v.table_schema = DATABASE()
 		UNION ALL SELECT IF(r.routine_comment LIKE '`+ours+`%', 'article', 'procedure'), r.routine_name, 0
 			FROM information_schema.routines r WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE'
 		UNION ALL SELECT 'trigger', g.trigger_name, 0 FROM information_schema.triggers g
 			WHERE g.trigger_schema = DATABASE()
-		ORDER BY 2`)
+		ORDER BY 2`, func(r *sql.Rows) error {
+		var kind, name string
+		var n int64
+		if err := r.Scan(&kind, &name, &n); err != nil {
+			return err
+		}
+		if own[kind](name) {
+			l.names[kind], l.rows[name] = append(l.names[kind], name), n
+		}
+		return nil
+	})
 	if err != nil {
 		return l, fmt.Errorf("list what there is: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var kind, name string
-		var n int64
-		if err := rows.Scan(&kind, &name, &n); err != nil {
-			return l, err
-		}
-		switch {
-		case kind == "table" && slices.Contains(tables, name):
-			l.tables, l.rows[name] = append(l.tables, name), n
-		case kind == "view" && slices.Contains(views, name):
-			l.views = append(l.views, name)
-		case kind == "article":
-			l.articles = append(l.articles, name)
-		case kind == "procedure" && own(name):
-			l.procedures = append(l.procedures, name)
-		case kind == "trigger" && slices.Contains(triggers, name):
-			l.triggers = append(l.triggers, name)
-		}
-	}
-	return l, rows.Err()
+	return l, nil
 }
 
 // recordedNames are those of the procedures that were installed; none where that is not known.
@@ -146,19 +127,18 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 			return classifyRead("list what there is", err)
 		}
 		lines = nil
-		for _, name := range l.tables {
+		for _, name := range l.names["table"] {
 			lines = append(lines, fmt.Sprintf("table %s, about %d rows", name, l.rows[name]))
 		}
-		for _, name := range l.triggers {
-			lines = append(lines, "trigger "+name)
+		for _, kind := range []string{"trigger", "view"} {
+			for _, name := range l.names[kind] {
+				lines = append(lines, kind+" "+name)
+			}
 		}
-		for _, name := range l.views {
-			lines = append(lines, "view "+name)
-		}
-		if n := len(l.procedures); n > 0 {
+		if n := len(l.names["procedure"]); n > 0 {
 			lines = append(lines, strconv.Itoa(n)+" procedures whose names begin with headgate_")
 		}
-		for _, name := range l.articles {
+		for _, name := range l.names["article"] {
 			lines = append(lines, "procedure "+name)
 		}
 		return nil
@@ -180,7 +160,7 @@ func (s *Store) Remove(ctx context.Context) error {
 	err := s.anywhere(func(db querier) error {
 		conn, err := db.(*sql.DB).Conn(ctx)
 		if err != nil {
-			return &notSent{err}
+			return notSent.of(err)
 		}
 		defer conn.Close()
 		return alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })
@@ -210,18 +190,13 @@ func (s *Store) removeAt(ctx context.Context, conn *sql.Conn) error {
 	// headgate_installed has the names of procedures of other revisions, so it is the last.
 	const first, last = "headgate_schema_version", "headgate_installed"
 	drop := []string{"DROP TABLE IF EXISTS " + first}
-	for _, name := range l.views {
-		drop = append(drop, "DROP VIEW IF EXISTS "+name)
-	}
-	for _, name := range l.triggers {
-		drop = append(drop, "DROP TRIGGER IF EXISTS "+name)
-	}
-	for _, name := range slices.Concat(l.articles, l.procedures) {
-		drop = append(drop, "DROP PROCEDURE IF EXISTS "+name)
-	}
-	for _, name := range l.tables {
-		if name != first && name != last {
-			drop = append(drop, "DROP TABLE IF EXISTS "+name)
+	for _, k := range [...]struct{ kind, word string }{
+		{"view", "VIEW"}, {"trigger", "TRIGGER"}, {"article", "PROCEDURE"}, {"procedure", "PROCEDURE"}, {"table", "TABLE"},
+	} {
+		for _, name := range l.names[k.kind] {
+			if name != first && name != last {
+				drop = append(drop, "DROP "+k.word+" IF EXISTS "+name)
+			}
 		}
 	}
 	for _, text := range append(drop, "DROP TABLE IF EXISTS "+last) {

@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -42,8 +41,8 @@ type flight struct {
 	sums     map[law.Cell]span
 	queues   map[law.Cell]*queue
 
-	entrySets int  // how many results the first text has about entries
-	charged   bool // one of them is about those in which requests were charged
+	steps   []func(*sql.Rows) error // they take the rows of each result of the first text
+	charged bool                    // one of them is about the entries in which requests were charged
 }
 
 // admission names what a cell remembers of a request.
@@ -77,8 +76,7 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 	err := s.retry(ctx, n, func(n *node) error {
 		for tries := 0; ; tries++ {
 			err := s.fly(ctx, n, ops, outs)
-			var raced *raced
-			if !errors.As(err, &raced) || tries == mostRaces {
+			if !raced.on(err) || tries == mostRaces {
 				return err
 			}
 		}
@@ -87,8 +85,7 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 		return nil
 	}
 	clear(outs)
-	var waited *lockWait
-	if errors.As(err, &waited) {
+	if lockWait.on(err) {
 		return s.applyFree(ctx, n, ops, outs)
 	}
 	return classify(doing, err)
@@ -119,7 +116,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	}
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return &notSent{err}
+		return notSent.of(err)
 	}
 	defer conn.Close()
 	f.on = conn
@@ -132,7 +129,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	var before *string // the membership of a cluster of Galera
 	if s.galera.Load() {
 		if before, err = n.view.before(ctx, conn); err != nil {
-			return &notSent{err}
+			return notSent.of(err)
 		}
 	}
 	if err = f.read(f.look(s.begin(only))); err == nil {
@@ -142,7 +139,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 		err = s.because(ctx, conn, err)
 		_, _ = abandon(ctx, conn, s.restore())
 		if number, _ := numberOf(err); number == errLockWait && store.PassesHeld(ctx) && len(f.Cells) > 1 {
-			return &lockWait{err}
+			return lockWait.of(err)
 		}
 		return nothingDone(err)
 	}
@@ -180,7 +177,7 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 	}
 	switch {
 	case err != nil:
-		err = &undone{s.because(f.ctx, s.tx, err)} // of that transaction nothing is committed yet
+		err = undone.of(s.because(f.ctx, s.tx, err)) // of that transaction nothing is committed yet
 	case only:
 		return nil
 	default:
@@ -208,9 +205,9 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 // ofWrite is the error of a second text of which nothing is left.
 func ofWrite(err error) error {
 	if number, _ := numberOf(err); number == errDuplicate {
-		return &raced{err}
+		return raced.of(err)
 	}
-	return &undone{err}
+	return undone.of(err)
 }
 
 // begin writes how the transaction begins, or a part of the caller's.

@@ -19,8 +19,7 @@ func (f *flight) look(begin string) string {
 	var b strings.Builder
 	b.Grow(1024 + 160*len(f.Cells))
 	b.WriteString(begin)
-	b.WriteString("SELECT limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason FROM " +
-		"headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	b.WriteString("SELECT " + cellColumns + " FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
 	names := make([]law.Cell, len(f.Cells))
 	for i, c := range f.Cells {
 		names[i] = c.Name
@@ -31,9 +30,11 @@ func (f *flight) look(begin string) string {
 		b.WriteString(" FOR UPDATE")
 	}
 	b.WriteByte(';')
+	f.steps = append(f.steps, f.readCell)
 	f.lookForReceipts(&b)
 	f.lookForEntries(&b)
 	b.WriteString("SET @hg_clock=" + readClock + ";SELECT @hg_clock")
+	f.steps = append(f.steps, func(r *sql.Rows) error { return r.Scan(&f.clock) })
 	f.lookForSums(&b)
 	return b.String()
 }
@@ -63,64 +64,56 @@ const mostListed = 500
 
 // lookForReceipts writes what reads the requests that ops name.
 func (f *flight) lookForReceipts(b *strings.Builder) {
+	n := 0
 	for i := range f.ops {
 		op := &f.ops[i]
 		if op.ID == "" || op.Verb == law.Check || f.Cell(op.Cell) == nil {
 			continue
 		}
-		if f.receipts == nil {
-			f.receipts = map[admission]law.Receipt{}
-			b.WriteString("SELECT limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until FROM " +
-				"headgate_admissions FORCE INDEX (PRIMARY) WHERE ")
-		} else {
-			b.WriteString(" OR ")
-		}
+		join(b, &n, "SELECT limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until FROM "+
+			"headgate_admissions FORCE INDEX (PRIMARY) WHERE ", " OR ")
 		ofCell(b, op.Cell)
 		b.WriteString(" AND id=")
 		literal(b, op.ID)
 	}
-	if f.receipts != nil {
+	if n > 0 {
+		f.receipts = map[admission]law.Receipt{}
 		b.WriteString(f.locks + ";")
+		f.steps = append(f.steps, f.readReceipt)
 	}
 }
 
 // lookForEntries writes what reads the entries that ops name, or that requests which they name were
 // charged in.
 func (f *flight) lookForEntries(b *strings.Builder) {
+	f.entries = map[int64]entry{}
+	n := 0
+	end := func() {
+		if n > 0 {
+			b.WriteString(")" + f.locks + ";")
+			f.steps = append(f.steps, f.readEntry)
+		}
+	}
 	for i := range f.ops {
 		op := &f.ops[i]
 		if op.Params.Kind != law.Log || op.EntryNumber <= 0 {
 			continue
 		}
-		if f.entries == nil {
-			f.entries = map[int64]entry{}
-			b.WriteString("SELECT number,limit_name,cell_key,cost,expires_at FROM headgate_entries " +
-				"WHERE expires_at>0 AND number IN (")
-		} else {
-			b.WriteByte(',')
-		}
+		join(b, &n, "SELECT number,limit_name,cell_key,cost,expires_at FROM headgate_entries "+
+			"WHERE expires_at>0 AND number IN (", ",")
 		b.WriteString(strconv.FormatInt(op.EntryNumber, 10))
 		f.entries[op.EntryNumber] = entry{} // if it is not among them, it is known that it does not count
 	}
-	if f.entries != nil {
-		b.WriteString(")" + f.locks + ";")
-		f.entrySets++
-	}
-	charged := false // an entry that a request remembers may be asked for
-	for i := range f.ops {
+	end()
+	n = 0
+	for i := range f.ops { // an entry that a request remembers may be asked for
 		op := &f.ops[i]
 		if op.Params.Kind != law.Log || op.ID == "" || op.Verb != law.Settle && op.Verb != law.Extend {
 			continue
 		}
-		if !charged {
-			b.WriteString("SELECT e.number,e.limit_name,e.cell_key,e.cost,e.expires_at FROM headgate_admissions a " +
-				"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number=" +
-				spaced("a.outcome", entryField) +
-				" WHERE e.expires_at>0 AND (")
-		} else {
-			b.WriteString(" OR ")
-		}
-		charged = true
+		join(b, &n, "SELECT e.number,e.limit_name,e.cell_key,e.cost,e.expires_at FROM headgate_admissions a "+
+			"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number="+spaced("a.outcome", entryField)+
+			" WHERE e.expires_at>0 AND (", " OR ")
 		b.WriteString("a.limit_name=")
 		literal(b, op.Cell.Limit)
 		b.WriteString(" AND a.cell_key=")
@@ -128,11 +121,8 @@ func (f *flight) lookForEntries(b *strings.Builder) {
 		b.WriteString(" AND a.id=")
 		literal(b, op.ID)
 	}
-	if charged {
-		b.WriteString(")" + f.locks + ";")
-		f.entrySets++
-		f.charged = true
-	}
+	end()
+	f.charged = n > 0
 }
 
 // entryField is where the number of an entry stands in an outcome that is remembered, from 1.
@@ -155,23 +145,22 @@ func (f *flight) lookForSums(b *strings.Builder) {
 			logs[op.Cell] = true
 		}
 	}
+	n := 0
 	for _, c := range f.Cells {
 		if !logs[c.Name] {
 			continue
 		}
-		if f.sums == nil {
-			f.sums = map[law.Cell]span{}
-			b.WriteByte(';')
-		} else {
-			b.WriteString(" UNION ALL ")
-		}
-		b.WriteString("(SELECT ")
+		join(b, &n, ";(SELECT ", " UNION ALL (SELECT ")
 		literals(b, c.Name)
 		b.WriteString(",COALESCE(SUM(cost),0) FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
 		ofCell(b, c.Name)
 		b.WriteString(" AND expires_at>(SELECT at FROM headgate_cells WHERE ")
 		ofCell(b, c.Name)
 		b.WriteString(") AND expires_at<=@hg_clock)")
+	}
+	if n > 0 {
+		f.sums = map[law.Cell]span{}
+		f.steps = append(f.steps, f.readSum)
 	}
 }
 
@@ -184,18 +173,7 @@ func (f *flight) read(text string) error {
 		return err
 	}
 	defer answer.Close()
-	steps := []func(*sql.Rows) error{f.readCell}
-	if f.receipts != nil {
-		steps = append(steps, f.readReceipt)
-	}
-	for range f.entrySets {
-		steps = append(steps, f.readEntry)
-	}
-	steps = append(steps, func(r *sql.Rows) error { return r.Scan(&f.clock) })
-	if f.sums != nil {
-		steps = append(steps, f.readSum)
-	}
-	for {
+	for steps := f.steps; ; {
 		columns, err := answer.Columns()
 		if err != nil {
 			return err
@@ -226,8 +204,7 @@ func (f *flight) read(text string) error {
 func (f *flight) readCell(r *sql.Rows) error {
 	var limit, key, reason sql.RawBytes
 	var st law.State
-	if err := r.Scan(&limit, &key, &st.Kind, &st.Level, &st.Prev, &st.At, &st.Unit, &st.Step, &st.EmptyAt,
-		&st.BlockedUntil, &reason); err != nil {
+	if err := r.Scan(cellFields(&limit, &key, &st, &reason)...); err != nil {
 		return err
 	}
 	c := f.Cell(law.Cell{Limit: string(limit), Key: string(key)})
@@ -254,7 +231,7 @@ func (f *flight) readReceipt(r *sql.Rows) error {
 	a.Terms, err = law.ParseTerms(terms)
 	f.receipts[name] = a
 	if number := a.Outcome.EntryNumber; f.charged && number > 0 {
-		f.note(number, entry{})
+		f.entries[number] = entry{}
 	}
 	return err
 }
@@ -265,15 +242,8 @@ func (f *flight) readEntry(r *sql.Rows) error {
 	if err := r.Scan(&number, &e.cell.Limit, &e.cell.Key, &e.credits, &e.expiresAt); err != nil {
 		return err
 	}
-	f.note(number, e)
-	return nil
-}
-
-func (f *flight) note(number int64, e entry) {
-	if f.entries == nil {
-		f.entries = map[int64]entry{}
-	}
 	f.entries[number] = e
+	return nil
 }
 
 func (f *flight) readSum(r *sql.Rows) error {
@@ -364,25 +334,14 @@ func (f *flight) Freed(cell law.Cell, after, need int64) (int64, error) {
 }
 
 // fill reads a queue of at most most entries.
-func (f *flight) fill(q *queue, cell law.Cell, most int) error {
+func (f *flight) fill(q *queue, cell law.Cell, most int) (err error) {
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
 	defer cancel()
-	list, err := f.on.QueryContext(ctx, "SELECT cost,expires_at FROM headgate_entries FORCE INDEX (by_cell) WHERE "+
-		cellCondition(cell)+fmt.Sprintf(" AND expires_at>%d ORDER BY expires_at LIMIT %d", q.after, most)+f.locks)
-	if err != nil {
-		return err
-	}
-	defer list.Close()
-	q.entries = q.entries[:0]
-	for list.Next() {
-		var e entry
-		if err := list.Scan(&e.credits, &e.expiresAt); err != nil {
-			return err
-		}
-		q.entries = append(q.entries, e)
-	}
+	query := "SELECT cost,expires_at FROM headgate_entries FORCE INDEX (by_cell) WHERE " + cellCondition(cell) +
+		fmt.Sprintf(" AND expires_at>%d ORDER BY expires_at LIMIT %d", q.after, most) + f.locks
+	q.entries, err = readList(ctx, f.on, query, func(e *entry) []any { return []any{&e.credits, &e.expiresAt} })
 	q.all = len(q.entries) < most
-	return list.Err()
+	return err
 }
 
 func cellCondition(c law.Cell) string {

@@ -61,12 +61,8 @@ func (w *rowWriter) enter(cells []*rows.Cell) {
 	for _, c := range cells {
 		for i := range c.Add {
 			e := &c.Add[i]
-			if n++; n == 1 {
-				w.WriteString("INSERT INTO headgate_entries (limit_name,cell_key,id,at,expires_at,keep_until,cost,granted) VALUES ")
-			} else {
-				w.WriteByte(',')
-			}
-			w.WriteByte('(')
+			join(&w.Builder, &n, "INSERT INTO headgate_entries "+
+				"(limit_name,cell_key,id,at,expires_at,keep_until,cost,granted) VALUES (", ",(")
 			literals(&w.Builder, c.Name)
 			w.WriteByte(',')
 			literal(&w.Builder, e.ID)
@@ -85,18 +81,12 @@ func (w *rowWriter) enter(cells []*rows.Cell) {
 
 // admit writes what cells remember of requests.
 func (w *rowWriter) admit(cells []*rows.Cell) {
-	first := true
+	n := 0
 	for _, c := range cells {
 		for i := range c.Admit {
 			a := &c.Admit[i]
-			if first {
-				w.WriteString("REPLACE INTO headgate_admissions " +
-					"(limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until) VALUES ")
-			} else {
-				w.WriteByte(',')
-			}
-			first = false
-			w.WriteByte('(')
+			join(&w.Builder, &n, "REPLACE INTO headgate_admissions "+
+				"(limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until) VALUES (", ",(")
 			literals(&w.Builder, c.Name)
 			w.WriteByte(',')
 			literal(&w.Builder, a.ID)
@@ -105,7 +95,7 @@ func (w *rowWriter) admit(cells []*rows.Cell) {
 			w.printf(",%d,%d)", a.Settled, a.KeepUntil)
 		}
 	}
-	if !first {
+	if n > 0 {
 		w.WriteByte(';')
 	}
 }
@@ -123,25 +113,25 @@ func (w *rowWriter) outcome(c *rows.Cell, a *law.Receipt) {
 		strings.Join(fields[:entryField-1], " "), c.Add[-entry-1].Number-1, strings.Join(fields[entryField:], " "))
 }
 
-// cellColumns are those of a cell, after its names.
-var cellColumns = [...]string{"law", "level", "prev", "at", "unit", "step", "empty_at", "blocked_until", "reason"}
+// overwrite has a row take the place of the one that is there.
+var overwrite = func() string {
+	var list []string
+	for _, name := range strings.Split(cellColumns, ",")[2:] {
+		list = append(list, name+"=VALUES("+name+")")
+	}
+	return " ON DUPLICATE KEY UPDATE " + strings.Join(list, ",")
+}()
 
 // save writes the cells. Those that are there are locked; those that are not must not have been made
 // by others since.
 func (w *rowWriter) save(cells []*rows.Cell) {
 	for _, found := range []bool{true, false} {
-		first := true
+		n := 0
 		for _, c := range cells {
 			if c.Found != found || !c.Dirty || c.State.Kind == 0 {
 				continue
 			}
-			if first {
-				w.WriteString("INSERT INTO headgate_cells (limit_name,cell_key," + strings.Join(cellColumns[:], ",") + ") VALUES ")
-			} else {
-				w.WriteByte(',')
-			}
-			first = false
-			w.WriteByte('(')
+			join(&w.Builder, &n, "INSERT INTO headgate_cells ("+cellColumns+") VALUES (", ",(")
 			literals(&w.Builder, c.Name)
 			st := &c.State
 			buf := make([]byte, 0, 160)
@@ -155,17 +145,11 @@ func (w *rowWriter) save(cells []*rows.Cell) {
 			literal(&w.Builder, c.Reason)
 			w.WriteByte(')')
 		}
-		if first {
+		if n == 0 {
 			continue
 		}
 		if found {
-			w.WriteString(" ON DUPLICATE KEY UPDATE ")
-			for i, name := range cellColumns {
-				if i > 0 {
-					w.WriteByte(',')
-				}
-				w.WriteString(name + "=VALUES(" + name + ")")
-			}
+			w.WriteString(overwrite)
 		}
 		w.WriteByte(';')
 	}

@@ -35,29 +35,17 @@ const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
 	state    = 1
-	revision = 11 // of the texts of the procedures
+	revision = 12 // of the texts of the procedures
 )
-
-// procedureFiles are the files of sql/procedures.
-var procedureFiles = []string{
-	"compile", "calendar", "law", "giveback", "decide", "direct", "group", "take", "holds", "verbs", "several",
-	"extend",
-	"levels", "sweep", "catalog", "manage", "kept",
-}
 
 // definition is what a binary makes in a database.
 type definition struct {
 	state, revision int
-	tables          []file // number 1 is the first
+	tables          [][]ddl // number 1 is the first
 	inner           []ddl
 	plain           []ddl // what people use: procedures and views
 	triggers        []ddl
 	articles        []ddl
-}
-
-type file struct {
-	name       string
-	statements []string
 }
 
 // ddl is a statement of a file.
@@ -69,11 +57,12 @@ const terminator = "\n//\n"
 var (
 	revisionNumber = regexp.MustCompile(`_N\b`)
 	// made finds the name of the procedure or view that a statement makes or drops.
-	made = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create procedure|create or replace view) (\w+)`)
+	made          = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create procedure|create or replace view) (\w+)`)
+	madeProcedure = regexp.MustCompile(`(?m)^create procedure (\w+)`)
 	// dropped and created are the first words of the statements of a procedure, or a trigger,
 	// after comments.
 	dropped = regexp.MustCompile(`(?m)^drop (?:procedure|trigger) if exists `)
-	created = regexp.MustCompile(`(?m)^create (procedure|trigger) `)
+	created = regexp.MustCompile(`(?m)^create (procedure|trigger) (\w+)`)
 	// rights are the last characteristic of a procedure before its comment.
 	rights = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
 )
@@ -83,24 +72,39 @@ func (d *definition) numbered(text string) string {
 	return revisionNumber.ReplaceAllLiteralString(text, "_"+strconv.Itoa(d.revision))
 }
 
-func (d *definition) read(path string) file {
+func (d *definition) read(path string) (list []ddl) {
 	text, err := files.ReadFile("sql/" + path)
 	if err != nil {
 		panic(err) // they are embedded
 	}
-	f := file{name: path}
-	for _, s := range strings.Split(d.numbered(expand(string(text))), terminator) {
-		if s = strings.TrimSpace(s); s != "" {
-			f.statements = append(f.statements, commented(s))
+	for s := range strings.SplitSeq(d.numbered(expand(string(text))), terminator) {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
 		}
+		if m := created.FindStringSubmatch(s); m != nil { // neither can be replaced on MySQL
+			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", m[1], m[2])})
+		}
+		list = append(list, ddl{path, commented(s)})
 	}
-	return f
+	return list
+}
+
+// in returns the names of the files in a folder.
+func in(folder string) (names []string) {
+	entries, err := files.ReadDir("sql/" + folder)
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
 }
 
 // commented gives a procedure that is only called by others a comment that says so. Those for people
 // have their own in the text.
 func commented(text string) string {
-	if !strings.HasPrefix(text, "create procedure ") || strings.Contains(text, " comment '") {
+	if m := created.FindStringSubmatch(text); m == nil || m[1] != "procedure" || strings.Contains(text, " comment '") {
 		return text
 	}
 	return rights.ReplaceAllString(text, "$0 comment 'A part of Headgate: its procedures and triggers call it.'")
@@ -109,23 +113,20 @@ func commented(text string) string {
 // current is the definition of this binary.
 var current = sync.OnceValue(func() *definition {
 	d := &definition{state: state, revision: revision}
-	entries, err := files.ReadDir("sql/tables")
-	if err != nil {
-		panic(err)
-	}
-	for i, e := range entries {
-		if !strings.HasPrefix(e.Name(), fmt.Sprintf("%03d_", i+1)) {
-			panic("sql/tables: " + e.Name() + " is not number " + strconv.Itoa(i+1))
+	for i, name := range in("tables") {
+		if !strings.HasPrefix(name, fmt.Sprintf("%03d_", i+1)) {
+			panic("sql/tables: " + name + " is not number " + strconv.Itoa(i+1))
 		}
-		d.tables = append(d.tables, d.read("tables/"+e.Name()))
+		d.tables = append(d.tables, d.read("tables/"+name))
 	}
 	suffix := d.numbered("_N")
-	for _, name := range procedureFiles {
-		for _, text := range d.read("procedures/" + name + ".sql").statements {
-			s := ddl{name + ".sql", text}
-			switch name := made.FindStringSubmatch(text); {
+	for _, file := range in("procedures") {
+		for _, s := range d.read("procedures/" + file) {
+			switch name := made.FindStringSubmatch(s.text); {
+			case file == "articles.sql":
+				d.articles = append(d.articles, s)
 			case name == nil:
-				panic(s.file + " has a statement that makes nothing: " + text)
+				panic(s.file + " has a statement that makes nothing: " + s.text)
 			case strings.HasSuffix(name[1], suffix):
 				d.inner = append(d.inner, s)
 			default:
@@ -133,14 +134,7 @@ var current = sync.OnceValue(func() *definition {
 			}
 		}
 	}
-	for _, name := range []string{"catalog.sql", "articles.sql"} {
-		for _, text := range d.read("triggers/" + name).statements {
-			d.triggers = append(d.triggers, ddl{name, text})
-		}
-	}
-	for _, text := range d.read("procedures/articles.sql").statements {
-		d.articles = append(d.articles, ddl{"articles.sql", text})
-	}
+	d.triggers = slices.Concat(d.read("triggers/catalog.sql"), d.read("triggers/articles.sql"))
 	return d
 })
 
@@ -154,12 +148,8 @@ func (d *definition) fingerprint() string {
 }
 
 // names returns the names of the procedures that every database has, in order.
-func (d *definition) names() (list []string) {
-	for _, s := range slices.Concat(d.inner, d.plain) {
-		if created.MatchString(s.text) {
-			list = append(list, made.FindStringSubmatch(s.text)[1])
-		}
-	}
+func (d *definition) names() []string {
+	list := what(slices.Concat(d.inner, d.plain), madeProcedure)
 	slices.Sort(list)
 	return list
 }
@@ -229,9 +219,9 @@ func Schema() string {
 	b.WriteString(setSession + "delimiter //\n\n")
 	write := func(text string) { b.WriteString(text + terminator + "\n") }
 	for i, t := range d.tables {
-		fmt.Fprintf(&b, "-- %s\n\n", t.name)
-		for _, text := range t.statements {
-			write(text)
+		fmt.Fprintf(&b, "-- %s\n\n", t[0].file)
+		for _, s := range t {
+			write(s.text)
 		}
 		write(fmt.Sprintf("insert ignore into headgate_schema_version (version) values (%d)", i+1))
 	}

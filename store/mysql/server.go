@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,28 +10,16 @@ import (
 
 	driver1 "github.com/go-sql-driver/mysql"
 
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
 // look finds out whether the server is a node of a cluster, or a member of a group, whether
 // it knows innodb_snapshot_isolation, and whether an INSERT can return rows. It says why a TiDB will not do.
 func (s *transport) look(ctx context.Context, db querier) error {
-	rows, err := db.QueryContext(ctx, "SHOW VARIABLES WHERE Variable_name IN ('version', 'wsrep_on', "+
-		"'group_replication_group_name', 'innodb_snapshot_isolation', 'tidb_txn_mode', "+
-		"'tidb_constraint_check_in_place_pessimistic')")
+	values, err := variables(ctx, db, "SESSION", "version", "wsrep_on", "group_replication_group_name",
+		"innodb_snapshot_isolation", "tidb_txn_mode", "tidb_constraint_check_in_place_pessimistic")
 	if err != nil {
-		return classify("read the server's variables", err)
-	}
-	defer rows.Close()
-	values := make(map[string]string)
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return classify("read the server's variables", err)
-		}
-		values[name] = value
-	}
-	if err := rows.Err(); err != nil {
 		return classify("read the server's variables", err)
 	}
 	// An optimistic transaction of TiDB locks nothing before its COMMIT, and there is no savepoint in one that looks
@@ -51,6 +40,19 @@ func (s *transport) look(ctx context.Context, db querier) error {
 		s.uncalled.Store(true) // it has no procedures
 	}
 	return nil
+}
+
+// variables reads those of the server that it has; scope is GLOBAL or SESSION.
+func variables(ctx context.Context, db querier, scope string, names ...string) (map[string]string, error) {
+	values := make(map[string]string)
+	err := eachRow(ctx, db, "SHOW "+scope+" VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "', '")+"')",
+		func(r *sql.Rows) error {
+			var name, value string
+			err := r.Scan(&name, &value)
+			values[name] = value
+			return err
+		})
+	return values, err
 }
 
 // checkServer says why the server, or the way to it, cannot be used.
@@ -114,4 +116,42 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 		return 0, classify("read the clock", err)
 	}
 	return now, nil
+}
+
+// ready says why the store cannot be used, or nil. It looks at the server and
+// the version of the schema once.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.checked.Load() {
+		return nil
+	}
+	if s.nodes[0].db == nil {
+		return fmt.Errorf("mysql: %w", law.Invalid("db", "is missing"))
+	}
+	err := s.anywhere(func(db querier) error {
+		if err := checkServer(ctx, db); err != nil {
+			return err
+		}
+		have, err := readInstalled(ctx, db)
+		if err != nil {
+			return err
+		}
+		if err := have.check(s.def); err != nil {
+			return err
+		}
+		if have.revision < s.def.revision {
+			s.log.Warn("the procedures in the database are older than this binary: run headgate migrate", "revision",
+				have.revision, "binary", s.def.revision)
+		}
+		return s.look(ctx, db)
+	})
+	if err == nil {
+		s.checked.Store(true)
+	}
+	return err
 }

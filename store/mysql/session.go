@@ -1,9 +1,7 @@
 package mysql
 
 import (
-	"bytes"
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -27,14 +25,6 @@ import (
 // it and checked once, when they are made: nobody else can change them. A pool of the
 // caller's is checked at its first use, and each batch on one of its connections fails
 // before it has done anything where the session is another: see guard.
-
-// querier is a pool, a connection or a transaction. Its statements have no arguments: see
-// literal.
-type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
 
 // session is what the text of a batch depends on.
 type session struct{ mode, client, connection, results string }
@@ -113,46 +103,51 @@ type driverConn interface {
 // are prepared there.
 type ownConn struct {
 	driverConn
-	single bool // a statement is a transaction here: see oneSession
-	one    [4]driver.Stmt
+	one [2]driver.Stmt // by the anchor
 }
 
-// alone makes the connection ready for statements that commit by themselves.
-func (c *ownConn) alone(ctx context.Context) error {
-	if c.single {
-		return nil
-	}
-	if _, err := c.ExecContext(ctx, oneSession, nil); err != nil {
-		return &notSent{err}
-	}
-	c.single = true
-	return nil
-}
-
-// sumsWidth is how many numbers the statement for sums returns of a cell.
-const sumsWidth = 7
-
-// askSums sends the statement that decides a batch by sums, and returns the numbers of its
-// rows.
+// askSums sends the statement that decides a batch by sums, and adds the numbers of its rows to answer.
 func (c *ownConn) askSums(ctx context.Context, text string, answer []int64) ([]int64, error) {
-	if err := c.alone(ctx); err != nil {
-		return nil, err
-	}
 	rows, err := c.QueryContext(ctx, text, nil)
 	if err != nil {
 		return nil, err
 	}
+	return numbersOf(rows, sumsWidth, answer)
+}
+
+// askOne sends the statement of a lone charge and returns the numbers of its rows.
+func (c *ownConn) askOne(ctx context.Context, l lone) (answer []int64, err error) {
+	stmt := c.one[l.anchor]
+	if stmt == nil {
+		if stmt, err = c.PrepareContext(ctx, oneTexts()[l.anchor]); err != nil {
+			return nil, notSent.of(err)
+		}
+		c.one[l.anchor] = stmt
+	}
+	rows, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, l.values)
+	if number, _ := numberOf(err); number == errNotPrepared { // a proxy has changed the session
+		return nil, errBadConn
+	}
+	if err != nil {
+		return nil, err
+	}
+	return numbersOf(rows, loneWidth, nil)
+}
+
+// numbersOf adds the first numbers of each row to answer.
+func numbersOf(rows driver.Rows, width int, answer []int64) ([]int64, error) {
 	defer func() { _ = rows.Close() }()
-	values := make([]driver.Value, sumsWidth+2)
+	values := make([]driver.Value, len(rows.Columns()))
 	for {
 		if err := rows.Next(values); errors.Is(err, io.EOF) {
 			return answer, nil
 		} else if err != nil {
 			return nil, err
 		}
-		for _, v := range values[:sumsWidth] {
+		for _, v := range values[:width] {
 			n, ok := v.(int64)
 			if b, is := v.([]byte); is {
+				var err error
 				n, err = strconv.ParseInt(string(b), 10, 64)
 				ok = err == nil
 			}
@@ -164,45 +159,13 @@ func (c *ownConn) askSums(ctx context.Context, text string, answer []int64) ([]i
 	}
 }
 
-// askOne sends the statement of a lone charge and returns its rows.
-func (c *ownConn) askOne(ctx context.Context, l lone) (answer [2][]byte, err error) {
-	if err := c.alone(ctx); err != nil {
-		return answer, err
-	}
-	stmt := c.one[l.number]
-	if stmt == nil {
-		if stmt, err = c.PrepareContext(ctx, oneTexts()[l.number]); err != nil {
-			return answer, &notSent{err}
-		}
-		c.one[l.number] = stmt
-	}
-	rows, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, l.values)
-	if number, _ := numberOf(err); number == errNotPrepared { // a proxy has changed the session
-		return answer, errBadConn
-	}
-	if err != nil {
-		return answer, err
-	}
-	defer func() { _ = rows.Close() }()
-	values := make([]driver.Value, 1)
-	for i := 0; ; i++ {
-		if err := rows.Next(values); errors.Is(err, io.EOF) {
-			return answer, nil
-		} else if err != nil {
-			return answer, err
-		}
-		b, _ := values[0].([]byte)
-		answer[i%2] = bytes.Clone(b)
-	}
-}
-
 func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {
 	text := "SET NAMES " + charset
 	if c.collation != "" {
 		text += " COLLATE " + c.collation
 	}
 	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, text+
-		";SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;SELECT "+sessionColumns, nil)
+		";SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"+oneSession+";SELECT "+sessionColumns, nil)
 	if err != nil {
 		return err
 	}

@@ -67,6 +67,15 @@ func literal(b *strings.Builder, s string) {
 	b.WriteByte('\'')
 }
 
+// cellColumns are those of a cell, and cellFields where to read them to.
+const cellColumns = "limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason"
+
+func cellFields(limit, key any, st *law.State, reason any) []any {
+	return []any{
+		limit, key, &st.Kind, &st.Level, &st.Prev, &st.At, &st.Unit, &st.Step, &st.EmptyAt, &st.BlockedUntil, reason,
+	}
+}
+
 // quoted returns a string as a hexadecimal literal.
 func quoted(s string) string {
 	var b strings.Builder
@@ -78,6 +87,14 @@ func quoted(s string) string {
 // quotedText returns a string as a literal of text. The server refuses one that is
 // not valid.
 func quotedText(s string) string { return "_" + charset + " " + quoted(s) }
+
+// join writes head before the first part of a list, and between before each other one. n counts the parts.
+func join(b *strings.Builder, n *int, head, between string) {
+	if *n++; *n > 1 {
+		head = between
+	}
+	b.WriteString(head)
+}
 
 // literals writes the names of a cell, with a comma between them.
 func literals(b *strings.Builder, c law.Cell) {
@@ -92,36 +109,6 @@ func ofCell(b *strings.Builder, c law.Cell) {
 	literal(b, c.Limit)
 	b.WriteString(" AND cell_key = ")
 	literal(b, c.Key)
-}
-
-// openRow and shutRow write what stands before and after the i-th of the rows of a list.
-// Those of the first have names. values says that the server knows lists of values: MariaDB,
-// which reads one in a third of the time of as many selections.
-func openRow(b *strings.Builder, values bool, i int) {
-	switch {
-	case i == 0:
-		b.WriteString("SELECT ")
-	case !values:
-		b.WriteString(" UNION ALL SELECT ")
-	case i == 1:
-		b.WriteString(" UNION ALL VALUES (")
-	default:
-		b.WriteString(",(")
-	}
-}
-
-func shutRow(b *strings.Builder, values bool, i int) {
-	if values && i > 0 {
-		b.WriteByte(')')
-	}
-}
-
-// named writes a value of the i-th row of a list.
-func named(b *strings.Builder, i int, value, name string) {
-	b.WriteString(value)
-	if i == 0 {
-		b.WriteString(" AS " + name)
-	}
 }
 
 // afterCell is (limit_name, cell_key) > the names of a cell, in a form for which
@@ -149,9 +136,9 @@ func emptied(cell, now string, slack time.Duration) string {
 	return cell + ".empty_at <= " + now + " - " + strconv.FormatInt(slack.Microseconds(), 10)
 }
 
-// dead is the condition under which a cell can be removed: it could refuse nobody, has
+// isDead is the condition under which a cell can be removed: it could refuse nobody, has
 // no entries, and nothing is remembered of it. Its row is looked at under its lock.
-func dead(cell, now string) string {
+func isDead(cell, now string) string {
 	of := func(table string) string {
 		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell +
 			".limit_name AND r.cell_key = " + cell + ".cell_key"

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/headgate/headgate/law"
@@ -25,7 +26,6 @@ type sums struct {
 	anchor  law.Anchor
 	count   int     // of the ops that are decided by sums
 	next    []int32 // after each op: the next one on its cell; 0: none
-	varies  [params]bool
 }
 
 // sum is what one cell is charged.
@@ -80,7 +80,6 @@ func newSums(ops []law.Op) *sums {
 		return nil
 	}
 	s.cells = slices.DeleteFunc(s.cells, func(c sum) bool { return !c.used })
-	s.compare()
 	return s
 }
 
@@ -162,44 +161,61 @@ func (s *sums) add(i, j int, place []int32) {
 			c.ceiling = op.Ceiling
 		}
 		if op.Partial && op.Count > 1 {
-			c.cost, c.count = op.Cost, op.Count
+			c.cost, c.count, s.partial = op.Cost, op.Count, true
 		}
 	}
 }
 
-// number returns a number of a cell.
-func (s *sums) number(c *sum, param int) int64 {
+// sumNumbers are the names of the numbers that the statement is given of each cell.
+var sumNumbers = [...]string{"unit", "step", "drain", "cost", "count", "ceiling", "now"}
+
+// numbers returns those of a cell.
+func (s *sums) numbers(c *sum) [len(sumNumbers)]int64 {
 	op := &s.ops[c.head]
-	switch param {
-	case pCost:
-		return c.cost
-	case pCount:
-		return c.count
-	case pCeiling:
-		return c.ceiling
-	case pUnit:
-		return op.Params.Unit
-	case pStep:
-		return op.Params.Step
-	case pDrain:
-		return max(op.Params.Drain, 1)
-	case pNow:
-		return op.Now
-	}
-	return law.PlainSlack // pHeal
+	p := &op.Params
+	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, c.count, c.ceiling, op.Now}
 }
 
-// compare finds out what differs between the cells.
-func (s *sums) compare() {
-	first := &s.cells[0]
+// sumsWidth is how many numbers the statement returns of a cell.
+const sumsWidth = 7
+
+// hear turns the answer into outcomes, and returns which ops it has decided, in their order,
+// and whether it has made cells.
+func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, made bool, err error) {
+	if len(answer) != len(s.cells)*sumsWidth {
+		return nil, false, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
+	}
+	decided = make([]int, 0, s.count)
+	var record law.Record
+	list := []*law.Record{&record}
 	for k := range s.cells {
-		c := &s.cells[k]
-		s.partial = s.partial || c.count > 1
-		for _, param := range sumParams {
-			s.varies[param] = s.varies[param] || s.number(c, param) != s.number(first, param)
+		c, n := &s.cells[k], answer[k*sumsWidth:(k+1)*sumsWidth]
+		granted, clock := n[0], n[5]
+		if granted < 0 || granted == 0 && c.many {
+			continue
+		}
+		p := &s.ops[c.head].Params
+		after := law.State{
+			Kind: law.Bucket, Level: n[1], At: n[2], Unit: p.Unit, Step: p.Step, EmptyAt: n[3], BlockedUntil: n[4],
+		}
+		record = law.Record{State: after}
+		if n[6] > 0 {
+			record.State, made = law.State{}, true
+		} else if granted > 0 {
+			record.State = p.PlainState(after.Level-granted*c.cost, after.At)
+			record.State.BlockedUntil = after.BlockedUntil
+		}
+		for i := c.head; ; i = s.next[i] {
+			law.Apply(s.ops[i:i+1], outs[i:i+1], clock, list)
+			decided = append(decided, int(i))
+			if i == c.tail {
+				break
+			}
+		}
+		if out := &outs[c.tail]; out.State != after || (out.Granted > 0) != (granted > 0) {
+			return nil, made, fmt.Errorf("the server's answer makes no sense: %v about %+v", n, s.ops[c.tail])
 		}
 	}
+	slices.Sort(decided)
+	return decided, made, nil
 }
-
-// sumParams are the numbers that may differ between the cells.
-var sumParams = [...]int{pCost, pCount, pCeiling, pUnit, pStep, pDrain, pNow}

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,23 +56,29 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 }
 
 func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err error) {
-	rows, err := s.pick(0).db.QueryContext(ctx, "SELECT limit_name, COUNT(*), "+readClock+
-		" FROM headgate_cells GROUP BY limit_name ORDER BY 2 DESC, 1 LIMIT "+strconv.Itoa(keycount.Most))
+	counts, err = readList(ctx, s.pick(0).db, "SELECT limit_name, COUNT(*), "+readClock+
+		" FROM headgate_cells GROUP BY limit_name ORDER BY 2 DESC, 1 LIMIT "+strconv.Itoa(keycount.Most),
+		func(c *store.KeyCount) []any { return []any{&c.Limit, &c.Keys, &c.At} })
 	if err != nil {
 		return nil, classifyRead("count keys", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var c store.KeyCount
-		if err := rows.Scan(&c.Limit, &c.Keys, &c.At); err != nil {
-			return nil, classifyRead("count keys", err)
-		}
-		counts = append(counts, c)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, classifyRead("count keys", err)
-	}
 	return counts, nil
+}
+
+// errEnough ends the reading of rows.
+var errEnough = errors.New("enough was read")
+
+// page reads rows until take returns errEnough, and reports whether there were none but these.
+func (s *Store) page(ctx context.Context, n *node, query string, take func(*sql.Rows) error) (end bool, err error) {
+	seen := 0
+	err = eachRow(ctx, n.db, query+" LIMIT "+strconv.Itoa(sweepPage), func(r *sql.Rows) error {
+		seen++
+		return take(r)
+	})
+	if errors.Is(err, errEnough) {
+		return false, nil
+	}
+	return seen < sweepPage, err
 }
 
 func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
@@ -104,43 +111,37 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 	if s.galera.Load() || s.group.Load() {
 		slack = clusterSlack
 	}
-	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT
+	var subtracted []string // the numbers of those that the levels of their cells count no more
+	var ofEmpty []oldEntry
+	end, err = s.page(ctx, n, fmt.Sprintf(`SELECT
 			e.keep_until, e.number, e.limit_name, e.cell_key, c.law IS NULL OR e.expires_at <= c.at, COALESCE(%[5]s, 0)
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
 			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d)
 			ORDER BY keep_until, number LIMIT %[4]d) e
 		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key
 		ORDER BY e.keep_until, e.number`,
-		now, at.until, at.number, sweepPage, emptied("c", strconv.FormatInt(now, 10), slack)))
-	if err != nil {
-		return 0, false, classify("sweep entries", err)
-	}
-	defer rows.Close()
-	seen, found := 0, 0
-	var subtracted []string // the numbers of those that the levels of their cells count no more
-	var ofEmpty []oldEntry
-	for found < most && rows.Next() {
+		now, at.until, at.number, sweepPage, emptied("c", strconv.FormatInt(now, 10), slack)), func(r *sql.Rows) error {
 		var cell law.Cell
 		var over, empty bool
-		if err := rows.Scan(&at.until, &at.number, &cell.Limit, &cell.Key, &over, &empty); err != nil {
-			return 0, false, classify("sweep entries", err)
+		if err := r.Scan(&at.until, &at.number, &cell.Limit, &cell.Key, &over, &empty); err != nil {
+			return err
 		}
-		seen++
 		number := strconv.FormatInt(at.number, 10)
 		switch {
 		case over:
 			subtracted = append(subtracted, number)
 		case empty:
 			ofEmpty = append(ofEmpty, oldEntry{cell, number})
-		default:
-			continue
 		}
-		found++
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		if len(subtracted)+len(ofEmpty) == most {
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
 		return 0, false, classify("sweep entries", err)
-	}
-	if end = seen < sweepPage && found < most; end {
+	case end:
 		at.until, at.number = 0, 0
 	}
 	for chunk := range slices.Chunk(subtracted, sweepChunk) {
@@ -172,7 +173,7 @@ func (s *Store) removeOfEmpty(ctx context.Context, n *node, now int64, slack tim
 		for _, e := range chunk {
 			cells = append(cells, e.cell)
 		}
-		more, err := s.removeFree(ctx, n, now, slices.Compact(cells), func(cells []law.Cell, _ string) string {
+		more, err := s.removeFree(ctx, n, now, slices.Compact(cells), func(cells []law.Cell) string {
 			var numbers []string
 			for _, e := range chunk {
 				if _, ok := slices.BinarySearchFunc(cells, e.cell, law.Cell.Compare); ok {
@@ -206,79 +207,40 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 }
 
 // sweepAdmissions removes a chunk of the oldest admissions. No one that is old
-// enough has to stay, so there is no place to go on from; but an ID may be
-// admitted again until its row is removed.
+// enough has to stay, so there is no place to go on from.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	chunk := min(most, sweepChunk)
-	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(`SELECT limit_name, cell_key, id
-		FROM headgate_admissions FORCE INDEX (by_age)
-		WHERE keep_until <= %d ORDER BY keep_until LIMIT %d`, now, chunk))
+	removed, err = s.remove(ctx, n, fmt.Sprintf(
+		"DELETE FROM headgate_admissions WHERE keep_until <= %d ORDER BY keep_until LIMIT %d", now, chunk))
 	if err != nil {
 		return 0, false, classify("sweep admissions", err)
 	}
-	defer rows.Close()
-	seen := 0
-	var b strings.Builder
-	b.WriteString("DELETE a FROM (")
-	for rows.Next() {
-		var a admission
-		if err := rows.Scan(&a.cell.Limit, &a.cell.Key, &a.id); err != nil {
-			return 0, false, classify("sweep admissions", err)
-		}
-		if seen++; seen > 1 {
-			b.WriteString(" UNION ALL ")
-		}
-		b.WriteString("SELECT ")
-		literal(&b, a.cell.Limit)
-		b.WriteString(" AS l,")
-		literal(&b, a.cell.Key)
-		b.WriteString(" AS k,")
-		literal(&b, a.id)
-		b.WriteString(" AS i")
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return 0, false, classify("sweep admissions", err)
-	}
-	if seen == 0 {
-		return 0, true, nil
-	}
-	b.WriteString(") o STRAIGHT_JOIN headgate_admissions a FORCE INDEX (PRIMARY) ON a.limit_name = o.l AND " +
-		"a.cell_key = o.k AND a.id = o.i WHERE a.keep_until <= " +
-		strconv.FormatInt(now, 10))
-	if removed, err = s.remove(ctx, n, b.String()); err != nil {
-		return 0, false, classify("sweep admissions", err)
-	}
-	return removed, seen < chunk || removed == 0, nil
+	return removed, removed < chunk, nil
 }
 
 // sweepCells looks at a page of cells and removes those that are dead.
 func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
 	at := &s.sweeper
-	rows, err := n.db.QueryContext(ctx, fmt.Sprintf(
-		`SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key LIMIT %d`,
-		dead("c", strconv.FormatInt(now, 10)), afterCell(at.cell), sweepPage))
-	if err != nil {
-		return 0, false, classify("sweep cells", err)
-	}
-	defer rows.Close()
-	seen := 0
 	var dead []law.Cell
-	for len(dead) < most && rows.Next() {
+	end, err = s.page(ctx, n, fmt.Sprintf(
+		"SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key",
+		isDead("c", strconv.FormatInt(now, 10)), afterCell(at.cell)), func(r *sql.Rows) error {
 		var over bool
-		if err := rows.Scan(&at.cell.Limit, &at.cell.Key, &over); err != nil {
-			return 0, false, classify("sweep cells", err)
+		if err := r.Scan(&at.cell.Limit, &at.cell.Key, &over); err != nil {
+			return err
 		}
-		if seen++; over {
+		if over {
 			dead = append(dead, at.cell)
 		}
-	}
-	if err := rows.Err(); err != nil {
+		if len(dead) == most {
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
 		return 0, false, classify("sweep cells", err)
-	}
-	if err := rows.Close(); err != nil {
-		return 0, false, classify("sweep cells", err)
-	}
-	if end = seen < sweepPage && len(dead) < most; end {
+	case end:
 		at.cell = law.Cell{}
 	}
 	removed, err = s.removeChunks(ctx, n, now, dead)
@@ -305,79 +267,81 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	return int(sum.Load()), err
 }
 
-// removal makes the statement that removes rows while some cells are locked. list is a table of these cells, c, and
-// @hg_t the time.
-type removal func(cells []law.Cell, list string) (statement string)
+// removal makes the statement that removes rows while some cells are locked, at the time @hg_t.
+type removal func(cells []law.Cell) (statement string)
 
 // deadCells is the removal of those of the cells that are of no use.
-func deadCells(_ []law.Cell, list string) string {
-	return "DELETE c FROM " + list + " WHERE " + dead("c", "@hg_t")
+func deadCells(cells []law.Cell) string {
+	var b strings.Builder
+	ofCells(&b, cells)
+	return "DELETE c FROM headgate_cells c FORCE INDEX (PRIMARY) WHERE (" + b.String() + ") AND " + isDead("c", "@hg_t")
 }
 
-// removeFree is removeLocked for those of some cells that are not in use.
+// removeFree removes rows in one transaction in which it locks those of some cells that nobody else holds. The
+// clock is read again under the locks: it may have been set back since the sweep began, and what was of no use
+// then may count again. A conflict with others leaves the rows for a later sweep. The savepoint is lost if the
+// transaction was, and so the locks.
 func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell, what removal) (
 	removed int, err error,
 ) {
-	removed, err = s.removeLocked(ctx, n, now, cells, what)
-	if !errors.Is(err, store.ErrConflict) {
-		return removed, err
-	}
-	if len(cells) == 1 {
+	err = holdFree(ctx, n, cells, func(conn *sql.Conn, free []law.Cell) error {
+		if len(free) == 0 {
+			return nil
+		}
+		return scanLast(ctx, conn, "RELEASE SAVEPOINT headgate;SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+
+			readClock+");"+what(free)+";SET @hg_n = ROW_COUNT();COMMIT;SELECT @hg_n", &removed)
+	})
+	switch {
+	case err == nil:
+		return removed, nil
+	case errors.Is(class(err), store.ErrConflict):
 		return 0, nil
 	}
-	for _, half := range [][]law.Cell{cells[:len(cells)/2], cells[len(cells)/2:]} {
-		more, err := s.removeFree(ctx, n, now, half, what)
-		if removed += more; err != nil {
-			return removed, err
-		}
-	}
-	return removed, nil
+	return 0, classify("sweep", err)
 }
 
-// removeLocked removes rows in one transaction that locks some cells in order and waits for
-// nobody. If one is locked by another the error is ErrConflict, and nothing is removed. The clock is
-// read again under the locks: it may have been set back since the sweep began, and what was of no use
-// then may count again.
-func (s *Store) removeLocked(ctx context.Context, n *node, now int64, cells []law.Cell, what removal) (
-	removed int, err error,
-) {
-	var b strings.Builder
-	values := s.returning.Load()
-	b.WriteByte('(')
-	for i, c := range cells {
-		openRow(&b, values, i)
-		named(&b, i, quoted(c.Limit), "l")
-		b.WriteByte(',')
-		named(&b, i, quoted(c.Key), "k")
-		shutRow(&b, values, i)
-	}
-	b.WriteString(") o STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c.limit_name = o.l AND c.cell_key = o.k")
-	list := b.String()
-	removed, err = transactOnce(ctx, n, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION;"+
-		"SELECT COUNT(*) FROM "+list+" FOR UPDATE NOWAIT;"+
-		"SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+readClock+");"+
-		what(cells, list)+"; SET @hg_n = ROW_COUNT();"+
-		"COMMIT; SELECT @hg_n")
-	if err != nil {
-		return 0, classify("sweep", err)
-	}
-	return removed, nil
-}
-
-// transactOnce sends a text that is a transaction of its own, and returns the number that it selects
-// last. What has failed is rolled back, or ends with its connection.
-func transactOnce(ctx context.Context, n *node, text string) (number int, err error) {
+// holdFree has do work in a transaction in which those of some cells are locked that are there, and that nobody else
+// holds. What do does not commit is rolled back.
+func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return 0, &notSent{err}
+		return notSent.of(err)
 	}
 	defer conn.Close()
-	within, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err = scanLast(within, conn, text, &number); err != nil {
-		if _, undo := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); undo != nil {
-			_ = conn.Raw(func(any) error { return errBadConn })
-		}
+	var free []law.Cell
+	if _, err = conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION;"+
+		"SAVEPOINT headgate"); err == nil {
+		free, err = findFree(ctx, conn, cells)
 	}
-	return number, err
+	if err == nil {
+		err = do(conn, free)
+	}
+	_, _ = abandon(ctx, conn, "")
+	return err
+}
+
+// findFree locks those of some cells, which are in order, that are there and that nobody holds, and returns them in
+// order. Where one of them is held, it asks about each half. TiDB accepts SKIP LOCKED, and then locks nothing.
+func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
+	var b strings.Builder
+	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	ofCells(&b, cells)
+	free, err := readList(ctx, conn, b.String()+" ORDER BY limit_name,cell_key FOR UPDATE NOWAIT",
+		func(c *law.Cell) []any { return []any{&c.Limit, &c.Key} })
+	switch {
+	case err == nil:
+		return free, nil
+	case !errors.Is(class(err), store.ErrConflict):
+		return nil, err
+	case len(cells) == 1:
+		return nil, nil
+	}
+	first, err := findFree(ctx, conn, cells[:len(cells)/2])
+	if err != nil {
+		return nil, err
+	}
+	second, err := findFree(ctx, conn, cells[len(cells)/2:])
+	return append(first, second...), err
 }

@@ -23,17 +23,21 @@ type transport struct {
 	observer store.Observer // nil: none
 	repeats  atomic.Int64
 
-	galera atomic.Bool // the server is a node of a cluster
-	group  atomic.Bool // the server is a member of a Group Replication
+	*facts
+	turns    atomic.Int64 // of statements that commit by themselves
+	makes    atomic.Int64 // how many batches are to be decided by sums in the form that makes cells
+	unsummed atomic.Int64 // how many batches are not to be decided by sums, since one could not be
+}
+
+// facts are what is known of the servers, also in a transaction of the caller's.
+type facts struct {
+	checked atomic.Bool // server and schema are such as this binary needs
+	galera  atomic.Bool // the server is a node of a cluster
+	group   atomic.Bool // the server is a member of a Group Replication
 	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
 	snapshots atomic.Bool
-	returning atomic.Bool  // it knows INSERT .. RETURNING, as MariaDB does
-	fresh     atomic.Bool  // the last lone charge made its cell
-	uncalled  atomic.Bool  // the procedure for a lone charge is not there, or may not be called
-	turns     atomic.Int64 // of statements that commit by themselves
-	extended  *atomic.Bool // a request was settled that had been extended; shared with those made by InTx
-	makes     atomic.Int64 // how many batches are to be decided by sums in the form that makes cells
-	unsummed  atomic.Int64 // how many batches are not to be decided by sums, since one could not be
+	returning atomic.Bool // it knows INSERT .. RETURNING, as MariaDB does
+	uncalled  atomic.Bool // the procedure for a lone charge is not there, or may not be called
 }
 
 // node is a server of a cluster, or the only one.
@@ -196,47 +200,18 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 	return nil
 }
 
-// sendOne asks a node for a lone charge, and others where it cannot be reached.
-func (s *transport) sendOne(ctx context.Context, n *node, l lone) (answer [2][]byte, err error) {
-	err = s.retry(ctx, n, func(n *node) error {
-		return askAlone(ctx, n, l.turn, func(c *ownConn) (err error) {
-			answer, err = c.askOne(ctx, l)
-			return err
-		})
-	})
-	return answer, err
-}
-
-// sendSums asks a node for a batch that is decided by sums, and others where it cannot be
-// reached. If it is to give way, it is not repeated after it has waited for a lock.
-func (s *transport) sendSums(ctx context.Context, n *node, text, turn string, giveWay bool) (answer []int64,
-	err error,
-) {
-	err = s.retry(ctx, n, func(n *node) error {
-		err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
-			answer, err = c.askSums(ctx, text, answer[:0])
-			return err
-		})
-		if number, _ := numberOf(err); number == errLockWait && giveWay {
-			return &lockWait{err}
-		}
-		return err
-	})
-	return answer, err
-}
-
 // askAlone asks a node by a statement that commits by itself. When it fails, the server says
 // so in the place of the end of its rows: before or after it has committed.
 func askAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return &notSent{err}
+		return notSent.of(err)
 	}
 	defer conn.Close()
 	err = conn.Raw(func(c any) error { return ask(c.(*ownConn)) })
 	if number, _ := numberOf(err); number == errTableFull || number != 0 && errors.Is(class(err),
 		store.ErrUnknownOutcome) && !begun(ctx, conn, turn) {
-		err = &undone{err}
+		err = undone.of(err)
 	}
 	return err
 }
@@ -261,4 +236,46 @@ func each(ctx context.Context, conn *sql.Conn, statements ...string) error {
 		}
 	}
 	return nil
+}
+
+// A node of a Galera cluster whose transaction loses against another's says so by a deadlock
+// at its COMMIT, and then nothing is done. It says the same, or that it is not prepared for
+// use, when it loses the cluster while it waits for its COMMIT: and then the other nodes may
+// have the transaction, and it too, once it is back. So such an answer is believed only if the
+// membership of the cluster is what it was before the text was sent.
+
+// readView reads which membership of the cluster a node knows, and whether that has a quorum.
+const readView = `SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM INFORMATION_SCHEMA.GLOBAL_STATUS
+	WHERE VARIABLE_NAME IN ('WSREP_CLUSTER_CONF_ID', 'WSREP_CLUSTER_STATUS', 'WSREP_CLUSTER_STATE_UUID')`
+
+// view is the membership of the cluster that a node was seen to have last. The zero value has seen none.
+type view struct{ last atomic.Pointer[string] }
+
+// before returns the membership for a text that is to be sent to the node. It asks once; later texts
+// get what was seen last, which may be of a while ago: then one deadlock is taken for more than it is.
+func (v *view) before(ctx context.Context, conn *sql.Conn) (*string, error) {
+	if known := v.last.Load(); known != nil {
+		return known, nil
+	}
+	return v.see(ctx, conn)
+}
+
+// see reads the membership and keeps it.
+func (v *view) see(ctx context.Context, conn querier) (*string, error) {
+	var now sql.NullString
+	if err := conn.QueryRowContext(ctx, readView).Scan(&now); err != nil {
+		return nil, err
+	}
+	v.last.Store(&now.String)
+	return &now.String, nil
+}
+
+// doubt returns an error of a COMMIT, marked if it may have been done: if the membership is not what it
+// was before the text was sent, or cannot be read. It is read by a connection of the pool: the one that got the
+// error may report the same deadlock once more.
+func (v *view) doubt(ctx context.Context, pool *sql.DB, before *string, err error) error {
+	if now, failed := v.see(ctx, pool); failed != nil || *now != *before {
+		return unsure.of(err)
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,19 +15,17 @@ var triggerBody = regexp.MustCompile(`(?s)(?:^|\n)create trigger (\w+) .* for ea
 // makeTriggers makes the triggers that note changes by hand, unless those in the database
 // are just these, and returns a line about it. It looks each time, since they may be gone by
 // now. A server with a binary log lets only some users make triggers.
-func makeTriggers(ctx context.Context, db querier, list []ddl, execute func(context.Context, []ddl) error) (
-	line string, err error,
-) {
-	have, err := haveTriggers(ctx, db)
+func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
+	have, err := haveTriggers(ctx, m.conn)
 	if err != nil {
 		return "", err
 	}
-	for i, s := range list { // DROP stands before CREATE
+	for i, s := range m.triggers { // DROP stands before CREATE
 		t := triggerBody.FindStringSubmatch(s.text)
 		if t == nil || have[t[1]] == t[2] {
 			continue
 		}
-		err := execute(ctx, list[i-1:i+1])
+		err := m.execute(ctx, m.triggers[i-1:i+1])
 		if number, text := numberOf(err); slices.Contains(notAllowed, number) {
 			return "left out the triggers: what is changed by hand in headgate_limits and headgate_catalog is not " +
 				"checked, makes no version, and running processes do not notice it (" + text + ")", nil
@@ -40,7 +39,7 @@ func makeTriggers(ctx context.Context, db querier, list []ddl, execute func(cont
 		for _, text := range []string{
 			"UPDATE headgate_zones SET description = description", "UPDATE headgate_buckets SET capacity = capacity",
 		} {
-			if _, err := db.ExecContext(ctx, text); err != nil {
+			if _, err := m.conn.ExecContext(ctx, text); err != nil {
 				return "", fmt.Errorf("%s: %w", text, err)
 			}
 		}
@@ -55,23 +54,17 @@ var notAllowed = []uint16{1142, 1227, 1419}
 // haveTriggers returns what the triggers in the database do, by their names. A user who may
 // not make them sees none.
 func haveTriggers(ctx context.Context, db querier) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, `SELECT trigger_name, action_statement, sql_mode
-		FROM information_schema.triggers WHERE trigger_schema = DATABASE()`)
-	if err != nil {
-		return nil, fmt.Errorf("read the triggers: %w", err)
-	}
-	defer rows.Close()
 	have := make(map[string]string)
-	for rows.Next() {
+	err := eachRow(ctx, db, `SELECT trigger_name, action_statement, sql_mode
+		FROM information_schema.triggers WHERE trigger_schema = DATABASE()`, func(r *sql.Rows) error {
 		var name, body, made string
-		if err := rows.Scan(&name, &body, &made); err != nil {
-			return nil, err
-		}
+		err := r.Scan(&name, &body, &made)
 		if strings.Contains(mode, "'"+made+"'") {
 			have[name] = strings.TrimSpace(body)
 		}
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read the triggers: %w", err)
 	}
 	return have, nil

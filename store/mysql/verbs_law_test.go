@@ -223,7 +223,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 			if kind == 3 {
 				op.Verb, op.Cost = law.Return, law.Max
 			}
-			text, args = mysql.Numbered("headgate_lease")+"(?,?,?,?,?,?)",
+			text, args = mysql.Numbered("headgate_ask")+"(?,?,?,3,0,?,0,?,0,0,0,0,0,?,'',0,0,0,0,0,0)",
 				[]any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, entry}
 		case kind == 0:
 			name()

@@ -2,8 +2,6 @@
 -- that they are ours: no others of these names are ever replaced.
 
 -- headgate_foreign_articles fails if there are others.
-drop procedure if exists headgate_foreign_articles
-//
 create procedure headgate_foreign_articles()
 reads sql data sql security invoker
 begin
@@ -22,8 +20,6 @@ call headgate_foreign_articles()
 
 -- check_velocity asks whether a key of a zone may pass, and records the attempt,
 -- allowed or blocked, under its transaction id. One row.
-drop procedure if exists check_velocity
-//
 create procedure check_velocity(p_zone_id int, p_bucket_key varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'made by headgate: asks whether a key of a zone may pass, and records that'
 begin
@@ -54,8 +50,6 @@ end
 -- of the last statement. MariaDB adds up those of all statements but the ones that return
 -- rows, so exactly one counts if a token is granted: variables are set, or fetched by a cursor, not
 -- selected into, and what a refusal writes is returned.
-drop procedure if exists request_token
-//
 create procedure request_token(p_id varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'made by headgate: takes a token from a bucket of headgate_buckets'
 begin

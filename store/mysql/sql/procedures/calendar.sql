@@ -7,8 +7,6 @@
 -- of a zone show a local time or a later one. Where no change of the zone's
 -- offset is near, that is a subtraction; else the hours around are tried in
 -- turn, and the minutes of those in which the offset changes.
-drop procedure if exists headgate_starts_at_N
-//
 create procedure headgate_starts_at_N(in shown bigint, in zone varchar(64) character set utf8mb4, out instant bigint)
     reads sql data sql security invoker
 begin
@@ -48,8 +46,6 @@ end
 -- headgate_full_hour_N returns the instant next to u, both in seconds, at or
 -- before it (dir -1) or at or after it (dir 1), at which the clocks of a zone
 -- show a full hour. Offsets are whole minutes.
-drop procedure if exists headgate_full_hour_N
-//
 create procedure headgate_full_hour_N(in u bigint, in dir int, in zone varchar(64) character set utf8mb4, out instant bigint)
     reads sql data sql security invoker
 begin
@@ -73,8 +69,6 @@ end
 
 -- headgate_bounds_N returns four ascending window boundaries with now_us between
 -- the second and the third, all in microseconds since 1970.
-drop procedure if exists headgate_bounds_N
-//
 create procedure headgate_bounds_N(
     in calendar varchar(8) character set utf8mb4 collate utf8mb4_bin,
     in zone varchar(64) character set utf8mb4 collate utf8mb4_bin,

@@ -3,8 +3,6 @@
 
 -- headgate_item_N writes an item in JSON, in the form of Item of package store; null for none.
 -- JSON_OBJECT would write a boolean as a number.
-drop procedure if exists headgate_item_N
-//
 create procedure headgate_item_N(in kind varbinary(32), in name varbinary(255), in item_key varbinary(512),
     in item_text varchar(255) character set utf8mb4, in note text character set utf8mb4, in origin varchar(255) character set utf8mb4,
     in item_until bigint, in retired int,
@@ -20,8 +18,6 @@ end
 
 -- headgate_row_changed makes a version of a row that somebody has changed: of what it was,
 -- or null, and what it is, or null. A row that was given another name is two changes. @hg_reason says why, if anybody did.
-drop procedure if exists headgate_row_changed
-//
 create procedure headgate_row_changed(
     in old_kind varbinary(32), in old_name varbinary(255), in old_key varbinary(512),
     in old_text varchar(255) character set utf8mb4, in old_note text character set utf8mb4, in old_origin varchar(255) character set utf8mb4,
@@ -59,8 +55,6 @@ end
 
 -- headgate_check_limit refuses a limit that nobody could use, and returns what it means, as
 -- headgate_compile_N does.
-drop procedure if exists headgate_check_limit
-//
 create procedure headgate_check_limit(in name varchar(64) character set utf8mb4 collate utf8mb4_bin,
     in rule varchar(255) character set utf8mb4 collate utf8mb4_bin,
     out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint, out block bigint, out history bigint,
@@ -76,8 +70,6 @@ end
 //
 
 -- headgate_check_item refuses a row of headgate_catalog that nobody could use.
-drop procedure if exists headgate_check_item
-//
 create procedure headgate_check_item(in kind varbinary(32), in name varbinary(255), in item_key varbinary(512),
     in item_text varchar(255) character set utf8mb4 collate utf8mb4_bin)
     reads sql data sql security invoker

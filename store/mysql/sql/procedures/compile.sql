@@ -10,8 +10,6 @@
 -- headgate_fail_N raises the error that every bad argument gets. A message holds
 -- 128 characters; MySQL refuses a longer one instead of cutting it. What is quoted in
 -- it, from somebody's argument, is shortened first. @hg_place says which of several charges it is about.
-drop procedure if exists headgate_fail_N
-//
 create procedure headgate_fail_N(in message varchar(2048) character set utf8mb4)
     deterministic contains sql sql security invoker
 begin
@@ -28,14 +26,12 @@ end
 //
 
 -- headgate_parse_amount_N reads a positive decimal with up to nine digits after
--- the point, as coef / 10^places without trailing zeros. Patterns have no
--- anchors: with them, MariaDB and MySQL would let a line feed pass at the end.
-drop procedure if exists headgate_parse_amount_N
-//
+-- the point, as coef / scale, a power of ten that is as small as can be. Patterns
+-- do not end with an anchor: MariaDB and MySQL would let a line feed pass there.
 create procedure headgate_parse_amount_N(
     in what varchar(16) character set utf8mb4,
     in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
-    out coef bigint, out places int)
+    out coef bigint, out scale bigint)
     deterministic contains sql sql security invoker
 begin
     declare whole, frac, digits varchar(255) character set utf8mb4 collate utf8mb4_bin;
@@ -56,30 +52,21 @@ begin
     elseif cast(digits as signed) > 9007199254740991 then
         call headgate_fail_N(concat(what, ': "', s, '" is too large'));
     end if;
-    set coef = cast(digits as signed), places = char_length(frac);
+    set coef = cast(digits as signed), scale = concat('1', repeat('0', char_length(frac)));
 end
 //
 
--- headgate_format_amount_N writes coef / 10^places as the shortest decimal.
-drop procedure if exists headgate_format_amount_N
-//
-create procedure headgate_format_amount_N(in coef bigint, in places int,
+-- headgate_format_amount_N writes coef / scale as the shortest decimal.
+create procedure headgate_format_amount_N(in coef bigint, in scale bigint,
     out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
-    set s = coef;
-    if places > 0 then
-        -- lpad cuts what is longer than it is told.
-        set s = lpad(s, greatest(places + 1, char_length(s)), '0');
-        set s = concat(left(s, char_length(s) - places), '.', right(s, places));
-    end if;
+    set s = trim(trailing '.' from trim(trailing '0' from cast(cast(coef as decimal(40, 9)) / scale as decimal(40, 9))));
 end
 //
 
 -- headgate_parse_period_N reads a length of time such as s, 30s or 1h30m, in
 -- microseconds.
-drop procedure if exists headgate_parse_period_N
-//
 create procedure headgate_parse_period_N(
     in what varchar(16) character set utf8mb4,
     in s varchar(255) character set utf8mb4 collate utf8mb4_bin,
@@ -87,7 +74,6 @@ create procedure headgate_parse_period_N(
     deterministic contains sql sql security invoker
 begin
     declare rest, number, name varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare n int;
     declare size bigint;
     declare total decimal(65, 0) default 0;
     if s = '' then
@@ -95,18 +81,8 @@ begin
     end if;
     set rest = s;
     while rest <> '' do
-        set n = 0;
-        while ascii(substring(rest, n + 1, 1)) between 48 and 57 do
-            set n = n + 1;
-        end while;
-        set number = left(rest, n);
-        set rest = substring(rest, n + 1);
-        set n = 0;
-        while ascii(substring(rest, n + 1, 1)) between 97 and 122 do
-            set n = n + 1;
-        end while;
-        set name = left(rest, n);
-        set rest = substring(rest, n + 1);
+        set number = coalesce(regexp_substr(rest, '^[0-9]+'), ''), rest = substring(rest, char_length(number) + 1);
+        set name = coalesce(regexp_substr(rest, '^[a-z]+'), ''), rest = substring(rest, char_length(name) + 1);
         set size = case name when 'us' then 1 when 'ms' then 1000 when 's' then 1000000
             when 'm' then 60000000 when 'h' then 3600000000 when 'd' then 86400000000 end;
         if number = '' and (total > 0 or rest <> '') then
@@ -135,8 +111,6 @@ end
 //
 
 -- headgate_format_period_N writes a period with the longest unit that divides it.
-drop procedure if exists headgate_format_period_N
-//
 create procedure headgate_format_period_N(in micros bigint,
     out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
@@ -152,8 +126,6 @@ end
 //
 
 -- headgate_gcd_N returns the greatest common divisor.
-drop procedure if exists headgate_gcd_N
-//
 create procedure headgate_gcd_N(in a decimal(65, 0), in b decimal(65, 0), out g decimal(65, 0))
     deterministic contains sql sql security invoker
 begin
@@ -167,87 +139,50 @@ begin
 end
 //
 
--- headgate_compile_rate_N returns the bucket of amount per period with a burst,
--- exactly: compileRate in Go; unit is null if nothing fits. digits are those of a scale, or null. Decimals, because
--- products pass 2^63; and / where a quotient may, because DIV answers with a
--- BIGINT or an error. Every / here divides without a rest.
-drop procedure if exists headgate_compile_rate_N
-//
-create procedure headgate_compile_rate_N(
-    in coef bigint, in places int, in micros bigint, in burst bigint, in burst_places int, in digits int,
-    out unit bigint, out capacity bigint, out step bigint, out drain bigint)
+-- headgate_compile_amount_N returns the credits of amount and burst, exactly: compileRate in Go, with is_rate, or
+-- compileCount for limits whose arithmetic needs no rate. unit is null if nothing fits. It is a multiple of 1000, or of what
+-- the digits of a scale say, where all stays within most; and a burst that drains by the amount each step must be gone in
+-- 142 years. micros 0: it does not drain. Decimals, because products pass 2^63; and / where a quotient may, because DIV
+-- answers with a BIGINT or an error. Every / here divides without a rest.
+create procedure headgate_compile_amount_N(
+    in is_rate int, in coef decimal(65, 0), in scale decimal(65, 0), in micros decimal(65, 0), in burst decimal(65, 0),
+    in burst_scale decimal(65, 0), in most bigint, in digits int,
+    out unit bigint, out amount bigint, out capacity bigint, out step bigint)
     deterministic contains sql sql security invoker
 begin
-    declare c_max decimal(65, 0) default 9007199254740991;
-    declare g decimal(65, 0) default 1;
-    -- pow answers with a double, and so would every product with it.
-    declare scale decimal(65, 0) default pow(10, places);
-    declare burst_scale decimal(65, 0) default pow(10, burst_places);
-    declare num, den, grain, r, u, c, d, turns decimal(65, 0);
+    declare least_grain decimal(65, 0) default pow(10, coalesce(digits, 0)); -- pow answers with a double
+    declare g decimal(65, 0) default if(is_rate, 1, micros);
+    declare r decimal(65, 0) default 1;
+    declare num, den, grain, u, c, d decimal(65, 0);
     set unit = null;
     while unit is null and g <= micros do
-        set num = coef * g;
-        set den = scale * micros;
-        call headgate_gcd_N(num, den, r);
-        set num = num / r;
-        set den = den / r;
+        set num = coef, den = scale;
+        if is_rate then
+            set num = coef * g, den = scale * micros;
+            call headgate_gcd_N(num, den, r);
+            set num = num / r, den = den / r;
+        end if;
         set grain = pow(10, coalesce(digits, 3));
-        while unit is null and grain >= if(digits is null, 1, pow(10, digits)) do
+        while unit is null and grain >= least_grain do
             set u = greatest(grain, burst_scale);
             call headgate_gcd_N(den, u, r);
             set u = den / r * u;
-            if u <= c_max then
+            if u <= most or not is_rate then
                 set d = u / den * num;
                 set c = burst * u / burst_scale;
-                if d <= c_max and c <= c_max then
-                    set turns = (c + d - 1) div d;
-                    if turns * g <= 4503599627370496 then
-                        set unit = u, capacity = c, step = g, drain = d;
-                    end if;
+                if d <= most and c <= most and (c + d - 1) div d * g <= 4503599627370496 then
+                    set unit = u, amount = d, capacity = c, step = g;
                 end if;
             end if;
             set grain = grain div 10;
         end while;
-        set g = g * 10;
-    end while;
-end
-//
-
--- headgate_compile_count_N returns the credits of amount and burst for limits
--- whose arithmetic needs no rate: a unit of a multiple of 1000, or of a scale's digits, where they stay
--- within most; unit is null if they never do. A burst that drains by the amount
--- each micros must be gone in 142 years; micros 0: it does not.
-drop procedure if exists headgate_compile_count_N
-//
-create procedure headgate_compile_count_N(
-    in coef bigint, in places int, in burst bigint, in burst_places int, in micros bigint, in most bigint, in digits int,
-    out unit bigint, out amount bigint, out capacity bigint)
-    deterministic contains sql sql security invoker
-begin
-    declare scale decimal(65, 0) default pow(10, places);
-    declare burst_scale decimal(65, 0) default pow(10, burst_places);
-    declare grain decimal(65, 0) default pow(10, coalesce(digits, 3));
-    declare u, a, c, turns decimal(65, 0);
-    set unit = null;
-    while unit is null and grain >= if(digits is null, 1, pow(10, digits)) do
-        set u = greatest(grain, scale, burst_scale);
-        set a = coef * u / scale;
-        set c = burst * u / burst_scale;
-        if a <= most and c <= most then
-            set turns = (c + a - 1) div a;
-            if turns * micros <= 4503599627370496 then
-                set unit = u, amount = a, capacity = c;
-            end if;
-        end if;
-        set grain = grain div 10;
+        set g = if(is_rate, g * 10, micros + 1);
     end while;
 end
 //
 
 -- headgate_check_zone_N refuses a time zone that the server does not know.
 -- CONVERT_TZ would take SYSTEM too, which is another one on each server.
-drop procedure if exists headgate_check_zone_N
-//
 create procedure headgate_check_zone_N(in zone varchar(255) character set utf8mb4 collate utf8mb4_bin)
     reads sql data sql security invoker
 begin
@@ -265,8 +200,6 @@ end
 
 -- headgate_compile_N reads a one-line limit. calendar and zone are null unless
 -- the windows follow a calendar.
-drop procedure if exists headgate_compile_N
-//
 create procedure headgate_compile_N(
     in rule varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     out canonical varchar(255) character set utf8mb4 collate utf8mb4_bin,
@@ -282,10 +215,9 @@ compiling: begin
     -- The values of the options as they are written; null: not said.
     declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone, o_away, o_deadline, o_scale varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
-    declare i, n, places, burst_places, digits int;
-    declare coef, burst, micros, deadline bigint;
+    declare i, n, digits int;
+    declare coef, scale, burst, burst_scale, micros, deadline, prefetch_scale bigint;
     declare prefetch, life bigint default 1000000;
-    declare prefetch_places int;
     declare prefetch_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
     declare has_period, from_first, percent boolean default false;
 
@@ -348,7 +280,7 @@ compiling: begin
     set w = substring_index(substring_index(words, ' ', 2), ' ', -1);
     set per = substring(w, char_length(substring_index(w, '/', 1)) + 2);
     set has_period = locate('/', w) > 0;
-    call headgate_parse_amount_N('amount', substring_index(w, '/', 1), coef, places);
+    call headgate_parse_amount_N('amount', substring_index(w, '/', 1), coef, scale);
     if per in ('minute', 'hour', 'day', 'week', 'month') then
         if kind <> 'fixed-window' then
             call headgate_fail_N(concat('period: "', per, '" is a calendar''s, which only fixed-window follows; ',
@@ -409,7 +341,7 @@ compiling: begin
     if o_prefetch is not null and find_in_set('prefetch', allowed) > 0 then
         set v = substring_index(o_prefetch, '/', 1);
         set percent = right(v, 1) = '%';
-        call headgate_parse_amount_N('prefetch', if(percent, left(v, char_length(v) - 1), v), prefetch, prefetch_places);
+        call headgate_parse_amount_N('prefetch', if(percent, left(v, char_length(v) - 1), v), prefetch, prefetch_scale);
         if locate('/', o_prefetch) > 0 then
             call headgate_parse_period_N('prefetch', substring(o_prefetch, locate('/', o_prefetch) + 1), life);
         end if;
@@ -432,7 +364,7 @@ compiling: begin
         call headgate_fail_N(concat('period: is missing: write ', kind, ' AMOUNT/PERIOD'));
     end if;
     if o_burst is not null then
-        call headgate_parse_amount_N(if(kind = 'leaky-bucket', 'capacity', 'burst'), o_burst, burst, burst_places);
+        call headgate_parse_amount_N(if(kind = 'leaky-bucket', 'capacity', 'burst'), o_burst, burst, burst_scale);
     end if;
     if kind = 'fixed-window' and calendar is null and o_zone is not null then
         call headgate_fail_N('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
@@ -455,34 +387,30 @@ compiling: begin
 
     -- The numbers.
     if burst is null then
-        set burst = coef, burst_places = places;
-        if coef < pow(10, places) then
-            set burst = 1, burst_places = 0;
-        end if;
+        set burst = if(coef < scale, 1, coef), burst_scale = if(coef < scale, 1, scale);
     end if;
-    call headgate_format_amount_N(coef, places, amount_text);
-    call headgate_format_amount_N(burst, burst_places, burst_text);
+    call headgate_format_amount_N(coef, scale, amount_text);
+    call headgate_format_amount_N(burst, burst_scale, burst_text);
     if calendar is null then
         call headgate_format_period_N(micros, per_text);
     end if;
-    set step = micros;
     if kind in ('token-bucket', 'leaky-bucket', 'gcra') then
-        call headgate_compile_rate_N(coef, places, micros, burst, burst_places, digits, unit, capacity, step, drain);
+        call headgate_compile_amount_N(1, coef, scale, micros, burst, burst_scale, c_max, digits, unit, drain, capacity, step);
         if unit is null then
             call headgate_fail_N(concat('amount: ', amount_text, ' per ', per_text, ' with a burst of ', burst_text,
                 ' does not fit exactly into 53 bits, or a full bucket takes more than 142 years to empty'));
         end if;
     elseif kind = 'interval' then
-        call headgate_compile_count_N(coef, places, burst, burst_places, micros, c_max, digits, unit, drain, capacity);
+        call headgate_compile_amount_N(0, coef, scale, micros, burst, burst_scale, c_max, digits, unit, drain, capacity, step);
         if unit is null then
             call headgate_fail_N(concat('amount: ', amount_text, ' with a burst of ', burst_text, ' is too large'));
         end if;
     else
-        call headgate_compile_count_N(coef, places, 1, 0, 0, if(kind = 'sliding-window', 4294967295, c_max), digits, unit, capacity, drain);
+        call headgate_compile_amount_N(0, coef, scale, 0, 1, 1, if(kind = 'sliding-window', 4294967295, c_max), digits, unit, capacity, drain, step);
         if unit is null then
             call headgate_fail_N(concat('amount: ', amount_text, ' is too large'));
         end if;
-        set drain = 0;
+        set drain = 0, step = micros;
     end if;
 
     -- The canonical notation, and what is left of the numbers.
@@ -532,9 +460,9 @@ compiling: begin
 
     -- What nodes take up front is theirs to know; here it is part of the name.
     if o_prefetch is not null then
-        call headgate_format_amount_N(prefetch, prefetch_places, prefetch_text);
+        call headgate_format_amount_N(prefetch, prefetch_scale, prefetch_text);
         if cast(prefetch as decimal(40)) * if(percent, capacity, unit)
-            >= cast(concat('1', repeat('0', prefetch_places)) as decimal(40)) * if(percent, 100, 1) * (capacity + 1) then
+            >= cast(prefetch_scale as decimal(40)) * if(percent, 100, 1) * (capacity + 1) then
             call headgate_fail_N(concat('prefetch: ', prefetch_text, if(percent, '%', ''), ' is more than what passes at once'));
         end if;
         set canonical = concat(canonical, ' prefetch ', prefetch_text, if(percent, '%', ''));

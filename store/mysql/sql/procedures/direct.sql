@@ -5,8 +5,6 @@
 -- headgate_direct_N is TakePlain of package law, line by line, outside a transaction. It leaves the variables of
 -- headgate_ask, and in @hg_count whether the cell was plain: if not, nothing was done, and the general way has to
 -- decide. While @hg_end is 1, the charge may have been committed: a caller whose call has failed can tell.
-drop procedure if exists headgate_direct_N
-//
 create procedure headgate_direct_N(p_limit varbinary(255), p_key varbinary(512), p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_cost bigint)
 modifies sql data sql security invoker

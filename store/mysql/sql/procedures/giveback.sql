@@ -2,8 +2,6 @@
 
 -- headgate_correct_N is Record.correct: it gives back cost credits of a charge to a cell, or charges more if cost is below 0. op_level,
 -- op_at, op_returned and p_entry say which charge it was: see Op. It is not called for a calendar whose boundaries are others.
-drop procedure if exists headgate_correct_N
-//
 create procedure headgate_correct_N(p_limit varbinary(255), p_key varbinary(512), kind int, anchor int, unit bigint,
     capacity bigint, step bigint, drain bigint, b0 bigint, b1 bigint, b2 bigint, b3 bigint, cost bigint,
     op_level bigint, op_at bigint, op_returned bigint, p_entry bigint, clock bigint,

@@ -9,8 +9,6 @@
 -- It goes through the charges several times, in the order of their cells: pass 0 sees what is known of the id, 1 decides,
 -- 2 sees whether all can start together, and 3 decides again and writes. All cells are locked, so it decides the same
 -- each time. A single charge needs the last pass only.
-drop procedure if exists headgate_group_N
-//
 create procedure headgate_group_N(p_verb int, p_size int, asked longtext character set utf8mb4, p_id varbinary(255), p_ttl bigint, p_late int, p_print bigint)
 modifies sql data sql security invoker
 begin

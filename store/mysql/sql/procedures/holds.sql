@@ -5,8 +5,6 @@
 -- name; found is null if there is none. Of the items up to the key, in the order of the index,
 -- it looks at the last. That is the longest prefix, or no prefix at all; then a prefix is at
 -- most as long as what the two have in common.
-drop procedure if exists headgate_longest_N
-//
 create procedure headgate_longest_N(p_kind varbinary(32), p_name varbinary(255), p_key varbinary(512),
     out found varbinary(512), out item_text varbinary(1020), out ends bigint)
 reads sql data sql security invoker
@@ -35,8 +33,6 @@ end
 
 -- headgate_planned_N returns whether a plan is there, and its notation for a limit: null if the
 -- plan does not name it.
-drop procedure if exists headgate_planned_N
-//
 create procedure headgate_planned_N(p_plan varbinary(1020), p_limit varbinary(255), out there int, out item_text varbinary(1020))
 reads sql data sql security invoker
 begin
@@ -49,115 +45,59 @@ end
 -- words of Decision.Applied, and between which times it holds; 0 without an end. It is given the
 -- limit's own notation, which stays if there is nothing else, and which kinds of items there are:
 -- see headgate_catalog_version.
-drop procedure if exists headgate_holds_N
-//
 create procedure headgate_holds_N(p_kinds int, p_limit varbinary(255), p_key varbinary(512), p_now bigint,
     inout rule varchar(255) character set utf8mb4 collate utf8mb4_bin, out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     out since bigint, out lapse bigint)
 reads sql data sql security invoker
 holding: begin
     declare found varbinary(512);
-    declare item_text, plan varbinary(1020);
+    declare item_text, value varbinary(1020);
     declare ends bigint;
     declare there int;
-    declare rest varbinary(512) default p_key;
+    declare rest varbinary(512);
+    declare kinds int default 1; -- overrides of the key, then of its prefixes, plans of the key, of its prefixes
     set applied = '', since = 0, lapse = 0;
-    if p_kinds & 1 then
-        select c.`text`, c.`until` into item_text, ends from headgate_catalog c
-        where c.kind = 'override' and c.name = p_limit and c.item_key = p_key;
-        if item_text is not null and (ends = 0 or p_now < ends) then
-            set rule = convert(item_text using utf8mb4), applied = 'override', lapse = ends;
-            leave holding;
-        elseif item_text is not null then
-            set since = ends;
-        end if;
-    end if;
-    if p_kinds & 2 then
-        overriding: loop
-            call headgate_longest_N('prefix-override', p_limit, rest, found, item_text, ends);
-            if found is null then
-                leave overriding;
-            elseif ends = 0 or p_now < ends then
-                set rule = convert(item_text using utf8mb4), applied = concat('override of ', convert(found using utf8mb4), '*'), lapse = ends;
-                leave holding;
-            end if;
-            set since = greatest(since, ends);
-            if found = '' then
-                leave overriding;
-            end if;
-            set rest = left(found, length(found) - 1);
-        end loop;
-    end if;
-    if p_kinds & 4 then
-        select c.`text`, c.`until` into plan, ends from headgate_catalog c
-        where c.kind = 'assignment' and c.name = '' and c.item_key = p_key;
-        if plan is not null then
-            call headgate_planned_N(plan, p_limit, there, item_text);
-            if there and (ends = 0 or p_now < ends) then
-                set lapse = ends;
-                if item_text is not null then
-                    set rule = convert(item_text using utf8mb4), applied = concat('plan ', convert(plan using utf8mb4));
-                end if;
-                leave holding;
-            elseif there then
-                set since = greatest(since, ends);
-            end if;
-        end if;
-    end if;
-    if p_kinds & 8 then
+    while kinds <= 8 do
         set rest = p_key;
-        assigning: loop
-            call headgate_longest_N('prefix-assignment', '', rest, found, plan, ends);
-            if found is null then
-                leave assigning;
+        search: while p_kinds & kinds do
+            set found = null;
+            if kinds in (2, 8) then
+                call headgate_longest_N(if(kinds = 2, 'prefix-override', 'prefix-assignment'), if(kinds = 2, p_limit, ''), rest, found, value, ends);
+            else
+                select c.item_key, c.`text`, c.`until` into found, value, ends from headgate_catalog c
+                where c.kind = if(kinds = 1, 'override', 'assignment') and c.name = if(kinds = 1, p_limit, '') and c.item_key = p_key;
             end if;
-            call headgate_planned_N(plan, p_limit, there, item_text);
+            if found is null then
+                leave search;
+            end if;
+            set item_text = value, there = 1;
+            if kinds >= 4 then
+                call headgate_planned_N(value, p_limit, there, item_text);
+            end if;
             if there and (ends = 0 or p_now < ends) then
                 set lapse = ends;
                 if item_text is not null then
                     set rule = convert(item_text using utf8mb4),
-                        applied = concat('plan ', convert(plan using utf8mb4), ' of ', convert(found using utf8mb4), '*');
+                        applied = concat(if(kinds < 4, 'override', concat('plan ', convert(value using utf8mb4))),
+                            if(kinds in (2, 8), concat(' of ', convert(found using utf8mb4), '*'), ''));
                 end if;
                 leave holding;
             elseif there then
                 set since = greatest(since, ends);
             end if;
-            if found = '' then
-                leave assigning;
+            if kinds in (1, 4) or found = '' then
+                leave search;
             end if;
             set rest = left(found, length(found) - 1);
-        end loop;
-    end if;
-end
-//
-
--- headgate_meant_N makes a limit that headgate_find_N has found the one that holds for a key at a
--- time: its notation, the outcome of headgate_holds_N, and what headgate_compile_N returns. It is called
--- only where the catalogue has items that may hold: @hg_kinds.
-drop procedure if exists headgate_meant_N
-//
-create procedure headgate_meant_N(name varchar(255) character set utf8mb4, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    moment bigint, inout notation varchar(2048) character set utf8mb4 collate utf8mb4_bin, out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    out since bigint, out lapse bigint,
-    inout law int, inout anchor int, inout unit bigint, inout capacity bigint, inout step bigint, inout drain bigint, inout block bigint,
-    inout history bigint, inout calendar varchar(8) character set utf8mb4, inout zone varchar(64) character set utf8mb4)
-reads sql data sql security invoker
-begin
-    declare text, canonical varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    set text = notation;
-    call headgate_holds_N(@hg_kinds, name, `key`, moment, text, applied, since, lapse);
-    if applied <> '' then
-        set notation = text;
-        call headgate_compile_N(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    end if;
+        end while;
+        set kinds = kinds * 2;
+    end while;
 end
 //
 
 -- headgate_limit_of tells which limit holds for a key now. One row: rule, its canonical notation; applied,
 -- why that and not the limit itself, such as "override", "override of acme/*", "plan pro" or "plan
 -- pro of acme/*", else empty; until, UTC, null without an end.
-drop procedure if exists headgate_limit_of
-//
 create procedure headgate_limit_of(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Which limit holds for a key now, why it is that one, and until when.'
 begin
@@ -171,12 +111,8 @@ begin
     declare since, lapse, unit, capacity, step, drain, block, history bigint default 0;
     call headgate_enter_N();
     call headgate_key_N(`key`);
-    call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-    set notation = @hg_text;
-    if @hg_kinds then
-        call headgate_meant_N(name, `key`, {{clock}}, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
-            calendar, zone);
-    end if;
+    call headgate_find_N(rule, `key`, {{clock}}, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
+        calendar, zone);
     call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     select canonical as rule, applied, if(lapse > 0, cast('1970-01-01' + interval lapse microsecond as datetime(6)), null) as `until`;
 end

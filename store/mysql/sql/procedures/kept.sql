@@ -3,8 +3,6 @@
 
 -- headgate_keep_N makes a limit of a name what another table says, and removes the one of its former
 -- name; either name may be null. While it does, @hg_kept says so to the triggers of headgate_limits.
-drop procedure if exists headgate_keep_N
-//
 create procedure headgate_keep_N(in old_name varchar(64) character set utf8mb4 collate utf8mb4_bin,
     in new_name varchar(64) character set utf8mb4 collate utf8mb4_bin, in notation varchar(255) character set utf8mb4 collate utf8mb4_bin,
     in note text character set utf8mb4, in kept varchar(16) character set utf8mb4)
@@ -27,8 +25,6 @@ end
 //
 
 -- headgate_zone_changed keeps a limit for each zone of check_velocity: zone.ID.
-drop procedure if exists headgate_zone_changed
-//
 create procedure headgate_zone_changed(in old_id int, in new_id int, in rate int, in window_seconds bigint, in history_days int,
     in note text character set utf8mb4)
 modifies sql data sql security invoker
@@ -40,8 +36,6 @@ end
 
 -- headgate_bucket_name_N returns the name of the limit of a bucket of request_token: bucket.ID, or null
 -- where the id cannot be a part of a name.
-drop procedure if exists headgate_bucket_name_N
-//
 create procedure headgate_bucket_name_N(in id varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     out name varchar(64) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
@@ -51,8 +45,6 @@ end
 //
 
 -- headgate_bucket_changed keeps a limit for each bucket of request_token.
-drop procedure if exists headgate_bucket_changed
-//
 create procedure headgate_bucket_changed(in old_id varchar(255) character set utf8mb4 collate utf8mb4_bin,
     in new_id varchar(255) character set utf8mb4 collate utf8mb4_bin, in capacity int unsigned, in refill_seconds decimal(16, 6))
 modifies sql data sql security invoker
@@ -68,8 +60,6 @@ end
 
 -- headgate_check_kept refuses to change by hand a limit that another table defines: of a row that
 -- changes, its name and what it was and is, as its origin.
-drop procedure if exists headgate_check_kept
-//
 create procedure headgate_check_kept(in name varchar(64) character set utf8mb4, in old_origin varchar(255) character set utf8mb4 collate utf8mb4_bin,
     in new_origin varchar(255) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker

@@ -5,8 +5,6 @@
 -- s_blocked_until the cell. 9007199254740991 is law.Max. No product may leave BIGINT, so what could is divided first.
 
 -- headgate_bucket_N returns the credits x in use at a moment of a level as of a time at, and the time t that x holds for.
-drop procedure if exists headgate_bucket_N
-//
 create procedure headgate_bucket_N(anchor int, step bigint, drain bigint, b0 bigint, b1 bigint, b2 bigint,
     level bigint, at bigint, moment bigint, out x bigint, out t bigint)
     deterministic contains sql sql security invoker
@@ -28,8 +26,6 @@ end
 //
 
 -- headgate_after_N returns the time at which credits more than there are at t have drained.
-drop procedure if exists headgate_after_N
-//
 create procedure headgate_after_N(anchor int, step bigint, drain bigint, b0 bigint, b1 bigint, b2 bigint, b3 bigint,
     t bigint, credits bigint, out later bigint)
     deterministic contains sql sql security invoker
@@ -48,8 +44,6 @@ end
 
 -- headgate_window_N rolls the two counters of a sliding window forward to a moment. carry is what the window before still
 -- counts for, q the width of a share of it, and f the number of such shares.
-drop procedure if exists headgate_window_N
-//
 create procedure headgate_window_N(step bigint, moment bigint, at bigint, inout prev bigint, inout level bigint,
     out beginning bigint, out carry bigint, out q bigint, out f bigint)
     deterministic contains sql sql security invoker
@@ -74,8 +68,6 @@ end
 
 -- headgate_sum_N returns the credits of a log that expire after one time and not after another. Unless it is for a check
 -- it locks them, since it may be part of a transaction of the caller's whose snapshot is older than the cell.
-drop procedure if exists headgate_sum_N
-//
 create procedure headgate_sum_N(verb int, p_limit varbinary(255), p_key varbinary(512), passed bigint, moment bigint, out total bigint)
     reads sql data sql security invoker
 begin
@@ -91,8 +83,6 @@ end
 
 -- headgate_freed_N returns when so many credits of a log have expired that count at a moment. It looks at the first
 -- entries first.
-drop procedure if exists headgate_freed_N
-//
 create procedure headgate_freed_N(verb int, p_limit varbinary(255), p_key varbinary(512), moment bigint, need bigint, out later bigint)
     reads sql data sql security invoker
 begin
@@ -121,8 +111,6 @@ end
 -- headgate_decide_N is Decide: what an op of verb 1, Take, or 2, Check, would do to a cell. It makes the cell what
 -- Outcome.State is, and base_level to base_empty_at what differs from that in Verdict.Base. times is Op.Count, part
 -- Op.Partial, moment Verdict.Now. cleared says that nothing in the log counts.
-drop procedure if exists headgate_decide_N
-//
 create procedure headgate_decide_N(p_limit varbinary(255), p_key varbinary(512), verb int, kind int, anchor int, unit bigint,
     capacity bigint, step bigint, drain bigint, block bigint, cost bigint, times bigint, part int, ceiling bigint, deferred int,
     b0 bigint, b1 bigint, b2 bigint, b3 bigint, since bigint, lapse bigint, clock bigint, pending bigint, inout cleared int,

@@ -4,8 +4,6 @@
 
 -- headgate_change_item_N puts a row of the catalogue in the place of one of the same kind, name and key, or removes
 -- that one if item_text is null. One row: version, the number of the catalogue's newest.
-drop procedure if exists headgate_change_item_N
-//
 create procedure headgate_change_item_N(in kind varchar(32) character set utf8mb4, in name varchar(255) character set utf8mb4 collate utf8mb4_bin,
     in `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, in item_text varchar(255) character set utf8mb4 collate utf8mb4_bin,
     in seconds decimal(20, 6), in reason text character set utf8mb4)
@@ -44,8 +42,6 @@ end
 
 -- headgate_override gives one key another rule than that of the limit, for some seconds or, if they are null, until it
 -- is removed: by a rule that is null. What the key has used stays. One row: version, of the catalogue.
-drop procedure if exists headgate_override
-//
 create procedure headgate_override(limit_name varchar(255) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     rule varchar(255) character set utf8mb4 collate utf8mb4_bin, seconds decimal(20, 6), reason text character set utf8mb4)
 modifies sql data sql security invoker comment 'Gives one key another rule than that of the limit; a null rule removes it.'
@@ -72,8 +68,6 @@ end
 
 -- headgate_set_plan gives a key a plan, for some seconds or, if they are null, until it is removed: by a plan that is
 -- null. One row: version, of the catalogue.
-drop procedure if exists headgate_set_plan
-//
 create procedure headgate_set_plan(`key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, plan varchar(255) character set utf8mb4 collate utf8mb4_bin,
     seconds decimal(20, 6), reason text character set utf8mb4)
 modifies sql data sql security invoker comment 'Gives a key a plan; a null plan removes it.'

@@ -3,8 +3,6 @@
 
 -- headgate_all_N checks the charges, finds their limits and asks. It leaves what headgate_group_N does, and in
 -- @hg_asked the charges with their limits.
-drop procedure if exists headgate_all_N
-//
 create procedure headgate_all_N(verb int, charges longtext character set utf8mb4 collate utf8mb4_bin, id varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     life bigint, wait bigint)
 modifies sql data sql security invoker
@@ -90,8 +88,6 @@ end
 -- headgate_take_all takes several charges, all or none. charges is a JSON array of objects with limit, key and cost, such as
 -- [{"limit": "user", "key": "alice", "cost": 2.5}]. One row for each: ordinality, from 1; allowed, of the whole request; limit_name,
 -- key; capacity, whole units; remaining, retry_after, reset_after and at as of headgate_take; refused, 1 if this charge would not have passed.
-drop procedure if exists headgate_take_all
-//
 create procedure headgate_take_all(charges longtext character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Takes several charges, all or none. One row for each; refused is 1 of those that would not have passed.'
 begin
@@ -102,8 +98,6 @@ end
 //
 
 -- headgate_take_all_once is headgate_take_all for a request with an id, as headgate_take_once is headgate_take.
-drop procedure if exists headgate_take_all_once
-//
 create procedure headgate_take_all_once(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, charges longtext character set utf8mb4 collate utf8mb4_bin,
     life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'headgate_take_all, charged once however often it is called with the id.'
@@ -123,8 +117,6 @@ end
 
 -- headgate_reserve_all is headgate_reserve for several charges, all or none, with a start in common: later than now only if all
 -- limits are token-bucket, leaky-bucket or gcra. The rows have start_at, UTC, delay in seconds and replayed too, the same in all of them.
-drop procedure if exists headgate_reserve_all
-//
 create procedure headgate_reserve_all(charges longtext character set utf8mb4 collate utf8mb4_bin, wait_seconds decimal(65, 30),
     id varchar(1024) character set utf8mb4 collate utf8mb4_bin, life_seconds decimal(65, 30))
 modifies sql data sql security definer comment 'Takes several charges now, all or none, for a start in common at most wait later.'
@@ -143,8 +135,6 @@ end
 
 -- headgate_settle_all is headgate_settle for several charges of a request with an id, all or none; cost is what each has cost. They
 -- need not be all of the request's. One row for each: ordinality, limit_name, key, corrected.
-drop procedure if exists headgate_settle_all
-//
 create procedure headgate_settle_all(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, charges longtext character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security definer comment 'Sets the costs of charges under an id. corrected is what was given back of each; below 0: charged in addition.'
 begin

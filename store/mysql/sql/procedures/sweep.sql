@@ -2,8 +2,6 @@
 -- no headgate process sweeps: entries that count no more and that nobody asked to keep,
 -- then what is remembered of requests, once its time is over, then cells that could
 -- refuse nobody. It waits for no lock of a cell. One row: removed.
-drop procedure if exists headgate_sweep
-//
 create procedure headgate_sweep(p_max int)
 modifies sql data sql security invoker comment 'Removes rows that can no longer refuse a request.'
 begin
@@ -81,8 +79,6 @@ end
 
 -- headgate_sweep_begin_N ends a transaction of some rows and begins another, so that nobody
 -- waits long for them; inside one of the caller's it does nothing.
-drop procedure if exists headgate_sweep_begin_N
-//
 create procedure headgate_sweep_begin_N(inside int, inout pending int)
 modifies sql data sql security invoker
 begin

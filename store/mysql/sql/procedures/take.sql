@@ -8,8 +8,6 @@
 
 -- headgate_enter_N is what such a procedure does first. A caller can set the clock of the session,
 -- and would find every limit empty.
-drop procedure if exists headgate_enter_N
-//
 create procedure headgate_enter_N()
     contains sql sql security invoker
 begin
@@ -20,34 +18,21 @@ end
 //
 
 -- headgate_keeping_N returns the credits up to which a charge is admitted that leaves headroom to others: a share of the
--- capacity, such as 10%, or an amount; 0 if keep is null. It is rounded up. headroom.go has the same.
-drop procedure if exists headgate_keeping_N
-//
+-- capacity, such as 10%, or an amount. It is rounded up. headroom.go has the same.
 create procedure headgate_keeping_N(keep varchar(2048) character set utf8mb4 collate utf8mb4_bin, unit bigint, capacity bigint, out ceiling bigint)
     deterministic contains sql sql security invoker
 begin
     declare share int default right(keep, 1) = '%';
-    declare number varchar(2048) character set utf8mb4 collate utf8mb4_bin default if(share, left(keep, char_length(keep) - 1), keep);
+    declare coef, scale bigint;
     declare amount decimal(40, 9);
     declare credits decimal(65, 20);
-    set ceiling = 0;
-    if keep is not null then
-        if number not regexp '^[0-9]+([.][0-9]+)?$' or char_length(number) > 40 then
-            call headgate_fail_N(concat('keep: "', left(number, 40), '" is not a decimal number such as 3 or 0.5'));
-        elseif locate('.', number) and char_length(trim(trailing '0' from number)) - locate('.', number) > 9 then
-            call headgate_fail_N(concat('keep: "', number, '" has more than 9 digits after the point'));
-        end if;
-        set amount = if(char_length(substring_index(number, '.', 1)) > 16, 9007199254740992, number);
-        if amount = 0 then
-            call headgate_fail_N('keep: is 0; it must be above 0');
-        elseif share and amount >= 100 then
-            call headgate_fail_N(concat('keep: ', keep, ' leaves nothing of a limit to take'));
-        end if;
-        if capacity = 1 and unit = 2000000 then
-            set keep = null, ceiling = capacity; -- limit 0: no cost fits below it
-        end if;
-    end if;
-    if keep is not null then
+    call headgate_parse_amount_N('keep', left(if(share, left(keep, char_length(keep) - 1), keep), 255), coef, scale);
+    set amount = cast(coef as decimal(40, 9)) / scale;
+    if share and amount >= 100 then
+        call headgate_fail_N(concat('keep: ', keep, ' leaves nothing of a limit to take'));
+    elseif capacity = 1 and unit = 2000000 then
+        set ceiling = capacity; -- limit 0: no cost fits below it
+    else
         set credits = ceiling(if(share, cast(amount * capacity as decimal(65, 11)) * 0.01, amount * unit));
         if credits >= capacity then
             call headgate_fail_N(concat('keep: ', keep, ' leaves nothing to take of a limit of ',
@@ -58,18 +43,19 @@ begin
 end
 //
 
--- headgate_find_N returns a limit by its name or notation. What a charge is to leave to others may stand behind it,
--- as in "api keep 10%"; it stays in @hg_keep, null for none. The limit's text stays in @hg_text, and in @hg_kinds stays which kinds of items the catalogue has that may hold for a key in its place.
-drop procedure if exists headgate_find_N
-//
-create procedure headgate_find_N(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, out name varchar(255) character set utf8mb4,
+-- headgate_find_N returns the limit that holds for a key at a time: its name, the notation, why it applies, between which
+-- times it holds, see headgate_holds_N, and what headgate_compile_N returns. rule is a name or a notation. What a charge is to
+-- leave to others may stand behind it, as in "api keep 10%"; it stays in @hg_keep, null for none.
+create procedure headgate_find_N(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
+    moment bigint, out name varchar(255) character set utf8mb4, out notation varchar(255) character set utf8mb4 collate utf8mb4_bin,
+    out applied varchar(1024) character set utf8mb4 collate utf8mb4_bin, out since bigint, out lapse bigint,
     out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint, out block bigint, out history bigint,
     out calendar varchar(8) character set utf8mb4, out zone varchar(64) character set utf8mb4)
 modifies sql data sql security invoker
 begin
-    declare text, compiled varchar(255) character set utf8mb4 collate utf8mb4_bin;
+    declare compiled varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare canonical varchar(255) character set utf8mb4;
-    declare inside int;
+    declare inside, kinds int;
     if rule is null then
         call headgate_fail_N('limit: is null');
     end if;
@@ -77,18 +63,26 @@ begin
     if @hg_keep is not null then
         set rule = left(rule, char_length(rule) - char_length(@hg_keep) - 6);
     end if;
-    set @hg_text = rule, @hg_kinds = 0;
+    set applied = '', since = 0, lapse = 0;
     select l.rule, l.rule_compiled, l.law, l.anchor, l.unit, l.capacity, l.step, l.drain, l.block, l.history, l.calendar, l.zone, v.kinds
-    into text, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone, @hg_kinds
+    into notation, compiled, law, anchor, unit, capacity, step, drain, block, history, calendar, zone, kinds
     from headgate_limits l left join headgate_catalog_version v on v.only_one = 1 where l.name = rule;
-    if text is not null then
-        set name = rule, @hg_text = text;
-        if compiled is null or compiled <> text then
-            call headgate_compile_N(text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    if notation is not null then
+        set name = rule;
+        if compiled is null or compiled <> notation then
+            call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
             call headgate_inside_N(inside); -- refuses what headgate_ask would refuse, before the first write
             update headgate_limits l set l.rule_compiled = l.rule, l.law = law, l.anchor = anchor, l.unit = unit, l.capacity = capacity,
                 l.step = step, l.drain = drain, l.block = block, l.history = history, l.calendar = calendar, l.zone = zone, l.updated_at = l.updated_at
-            where l.name = rule and l.rule = text;
+            where l.name = rule and l.rule = notation;
+        end if;
+        if kinds then -- the catalogue has items that may hold for the key
+            set compiled = notation;
+            call headgate_holds_N(kinds, name, `key`, moment, compiled, applied, since, lapse);
+            if applied <> '' then
+                set notation = compiled;
+                call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+            end if;
         end if;
     elseif rule regexp '^[a-z][a-z0-9_.-]*$' and char_length(rule) <= 64 and rule <> 'unlimited' then
         call headgate_fail_N(concat('unknown limit: "', rule, '" is not in headgate_limits'));
@@ -98,13 +92,12 @@ begin
             call headgate_fail_N('limit: has to be a name in headgate_limits for users with the role app');
         end if;
         call headgate_compile_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+        set notation = rule;
     end if;
 end
 //
 
 -- headgate_key_N refuses what is no key.
-drop procedure if exists headgate_key_N
-//
 create procedure headgate_key_N(`key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
@@ -118,118 +111,27 @@ begin
 end
 //
 
--- headgate_op_N finds the limit that holds for the key, checks the arguments, and asks: again
--- with what holds at the server's time, if the boundaries or the limit that were right
--- before the lock hold no more. The verbs are those of package law, and 9 to take what fits. Name, unit and capacity stay in @hg_name, @hg_c and @hg_capacity.
-drop procedure if exists headgate_op_N
-//
-create procedure headgate_op_N(verb int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
-    cost decimal(65, 30), ttl bigint, note varchar(1024) character set utf8mb4)
-modifies sql data sql security invoker
-begin
-    declare name varchar(255) character set utf8mb4;
-    declare calendar varchar(8) character set utf8mb4;
-    declare zone varchar(64) character set utf8mb4;
-    declare notation varchar(2048) character set utf8mb4 collate utf8mb4_bin;
-    declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin;
-    declare law, anchor, inside, i int default 0;
-    declare since, lapse, unit, capacity, step, drain, block, history, ceiling, b0, b1, b2, b3 bigint default 0;
-    declare credits decimal(65, 30);
-    declare word varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
-    set @hg_place = '';
-    if cost is null then
-        call headgate_fail_N('cost: is null');
-    elseif cost <= 0 then
-        call headgate_fail_N(concat('cost: is ', trim(trailing '.' from trim(trailing '0' from cast(cost as char))), '; it must be above 0'));
-    elseif cost > 9007199254740991 then
-        call headgate_fail_N('cost: is too large');
-    end if;
-    call headgate_key_N(`key`);
-    set @hg_clk = {{clock}}, @hg_stale = 1;
-    while @hg_stale and i < 4 do
-        if i = 0 or since > 0 or lapse > 0 then
-            call headgate_find_N(rule, name, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-            set notation = @hg_text, since = 0, lapse = 0;
-            if @hg_kinds then
-                call headgate_meant_N(name, `key`, if(i = 0, @hg_clk, @hg_now), notation, applied, since, lapse, law, anchor, unit, capacity, step,
-                    drain, block, history, calendar, zone);
-            end if;
-            set credits = ceiling(cost * unit);
-            if verb in (1, 2, 9) then
-                if law = 3 then
-                    call headgate_algorithm_N(notation, word);
-                end if;
-                if capacity = 1 and unit = 2000000 then
-                    set credits = 2; -- of limit 0: more than fits, however little or much it is
-                elseif credits > 9007199254740991 then
-                    call headgate_fail_N('cost: is too large');
-                end if;
-                if law = 3 and word = 'concurrency' then
-                    call headgate_fail_N(concat('limit: ', name, ' is acquired and released, not taken'));
-                end if;
-                if @hg_keep is not null then -- others have room, so a refusal does not block the key
-                    call headgate_keeping_N(@hg_keep, unit, capacity, ceiling);
-                    set block = 0;
-                end if;
-            end if;
-        end if;
-        if calendar is not null then
-            call headgate_bounds_N(calendar, zone, if(i = 0, @hg_clk, @hg_now), b0, b1, b2, b3);
-        end if;
-        set @hg_count = 0;
-        if verb = 1 and law = 1 and calendar is null and block = 0 and ceiling = 0 and since = 0 and lapse = 0 then
-            call headgate_inside_N(inside);
-            if not inside then
-                call headgate_direct_N(name, `key`, anchor, unit, capacity, step, drain, credits);
-            end if;
-        end if;
-        if @hg_count then
-            begin end; -- it is decided
-        elseif verb = 2 then
-            call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, credits, ceiling, b0, b1, b2, b3, since, lapse);
-        else
-            call headgate_ask_N(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history,
-                if(verb in (1, 9), credits, 1), ceiling, ttl, note, b0, b1, b2, b3, since, lapse);
-        end if;
-        set i = i + 1;
-    end while;
-    set @hg_name = name, @hg_c = unit, @hg_capacity = capacity;
-end
-//
-
-drop procedure if exists headgate_answer_N
-//
-create procedure headgate_answer_N() no sql sql security invoker
-begin
-    {{figures}};
-end
-//
-
 -- headgate_take takes cost from a limit for a key. One row: allowed, 1 or 0;
 -- remaining, whole units that could pass now; retry_after, seconds until this
 -- cost passes, null for never, 0 when allowed; reset_after, seconds until the key
 -- is as good as new; limit_name; at, the time of the decision, UTC.
-drop procedure if exists headgate_take
-//
 create procedure headgate_take(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Takes cost from a limit, by its name or in one line, for a key.'
 begin
     call headgate_enter_N();
-    call headgate_op_N(1, rule, `key`, cost, 0, '');
-    call headgate_answer_N();
+    call headgate_verb_N(1, 0, rule, `key`, cost, null, 0, 0, 0, '');
+    {{figures}};
 end
 //
 
 -- headgate_take_up_to takes as much of a cost as fits. One row, that of headgate_take, in which allowed is 1 if anything was
 -- accepted; and accepted, all of it or less, also 0; level, what is in use then; brim, 1 if that is the capacity; capacity.
-drop procedure if exists headgate_take_up_to
-//
 create procedure headgate_take_up_to(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Takes as much of a cost as fits.'
 begin
     declare fitted bigint;
     call headgate_enter_N();
-    call headgate_op_N(9, rule, `key`, cost, 0, '');
+    call headgate_verb_N(9, 0, rule, `key`, cost, null, 0, 0, 0, '');
     set fitted = @hg_g, @hg_g = @hg_g > 0;
     {{figures}},
         cast(cast(fitted div @hg_c as decimal(26, 6)) + cast((cast(fitted mod @hg_c as decimal(38)) * 1000000 + 0) div @hg_c as decimal(26, 6)) / 1000000 as decimal(26, 6)) as accepted,
@@ -239,21 +141,17 @@ end
 //
 
 -- headgate_check tells whether headgate_take would admit the cost, and what could pass now, and takes nothing.
-drop procedure if exists headgate_check
-//
 create procedure headgate_check(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30))
 modifies sql data sql security definer comment 'Tells whether headgate_take would admit the cost, and what could pass now.'
 begin
     call headgate_enter_N();
-    call headgate_op_N(2, rule, `key`, cost, 0, '');
+    call headgate_verb_N(2, 0, rule, `key`, cost, null, 0, 0, 0, '');
     set @hg_x = @hg_x - if(@hg_g > 0, cast(ceiling(cost * @hg_c) as signed), 0);
-    call headgate_answer_N();
+    {{figures}};
 end
 //
 
 -- headgate_record_N keeps what somebody did to a key, by his name at the server.
-drop procedure if exists headgate_record_N
-//
 create procedure headgate_record_N(verb varchar(16) character set utf8mb4, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, lasts bigint, reason varchar(1024) character set utf8mb4)
 modifies sql data sql security invoker
@@ -266,8 +164,6 @@ end
 
 -- headgate_block refuses everything of a key for some seconds; 0 lifts that. One
 -- row: blocked_until, UTC, null if not blocked.
-drop procedure if exists headgate_block
-//
 create procedure headgate_block(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     seconds decimal(20, 6), reason varchar(1024) character set utf8mb4)
 modifies sql data sql security invoker comment 'Refuses everything of a key for some seconds; 0 lifts that.'
@@ -277,7 +173,7 @@ begin
     elseif length(coalesce(reason, '')) > 512 then
         call headgate_fail_N('reason: is longer than 512 bytes');
     end if;
-    call headgate_op_N(5, rule, `key`, 1, seconds * 1000000, coalesce(reason, ''));
+    call headgate_verb_N(5, 0, rule, `key`, 1, null, seconds * 1000000, 0, 0, coalesce(reason, ''));
     call headgate_record_N(if(seconds = 0, 'unblock', 'block'), rule, `key`, seconds * 1000000, reason);
     select if(@hg_block > 0, cast('1970-01-01' + interval @hg_block microsecond as datetime(6)), null) as blocked_until;
 end
@@ -285,12 +181,10 @@ end
 
 -- headgate_reset forgets a key: its level and its block. One row: existed, 1 or
 -- 0. A history is kept.
-drop procedure if exists headgate_reset
-//
 create procedure headgate_reset(rule varchar(2048) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
 modifies sql data sql security invoker comment 'Forgets what a key has used of a limit, and its block.'
 begin
-    call headgate_op_N(6, rule, `key`, 1, 0, '');
+    call headgate_verb_N(6, 0, rule, `key`, 1, null, 0, 0, 0, '');
     call headgate_record_N('reset', rule, `key`, 0, '');
     select @hg_g as existed;
 end
@@ -305,8 +199,6 @@ from headgate_entries e left join headgate_cells c on c.limit_name = e.limit_nam
 //
 
 -- headgate_attempts shows the last attempts of a key, newest first.
-drop procedure if exists headgate_attempts
-//
 create procedure headgate_attempts(p_limit varchar(255) character set utf8mb4, p_key varchar(1024) character set utf8mb4, p_most int)
 reads sql data sql security invoker comment 'The last attempts of a key, newest first, of a limit that keeps a history.'
 begin

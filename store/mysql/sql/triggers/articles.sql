@@ -1,50 +1,26 @@
 -- Each zone of check_velocity and each bucket of request_token is a limit of the catalogue: see
 -- headgate_zone_changed and headgate_bucket_changed.
 
-drop trigger if exists headgate_zones_after_insert
-//
 create trigger headgate_zones_after_insert after insert on headgate_zones for each row
-begin
-    call headgate_zone_changed(null, new.id, new.rate, new.window_seconds, new.history_days, new.description);
-end
+call headgate_zone_changed(null, new.id, new.rate, new.window_seconds, new.history_days, new.description)
 //
 
-drop trigger if exists headgate_zones_after_update
-//
 create trigger headgate_zones_after_update after update on headgate_zones for each row
-begin
-    call headgate_zone_changed(old.id, new.id, new.rate, new.window_seconds, new.history_days, new.description);
-end
+call headgate_zone_changed(old.id, new.id, new.rate, new.window_seconds, new.history_days, new.description)
 //
 
-drop trigger if exists headgate_zones_after_delete
-//
 create trigger headgate_zones_after_delete after delete on headgate_zones for each row
-begin
-    call headgate_zone_changed(old.id, null, null, null, null, null);
-end
+call headgate_zone_changed(old.id, null, null, null, null, null)
 //
 
-drop trigger if exists headgate_buckets_after_insert
-//
 create trigger headgate_buckets_after_insert after insert on headgate_buckets for each row
-begin
-    call headgate_bucket_changed(null, new.id, new.capacity, new.refill_seconds);
-end
+call headgate_bucket_changed(null, new.id, new.capacity, new.refill_seconds)
 //
 
-drop trigger if exists headgate_buckets_after_update
-//
 create trigger headgate_buckets_after_update after update on headgate_buckets for each row
-begin
-    call headgate_bucket_changed(old.id, new.id, new.capacity, new.refill_seconds);
-end
+call headgate_bucket_changed(old.id, new.id, new.capacity, new.refill_seconds)
 //
 
-drop trigger if exists headgate_buckets_after_delete
-//
 create trigger headgate_buckets_after_delete after delete on headgate_buckets for each row
-begin
-    call headgate_bucket_changed(old.id, null, null, null);
-end
+call headgate_bucket_changed(old.id, null, null, null)
 //

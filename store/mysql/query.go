@@ -1,0 +1,75 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/headgate/headgate/store"
+)
+
+// querier is a pool, a connection or a transaction. Its statements have no arguments: see
+// literal.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// reads does on any node what only reads.
+func (s *Store) reads(ctx context.Context, doing string, do func(querier) error) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	return s.anywhere(func(db querier) error {
+		if err := do(db); err != nil && store.Class(err) == nil {
+			return classifyRead(doing, err)
+		} else if err != nil {
+			return err
+		}
+		return nil
+	})
+}
+
+// eachRow calls take for each row that a query returns, also if it returns several results.
+func eachRow(ctx context.Context, db querier, query string, take func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			if err := take(rows); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
+
+// readList returns what a query returns, a T from each row. fields are those of a T, in the order of the columns.
+func readList[T any](ctx context.Context, db querier, query string, fields func(*T) []any) (list []T, err error) {
+	err = eachRow(ctx, db, query, func(r *sql.Rows) error {
+		var one T
+		list = append(list, one)
+		return r.Scan(fields(&list[len(list)-1])...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// scanLast reads the row of the last result of a text.
+func scanLast(ctx context.Context, db querier, text string, to ...any) error {
+	found := false
+	err := eachRow(ctx, db, text, func(r *sql.Rows) error {
+		found = true
+		return r.Scan(to...)
+	})
+	if err == nil && !found {
+		return errors.New("the server's answer makes no sense: it has no row")
+	}
+	return err
+}
