@@ -3,9 +3,11 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
@@ -166,4 +168,50 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 		return s.apply(ctx, n, ops, outs)
 	})
+}
+
+// holdFree has do work in a transaction in which those of some cells are locked that are there, and that nobody else
+// holds. What do does not commit is rolled back.
+func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return notSent.of(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var free []law.Cell
+	if _, err = conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION;"+
+		"SAVEPOINT headgate"); err == nil {
+		free, err = findFree(ctx, conn, cells)
+	}
+	if err == nil {
+		err = do(conn, free)
+	}
+	_, _ = abandon(ctx, conn, "")
+	return err
+}
+
+// findFree locks those of some cells, which are in order, that are there and that nobody holds, and returns them in
+// order. Where one of them is held, it asks about each half. TiDB accepts SKIP LOCKED, and then locks nothing.
+func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
+	var b strings.Builder
+	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	ofCells(&b, cells)
+	free, err := readList(ctx, conn, b.String()+" ORDER BY limit_name,cell_key FOR UPDATE NOWAIT",
+		func(c *law.Cell) []any { return []any{&c.Limit, &c.Key} })
+	switch {
+	case err == nil:
+		return free, nil
+	case !errors.Is(class(err), store.ErrConflict):
+		return nil, err
+	case len(cells) == 1:
+		return nil, nil
+	}
+	first, err := findFree(ctx, conn, cells[:len(cells)/2])
+	if err != nil {
+		return nil, err
+	}
+	second, err := findFree(ctx, conn, cells[len(cells)/2:])
+	return append(first, second...), err
 }

@@ -157,7 +157,8 @@ func (w *writer) compile(ctx context.Context, db querier, changes []store.Change
 		if item.Kind != store.KindLimit || item.Removed {
 			continue
 		}
-		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"), quotedText(item.Text)+", @hg_name"); err != nil {
+		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"),
+			quotedText(item.Text)+", @hg_name"); err != nil {
 			return err
 		}
 		if _, err := db.ExecContext(ctx, "UPDATE headgate_limits SET rule_compiled = rule, law = @hg_law, "+

@@ -9,8 +9,8 @@ import (
 // one in the table, where it keeps what it means, headgate_compile_N a notation. arguments are those before the numbers
 // of the limit. A server without procedures has no calls that could fail.
 func read(ctx context.Context, db querier, procedure, arguments string) (problem string, err error) {
-	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+arguments+", @hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, "+
-		"@hg_block, @hg_history, @hg_calendar, @hg_zone)")
+	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+arguments+", @hg_law, @hg_anchor, @hg_unit, @hg_capacity, "+
+		"@hg_step, @hg_drain, @hg_block, @hg_history, @hg_calendar, @hg_zone)")
 	switch number, text := numberOf(err); number {
 	case errSignalled:
 		return text, nil

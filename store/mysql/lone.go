@@ -138,7 +138,8 @@ func hearOne(op *law.Op, answer []int64, out *law.Outcome) (decided bool, err er
 
 func cellOf(n []int64) law.State {
 	return law.State{
-		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6], BlockedUntil: n[7],
+		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5],
+		EmptyAt: n[6], BlockedUntil: n[7],
 	}
 }
 

@@ -75,8 +75,11 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		return func(name string) bool { return slices.Contains(names, name) }
 	}
 	own := map[string]func(string) bool{
-		"table": among(what(slices.Concat(d.tables...), madeTable)), "view": among(what(d.plain, madeView)), "trigger": among(what(d.triggers, triggerBody)),
-		"procedure": d.ours(installed), "article": func(string) bool { return true },
+		"table":     among(what(slices.Concat(d.tables...), madeTable)),
+		"view":      among(what(d.plain, madeView)),
+		"trigger":   among(what(d.triggers, triggerBody)),
+		"procedure": d.ours(installed),
+		"article":   func(string) bool { return true },
 	}
 	l = left{make(map[string][]string), make(map[string]int64)}
 	err = eachRow(ctx, db, `SELECT 'table', t.table_name, COALESCE(t.table_rows, 0) FROM information_schema.tables t
@@ -191,7 +194,11 @@ func (s *Store) removeAt(ctx context.Context, conn *sql.Conn) error {
 	const first, last = "headgate_schema_version", "headgate_installed"
 	drop := []string{"DROP TABLE IF EXISTS " + first}
 	for _, k := range [...]struct{ kind, word string }{
-		{"view", "VIEW"}, {"trigger", "TRIGGER"}, {"article", "PROCEDURE"}, {"procedure", "PROCEDURE"}, {"table", "TABLE"},
+		{"view", "VIEW"},
+		{"trigger", "TRIGGER"},
+		{"article", "PROCEDURE"},
+		{"procedure", "PROCEDURE"},
+		{"table", "TABLE"},
 	} {
 		for _, name := range l.names[k.kind] {
 			if name != first && name != last {

@@ -57,7 +57,7 @@ const terminator = "\n//\n"
 var (
 	revisionNumber = regexp.MustCompile(`_N\b`)
 	// made finds the name of the procedure or view that a statement makes or drops.
-	made          = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create procedure|create or replace view) (\w+)`)
+	made          = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create (?:procedure|or replace view)) (\w+)`)
 	madeProcedure = regexp.MustCompile(`(?m)^create procedure (\w+)`)
 	// dropped and created are the first words of the statements of a procedure, or a trigger,
 	// after comments.
