@@ -115,11 +115,12 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	if !r.stale() {
 		return nil
 	}
-	for i, j := 0, 0; i < len(r.ops); i = j {
-		j = law.GroupEnd(r.ops, i)
+	for i := 0; i < len(r.ops); {
+		j := law.GroupEnd(r.ops, i)
 		if err := l.refresh(ctx, r.part(i, j)); err != nil {
 			return err
 		}
+		i = j
 	}
 	return nil
 }
@@ -195,11 +196,11 @@ func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
 		return false
 	}
 	limit, ok := l.known.Known(c.Limit.r.name, c.Key)
-	c.Limit = limit
-	if ok {
-		c.Limit = l.current(limit, attempts{}, 0)
+	if !ok {
+		return false
 	}
-	return ok && l.takeOne(ctx, d, &c)
+	c.Limit = l.current(limit, attempts{}, 0)
+	return l.takeOne(ctx, d, &c)
 }
 
 // unresolved reports whether it is to be found out which limit of a charge holds: only its name is
@@ -224,10 +225,11 @@ func (l *Limiter) find(ctx context.Context, charges []Charge) error {
 	named := func(c Charge) bool { return c.Limit.OnlyName() }
 	i := slices.IndexFunc(charges, named)
 	if i >= 0 && l.names != nil {
-		if err := l.names.FindAll(ctx, charges); store.Class(err) != nil {
+		if err := l.names.FindAll(ctx, charges); err != nil {
+			if store.Class(err) == nil {
+				err = fmt.Errorf("%w: the limit was not found out: %w", store.ErrUnavailable, err)
+			}
 			return err
-		} else if err != nil {
-			return fmt.Errorf("%w: the limit was not found out: %w", store.ErrUnavailable, err)
 		}
 		i = slices.IndexFunc(charges, named)
 	}

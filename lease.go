@@ -58,7 +58,7 @@ func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) 
 	q := question{observed: VerbAcquire, verb: law.Take, credits: Cost.charged, lasting: true}
 	q.prepare = func(r *request) error {
 		if waits {
-			_ = r.unblock()
+			r.unblock()
 		}
 		if !slices.ContainsFunc(r.limits, Limit.Concurrency) {
 			return Invalid("limit", "none of the charges is of a concurrency limit")

@@ -106,7 +106,8 @@ func (o onceRequest) Reserve(ctx context.Context, wait time.Duration, charges ..
 // Extend implements Once.
 func (o onceRequest) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
 	q := question{
-		observed: VerbExtend, verb: law.Extend, limits: takenOnly, credits: Cost.charged, lasting: true, prepare: o.id.set,
+		observed: VerbExtend, verb: law.Extend, limits: takenOnly, credits: Cost.charged, lasting: true,
+		prepare: o.id.set,
 		read: func(_ context.Context, r *request) (Decision, error) {
 			e.Charged = make([]Cost, len(r.ops))
 			for i := range r.outs {

@@ -36,7 +36,8 @@ func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
 		}
 		op.Ceiling = op.Params.Highest()
 		op.Count, op.Cost, op.Partial = op.Cost, 1, true // what passes the highest level is not lost
-		return r.unblock()
+		r.unblock()
+		return nil
 	}
 	q.read = func(_ context.Context, r *request) (Decision, error) {
 		op, out := &r.ops[0], &r.outs[0]

@@ -128,11 +128,12 @@ func (r *request) compile(clock store.Clock, group uint32, q *question, charges 
 
 // valid says what is wrong with the ops of one or more requests, or nil.
 func (r *request) valid() error {
-	for i, j := 0, 0; i < len(r.ops); i = j {
-		j = law.GroupEnd(r.ops, i)
+	for i := 0; i < len(r.ops); {
+		j := law.GroupEnd(r.ops, i)
 		if err := law.ValidGroup(r.ops[i:j]); err != nil {
 			return err
 		}
+		i = j
 	}
 	return nil
 }
@@ -140,13 +141,12 @@ func (r *request) valid() error {
 // unblock makes the ops those of a caller that waits: the block of a limit is for those
 // who try without waiting. Limits with a block have no tokens up front, which only
 // they could give out.
-func (r *request) unblock() error {
+func (r *request) unblock() {
 	for i := range r.ops {
 		if p := &r.ops[i].Params; p.Block > 0 {
 			p.Block, p.Prefetch, p.PrefetchLife = 0, 0, 0
 		}
 	}
-	return nil
 }
 
 // lookedAt reports whether somebody has looked at the cell of an outcome. Package deny has not

@@ -61,8 +61,8 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Ch
 	return l.reserveWithID(ctx, wait, charges, nil)
 }
 
-func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (r *Reservation,
-	err error,
+func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (
+	r *Reservation, err error,
 ) {
 	q := question{observed: VerbReserve, verb: law.Take, limits: takenOnly, credits: Cost.charged, lasting: true}
 	q.prepare = func(r *request) error {
@@ -76,7 +76,7 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 			}
 		}
 		if wait > 0 {
-			_ = r.unblock()
+			r.unblock()
 		}
 		if id != nil {
 			return id.set(r)
@@ -94,7 +94,9 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 // reservation returns what the answer to a request to reserve means.
 func (l *Limiter) reservation(answered *request) *Reservation {
 	by := &reserved{l: l, request: answered.clone()}
-	r := &Reservation{Decision: by.decision(), Refundable: true, start: sched.Now(), charges: len(by.ops), settler: by.settle}
+	r := &Reservation{
+		Decision: by.decision(), Refundable: true, start: sched.Now(), charges: len(by.ops), settler: by.settle,
+	}
 	var start, delay int64
 	for i := range by.outs {
 		// A cell that is ahead of a clock that was set back decides by its own time, and
@@ -205,11 +207,9 @@ type reserved struct {
 // settle is the settler of a Limiter.
 func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
 	credits := slices.Repeat([]int64{law.Cancelled}, len(r.ops))
-	if actual != nil {
-		for i, c := range actual {
-			if credits[i], err = c.actual(&r.ops[i].Params); err != nil {
-				return nil, err
-			}
+	for i, c := range actual {
+		if credits[i], err = c.actual(&r.ops[i].Params); err != nil {
+			return nil, err
 		}
 	}
 	r.mu.Lock()

@@ -79,7 +79,11 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 }
 
 var takeWaiting = question{
-	observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged, prepare: (*request).unblock,
+	observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged,
+	prepare: func(r *request) error {
+		r.unblock()
+		return nil
+	},
 }
 
 func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []Charge) error {
