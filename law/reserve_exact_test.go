@@ -175,7 +175,8 @@ func reservationsAreExact(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// isSettled settles a reservation with its id, or by what its outcome said. Before its start nothing can have been used.
+// isSettled settles a reservation with its id, or by what its outcome said. Before its start nothing can have been
+// used.
 func (r *reservation) isSettled(t *testing.T, rng *rand.Rand, now int64) {
 	var ops []law.Op
 	want := make([]int64, len(r.shares))

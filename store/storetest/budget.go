@@ -58,8 +58,9 @@ func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 	return ops
 }
 
-// untilAnswered asks until there is an answer, also after conflicts, and while the attempts of others that were given up have
-// opened a circuit breaker. One in five attempts is given up on the way; late says that it was, after an attempt.
+// untilAnswered asks until there is an answer, also after conflicts, and while the attempts of others that were given
+// up have opened a circuit breaker. One in five attempts is given up on the way; late says that it was, after an
+// attempt.
 func (b *budget) untilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, late bool) {
 	await.Until(t, "a request with an id to be answered", func() bool {
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})

@@ -33,7 +33,7 @@ func throughTheStack() bool { return tier.Pick(false, true, true) }
 // Options adjust the suite. Nil, and every zero field, is fine.
 type Options struct {
 	// Histories is how many random batches are compared with package law.
-	// Zero: 300 with make test, else 2000.
+	// Zero: 150 with make test, else 2000.
 	Histories int
 	// SelfExpiring says that cells vanish by themselves, by the store's own
 	// clock, and that Sweep need not remove any.

@@ -2,6 +2,7 @@ package dbtest
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,3 +122,6 @@ func TestGroupReplicationNodeIsKilledAndRejoins(t *testing.T) {
 		}
 	}
 }
+
+// databaseOf returns the name of the database in a URL.
+func databaseOf(url string) string { return url[strings.LastIndex(url, "/")+1:] }

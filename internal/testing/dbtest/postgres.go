@@ -71,31 +71,38 @@ func PostgresAt(tb testing.TB, server string) string {
 	return dsn
 }
 
+// KeptPostgres returns the DSN of a new, empty database of the shared server that outlives the test: it ends with the
+// server, or by drop.
+func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
+	tb.Helper()
+	dsn, drop, err := newDatabase(context.Background(), use(tb, sharedPostgres, postgresKind, postgresVersion))
+	must(tb, err)
+	return dsn, drop
+}
+
 // Database creates an empty database on a PostgreSQL. drop removes it, with
 // clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
-	return s.databaseFrom(ctx, "template1")
+	dsn, remove, err := newDatabase(ctx, s.DSN)
+	return dsn, func() { _ = remove() }, err
 }
 
-// databaseFrom creates a copy of another database.
-func (s *Server) databaseFrom(ctx context.Context, template string) (dsn string, drop func(), err error) {
+func newDatabase(ctx context.Context, server string) (dsn string, drop func() error, err error) {
 	name := databaseName()
-	if err := execPostgres(ctx, s.DSN, "create database "+name+" template "+template); err != nil {
+	if err := execPostgres(ctx, server, "create database "+name); err != nil {
 		return "", nil, fmt.Errorf("create database %s: %w", name, err)
 	}
-	cfg, err := pgx.ParseConfig(s.DSN)
+	cfg, err := pgx.ParseConfig(server)
 	if err != nil {
 		return "", nil, err
 	}
 	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
 		net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), name)
-	return dsn, func() { _ = s.drop(name) }, nil
-}
-
-func (s *Server) drop(database string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return execPostgres(ctx, s.DSN, "drop database if exists "+database+" with (force)")
+	return dsn, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return execPostgres(ctx, server, "drop database if exists "+name+" with (force)")
+	}, nil
 }
 
 func execPostgres(ctx context.Context, dsn, sql string) error {
@@ -229,48 +236,3 @@ func Psql(tb testing.TB, dsn, script string) string {
 	}
 	return string(out)
 }
-
-// Template is a database of the shared PostgreSQL that is copied, which takes a tenth of a second. It ends with the
-// server.
-type Template struct {
-	server *Server
-	name   string
-	how    string // it is copied: more of the statement
-}
-
-// NewTemplate makes a database and has fill put into it what the copies begin with. fill leaves no connection to it.
-func NewTemplate(ctx context.Context, fill func(ctx context.Context, dsn string) error) (*Template, error) {
-	s, err := sharedPostgres()
-	if err != nil {
-		return nil, err
-	}
-	dsn, _, err := s.Database(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := fill(ctx, dsn); err != nil {
-		return nil, fmt.Errorf("fill a template: %w", err)
-	}
-	t := &Template{server: s, name: databaseOf(dsn)}
-	version, err := postgresVersion(s.DSN)
-	if !strings.HasPrefix(version, "PostgreSQL 13.") && !strings.HasPrefix(version, "PostgreSQL 14.") {
-		// What 13 and 14 do, too. By the log a copy and its removal take 290 ms instead of 160.
-		t.how = " strategy file_copy"
-	}
-	return t, err
-}
-
-// Copy returns the DSN of a copy, which outlives the test: it ends with the server, or by [Template.Drop].
-func (t *Template) Copy(tb testing.TB) string {
-	tb.Helper()
-	say(tb, postgresKind, t.server.DSN, "", postgresVersion)
-	dsn, _, err := t.server.databaseFrom(context.Background(), t.name+t.how)
-	must(tb, err)
-	return dsn
-}
-
-// Drop removes a copy, and ends the connections to it.
-func (t *Template) Drop(dsn string) error { return t.server.drop(databaseOf(dsn)) }
-
-// databaseOf returns the name of the database in a DSN.
-func databaseOf(dsn string) string { return dsn[strings.LastIndex(dsn, "/")+1:] }

@@ -1,18 +1,17 @@
 package migrated
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// mariadbPool drops none: they end with the server, or stay on one of the environment.
-var mariadbPool = &pool{create: newMariaDB, empty: empty, drop: func(string) error { return nil }}
+var mariadbPool = &pool{create: newMariaDB, empty: empty}
 
 // MariaDB returns the URL of a database with the schema and the articles' procedures, and without rows. It is used again
 // after the test, which must leave the schema as it is: a test that changes it takes a database of [dbtest.MariaDB].
@@ -21,22 +20,20 @@ func MariaDB(tb testing.TB) string {
 	return mariadbPool.take(tb)
 }
 
-func newMariaDB(tb testing.TB) (string, error) {
-	url := dbtest.KeptMariaDB(tb)
-	s, err := mysql.Open(context.Background(), url, &mysql.Config{Articles: url[strings.LastIndex(url, "/")+1:]})
+func newMariaDB(tb testing.TB) (*database, error) {
+	d := &database{dsn: dbtest.KeptMariaDB(tb)}
+	s, err := mysql.Open(context.Background(), d.dsn,
+		&mysql.Config{Articles: d.dsn[strings.LastIndex(d.dsn, "/")+1:]})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	_, err = s.Migrate(context.Background())
 	s.Close()
 	if err == nil {
-		_, err = empty(url) // notes the structure
+		_, err = empty(d) // notes the structure
 	}
-	return url, err
+	return d, err
 }
-
-// fresh is what a database with the schema has in [structure], by URL.
-var fresh sync.Map
 
 // structure is a print of the tables, procedures and triggers of the present database. A column's number of distinct
 // values, and what a statement has cached, are not in it.
@@ -60,9 +57,9 @@ var emptying = []string{
 }
 
 // empty removes all rows of a database that a test has used. It is not reusable while others are connected to it.
-func empty(url string) (reusable bool, err error) {
+func empty(d *database) (reusable bool, err error) {
 	ctx := context.Background()
-	db, err := dbtest.OpenMariaDB(url)
+	db, err := dbtest.OpenMariaDB(d.dsn)
 	if err != nil {
 		return false, err
 	}
@@ -87,11 +84,11 @@ func empty(url string) (reusable bool, err error) {
 			return false, err
 		}
 	}
-	var print int64
+	var print string
 	if err := conn.QueryRowContext(ctx, structure).Scan(&print); err != nil {
 		return false, err
 	}
-	if want, _ := fresh.LoadOrStore(url, print); want != print {
+	if d.fresh = cmp.Or(d.fresh, print); d.fresh != print {
 		return false, errors.New("the test has changed the schema: it needs a database of dbtest.MariaDB")
 	}
 	_, err = conn.ExecContext(ctx, strings.Join(emptying, "; "))

@@ -61,17 +61,17 @@ func TestEachTestHasAnEmptySchema(t *testing.T) {
 
 // TestADatabaseIsUsedAgainOnlyAsItWas looks at what empty finds.
 func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
-	url, err := newMariaDB(t)
+	d, err := newMariaDB(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := dbtest.OpenMariaDB(url)
+	db, err := dbtest.OpenMariaDB(d.dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
 	await.Until(t, "a database that nobody is connected to", func() bool {
-		reusable, err := empty(url)
+		reusable, err := empty(d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 	if err := conn.PingContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if reusable, err := empty(url); reusable || err != nil {
+	if reusable, err := empty(d); reusable || err != nil {
 		t.Errorf("beside another connection: reusable %v, %v", reusable, err)
 	}
 	if _, err := conn.ExecContext(t.Context(), "alter table headgate_cells drop column reason"); err != nil {
@@ -93,7 +93,7 @@ func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 	conn.Close()
 	db.Close()
 	await.Until(t, "the connection to end", func() bool {
-		reusable, err := empty(url)
+		reusable, err := empty(d)
 		return !reusable && err != nil
 	})
 }

@@ -6,29 +6,35 @@ import (
 	"testing"
 )
 
-// pool has databases with the schema and without rows.
+// database is one with the schema and without rows.
+type database struct {
+	dsn   string
+	fresh string       // a print of its structure as it was made
+	drop  func() error // nil: it ends with the server, or stays on one of the environment
+}
+
+// pool has such databases.
 type pool struct {
-	create func(tb testing.TB) (dsn string, err error)
+	create func(tb testing.TB) (*database, error)
 	// empty removes all rows of a database that a test has used. It is not reusable while others are connected to it.
-	empty func(dsn string) (reusable bool, err error)
-	drop  func(dsn string) error
+	empty func(d *database) (reusable bool, err error)
 
 	mu    sync.Mutex
-	spare []string // which no test uses
+	spare []*database // which no test uses
 }
 
 // take returns the DSN of a database that a test has to itself.
 func (p *pool) take(tb testing.TB) string {
 	tb.Helper()
 	p.mu.Lock()
-	var dsn string
+	var d *database
 	if n := len(p.spare); n > 0 {
-		dsn, p.spare = p.spare[n-1], p.spare[:n-1]
+		d, p.spare = p.spare[n-1], p.spare[:n-1]
 	}
 	p.mu.Unlock()
-	if dsn == "" {
+	if d == nil {
 		var err error
-		if dsn, err = p.create(tb); err != nil {
+		if d, err = p.create(tb); err != nil {
 			tb.Fatal(fmt.Errorf("migrated: %w", err))
 		}
 	}
@@ -36,19 +42,21 @@ func (p *pool) take(tb testing.TB) string {
 		reusable := false
 		if !tb.Failed() { // whatever it left there is not looked at
 			var err error
-			if reusable, err = p.empty(dsn); err != nil {
+			if reusable, err = p.empty(d); err != nil {
 				tb.Error(fmt.Errorf("migrated: empty the database after the test: %w", err))
 			}
 		}
 		if !reusable {
-			if err := p.drop(dsn); err != nil {
-				tb.Error(err)
+			if d.drop != nil {
+				if err := d.drop(); err != nil {
+					tb.Error(err)
+				}
 			}
 			return
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.spare = append(p.spare, dsn)
+		p.spare = append(p.spare, d)
 	})
-	return dsn
+	return d.dsn
 }

@@ -4,7 +4,6 @@ package migrated
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,43 +13,27 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// template is a database of the shared PostgreSQL that nobody is connected to.
-var template = sync.OnceValues(func() (*dbtest.Template, error) {
-	return dbtest.NewTemplate(context.Background(), func(ctx context.Context, dsn string) error {
-		s, err := postgres.Open(ctx, dsn, &postgres.Config{Articles: "public"})
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		if _, err = s.Migrate(ctx); err != nil {
-			return err
-		}
-		return withConn(dsn, func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, postgresStructure).Scan(&asMigrated)
-		})
+var postgresPool = &pool{create: newPostgres, empty: emptyPostgres}
+
+func newPostgres(tb testing.TB) (*database, error) {
+	d := &database{}
+	d.dsn, d.drop = dbtest.KeptPostgres(tb)
+	s, err := postgres.Open(context.Background(), d.dsn, &postgres.Config{Articles: "public"})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if _, err = s.Migrate(context.Background()); err != nil {
+		return nil, err
+	}
+	return d, withConn(d.dsn, func(conn *pgx.Conn) error {
+		return conn.QueryRow(context.Background(), postgresStructure).Scan(&d.fresh)
 	})
-})
-
-var asMigrated string // what the template has in postgresStructure
-
-var postgresPool = &pool{
-	create: func(tb testing.TB) (string, error) {
-		t, err := template()
-		if err != nil {
-			return "", err
-		}
-		return t.Copy(tb), nil
-	},
-	empty: emptyPostgres,
-	drop: func(dsn string) error {
-		t, _ := template() // of which the database is a copy
-		return t.Drop(dsn)
-	},
 }
 
 // Postgres returns the DSN of a database with the schema and the articles' functions, and without rows. The test may do
-// with it as it likes: it is emptied for another test afterwards, or dropped where its schema has changed. A copy and
-// its removal take 265 ms, emptying 30.
+// with it as it likes: it is emptied for another test afterwards, or dropped where its schema has changed. Emptying
+// takes 30 ms.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
 	return postgresPool.take(tb)
@@ -65,9 +48,9 @@ func withConn(dsn string, do func(*pgx.Conn) error) error {
 	return do(conn)
 }
 
-// postgresStructure is a print of what a database has beside the rows that tests make. A copy's objects have the OIDs
-// of the template's, and a row of the system's catalogs that a statement has changed has another xmin. pg_class is
-// compared by columns, since emptying and vacuum change its rows.
+// postgresStructure is a print of what a database has beside the rows that tests make. A row of the system's catalogs
+// that a statement has changed has another xmin. pg_class is compared by columns, since emptying and vacuum change its
+// rows.
 const postgresStructure = `select md5(string_agg(x, ';' order by x)) from (
 select 'proc'||oid||' '||xmin from pg_proc where oid >= 16384
 union all select 'namespace'||oid||' '||xmin from pg_namespace where nspname not like 'pg\_%'
@@ -105,9 +88,9 @@ end $$`
 
 // emptyPostgres removes all rows of a database that a test has used. It is not reusable while others are connected to
 // it, or when the test has changed more than rows.
-func emptyPostgres(dsn string) (reusable bool, err error) {
+func emptyPostgres(d *database) (reusable bool, err error) {
 	ctx := context.Background()
-	err = withConn(dsn, func(conn *pgx.Conn) error {
+	err = withConn(d.dsn, func(conn *pgx.Conn) error {
 		// A connection that the test has closed ends a little later.
 		for tries := 0; ; tries++ {
 			var others int
@@ -123,7 +106,7 @@ func emptyPostgres(dsn string) (reusable bool, err error) {
 		}
 		var structure string
 		err := conn.QueryRow(ctx, postgresStructure).Scan(&structure)
-		if err != nil || structure != asMigrated {
+		if err != nil || structure != d.fresh {
 			return err
 		}
 		_, err = conn.Exec(ctx, emptyingPostgres)

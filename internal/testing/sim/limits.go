@@ -95,7 +95,8 @@ func resize(rng *rand.Rand, recorded *history.Limit, least, span int) {
 // shorten gives the limit a period that is short enough to be seen while it is changed.
 func (l *limit) shorten(rng *rand.Rand) {
 	recorded := l.versions[0].recorded
-	recorded.Period, recorded.Calendar, recorded.Zone, recorded.Block = shortPeriods[rng.IntN(2)].Microseconds(), "", "", 0
+	recorded.Calendar, recorded.Zone, recorded.Block = "", "", 0
+	recorded.Period = shortPeriods[rng.IntN(2)].Microseconds()
 	if recorded.Prefetch = ""; rng.IntN(10) < 7 { // one that is empty a period after its last charge
 		recorded.Period, recorded.FromFirst = shortPeriods[0].Microseconds(), false
 		recorded.Algorithm, recorded.Burst = quick[rng.IntN(len(quick))], ""

@@ -18,7 +18,8 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // engines are those that tests name by a constant of package dbtest, or need for what they start.
 var engines = map[string]string{
 	"dbtest.GroupReplication": dbtest.GroupReplication, "dbtest.StartMySQLGroup": dbtest.GroupReplication,
-	"dbtest.GaleraEngine": dbtest.GaleraEngine, "GaleraEngine": dbtest.GaleraEngine, "dbtest.Galera": dbtest.GaleraEngine,
+	"dbtest.GaleraEngine": dbtest.GaleraEngine, "GaleraEngine": dbtest.GaleraEngine,
+	"dbtest.Galera":          dbtest.GaleraEngine,
 	"dbtest.PgBouncerEngine": dbtest.PgBouncerEngine, "dbtest.ClusterEngine": dbtest.ClusterEngine,
 	"dbtest.TiDBEngine": dbtest.TiDBEngine,
 }
