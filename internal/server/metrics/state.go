@@ -32,12 +32,13 @@ var (
 	waiting     = gauge("headgate_store_waiting_calls", "Calls that wait for a batch that has not left.")
 	isAway      = gauge("headgate_store_away", "1 while the circuit breaker is open, else 0.")
 	fallbackOps = counter("headgate_store_fallback_ops_total", "Charges that were answered without the store.")
-	share       = gauge("headgate_store_share", "The part of limits with away share by which this server decides; 0: none.")
-	sweptRows   = counter("headgate_swept_rows_total", "Rows that sweeps have removed.")
-	lastSweep   = gauge("headgate_last_sweep_timestamp_seconds", "When the last sweep ended; 0: none has.")
-	version     = gauge("headgate_catalogue_version", "The version of the catalogue in force; 0: none was read.")
-	limits      = gauge("headgate_catalogue_limits", "Limits of the catalogue.")
-	clockAhead  = gauge("headgate_store_clock_ahead_seconds",
+	share       = gauge("headgate_store_share",
+		"The part of limits with away share by which this server decides; 0: none.")
+	sweptRows  = counter("headgate_swept_rows_total", "Rows that sweeps have removed.")
+	lastSweep  = gauge("headgate_last_sweep_timestamp_seconds", "When the last sweep ended; 0: none has.")
+	version    = gauge("headgate_catalogue_version", "The version of the catalogue in force; 0: none was read.")
+	limits     = gauge("headgate_catalogue_limits", "Limits of the catalogue.")
+	clockAhead = gauge("headgate_store_clock_ahead_seconds",
 		"How far the store's clock is ahead of this machine's, as of the last look at the catalogue.")
 	inFlight     = gauge("headgate_requests_in_flight", "Requests that are being decided.")
 	heldBytes    = gauge("headgate_requests_held_bytes", "Bytes that requests under way hold beyond their free share.")

@@ -154,19 +154,21 @@ func (r *reference) typ(s node) string {
 	case len(parts) > 0:
 		return strings.Join(parts, " or ")
 	}
-	if list := s.get("type").items(); len(list) > 0 {
-		for _, one := range list {
-			parts = append(parts, plainType(one.text()))
+	list, one := s.get("type").items(), s.get("type").text()
+	switch {
+	case len(list) > 0:
+		for _, typ := range list {
+			parts = append(parts, plainType(typ.text()))
 		}
-	} else if s.get("type").text() == "array" {
+	case one == "array":
 		parts = []string{strings.TrimSpace("list of " + r.typ(s.get("items")))}
-	} else if s.get("type").text() == "object" {
+	case one == "object":
 		for name := range s.get("properties").members() {
 			parts = append(parts, "`"+name+"`")
 		}
 		return strings.TrimSpace("object of " + strings.Join(parts, ", "))
-	} else {
-		parts = []string{plainType(s.get("type").text())}
+	default:
+		parts = []string{plainType(one)}
 	}
 	return strings.Join(parts, " or ") + bounds(s)
 }
