@@ -62,8 +62,8 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	if err != nil {
 		return Status{}, err
 	}
-	cell, err := l.cell(ctx, &op, &out)
-	if err != nil {
+	cell := store.Cell{Cell: op.Cell, State: out.State}
+	if cell.Reason, err = l.reason(ctx, op.Cell); err != nil {
 		return Status{}, err
 	}
 	s = checked(cell, limit, &op, &out)
@@ -348,9 +348,11 @@ func probe(p *law.Params) int64 {
 
 // used is the Usage of a limit that was asked for its probe.
 func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
-	cell, err := l.cell(ctx, op, out)
-	if err != nil {
-		return u, err
+	cell := store.Cell{Cell: op.Cell, State: out.State}
+	if cell.State.BlockedUntil > out.Clock {
+		if cell.Reason, err = l.reason(ctx, op.Cell); err != nil {
+			return u, err
+		}
 	}
 	f := figures{op, out, out.Granted == op.Count}
 	d := f.decision(f.fits, 0)
@@ -358,16 +360,15 @@ func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Ou
 	return u, nil
 }
 
-// cell returns what an answer says of a cell, with the reason of its block, if the store can be looked into.
-func (l *Limiter) cell(ctx context.Context, op *law.Op, out *law.Outcome) (store.Cell, error) {
-	cell := store.Cell{Cell: op.Cell, State: out.State}
+// reason is that of the block of a cell, if the store can be looked into.
+func (l *Limiter) reason(ctx context.Context, c law.Cell) (string, error) {
 	inspector, ok := store.As[store.Inspector](l.store)
-	if !ok || cell.State.BlockedUntil <= out.Clock {
-		return cell, nil
+	if !ok {
+		return "", nil
 	}
-	cells, _, err := inspector.Cells(ctx, store.Query{Limit: cell.Limit, Key: cell.Key, HasKey: true, Max: 1})
-	if len(cells) > 0 {
-		cell.Reason = cells[0].Reason
+	cells, _, err := inspector.Cells(ctx, store.Query{Limit: c.Limit, Key: c.Key, HasKey: true, Max: 1})
+	if err != nil || len(cells) == 0 {
+		return "", err
 	}
-	return cell, err
+	return cells[0].Reason, nil
 }

@@ -125,30 +125,6 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 	return l.call(ctx, &takeQuestion, charges)
 }
 
-// takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
-// d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
-// the charge.
-func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
-	r := c.Limit.r
-	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
-		return false
-	}
-	credits := r.params.Unit
-	if !c.Cost.IsZero() {
-		var err error
-		if credits, err = c.Cost.charged(&r.params); err != nil {
-			return false
-		}
-	}
-	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
-	if decided {
-		d.LimitName, d.Key, d.Applied = r.name, c.Key, r.applied
-		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
-		d.derive(&r.params, &b, nil)
-	}
-	return decided
-}
-
 // Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
 // as if nobody had asked.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
