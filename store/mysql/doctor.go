@@ -58,8 +58,8 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 		of = n.name
 	}
 	v, err := variables(ctx, n.db, "GLOBAL", "version", "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin",
-		"read_only", "innodb_doublewrite", "innodb_lock_wait_timeout", "max_connections", "wsrep_on", "wsrep_sst_method",
-		"group_replication_group_name")
+		"read_only", "innodb_doublewrite", "innodb_lock_wait_timeout", "max_connections", "wsrep_on",
+		"wsrep_sst_method", "group_replication_group_name")
 	if err != nil {
 		return false, classifyRead("read the server's variables", err)
 	}
