@@ -2,8 +2,8 @@
 // the log's requests, puts them in the order of their times and asks the very
 // same Limiter about each, over a memory store whose clock is the log's.
 //
-// Logs may be out of order. Requests and keys are kept in memory, about a tenth of
-// a log.
+// Logs may be out of order. Requests are kept in memory, 16 bytes each or 40 with
+// a cost, and so are keys.
 package replay
 
 import (
