@@ -8,7 +8,9 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/run"
 	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
 )
 
@@ -17,7 +19,7 @@ func newService(s store.Store, c *config.Config, names catalog.Names) *service.S
 }
 
 func newMigrateCommand() *cobra.Command {
-	var o storeOptions
+	var o stores.Options
 	var remove bool
 	var role, user string
 	var c changing
@@ -47,7 +49,7 @@ func newMigrateCommand() *cobra.Command {
 			}
 			m, ok := store.As[store.Migrator](s)
 			if !ok {
-				return headgate.Invalid("store", "%s has no schema", store.RedactURL(p.url))
+				return headgate.Invalid("store", "%s has no schema", store.RedactURL(p.URL))
 			}
 			report, err := m.Migrate(cmd.Context())
 			if err != nil {
@@ -81,16 +83,16 @@ func newMigrateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&role, "role", "", "give --user a `role`: app asks about limits by name, in SQL; "+
 		"service is for servers, the command and the Go library")
 	cmd.Flags().StringVar(&user, "user", "", "an existing `user` of the database, for --role")
-	cmd.Flags().StringVar(&o.articles, "articles", "", "make the functions of five articles too, such as "+
+	cmd.Flags().StringVar(&o.Articles, "articles", "", "make the functions of five articles too, such as "+
 		"check_velocity, in this `schema` of PostgreSQL, or database of MariaDB or MySQL")
 	return cmd
 }
 
 // grant gives a user of the database a role.
-func grant(cmd *cobra.Command, s store.Store, p place, role, user string) ([]string, error) {
+func grant(cmd *cobra.Command, s store.Store, p stores.Place, role, user string) ([]string, error) {
 	g, ok := store.As[store.Granter](s)
 	if !ok {
-		return nil, fmt.Errorf("%w: %s has no roles", headgate.ErrUnsupported, store.RedactURL(p.url))
+		return nil, fmt.Errorf("%w: %s has no roles", headgate.ErrUnsupported, store.RedactURL(p.URL))
 	}
 	return g.Grant(cmd.Context(), store.Role(role), user)
 }
@@ -103,7 +105,7 @@ func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) erro
 	case err != nil:
 		return err
 	case d.Known == catalog.Older:
-		fmt.Fprintln(cmd.ErrOrStderr(), older(f.Path))
+		fmt.Fprintln(cmd.ErrOrStderr(), run.Older(f.Path))
 		return nil
 	case d.Known == catalog.Newest && !d.Empty():
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: limits were changed since it was applied; they stay as they are:\n", f.Path)
@@ -118,11 +120,11 @@ func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) erro
 }
 
 // remove removes all that migrate has made.
-func (c *changing) remove(cmd *cobra.Command, s store.Store, p place) error {
+func (c *changing) remove(cmd *cobra.Command, s store.Store, p stores.Place) error {
 	r, ok := store.As[store.Remover](s)
 	if !ok {
 		return fmt.Errorf("%w: %s has nothing that migrate has made, or it is removed otherwise: see docs/stores.md",
-			headgate.ErrUnsupported, store.RedactURL(p.url))
+			headgate.ErrUnsupported, store.RedactURL(p.URL))
 	}
 	lines, err := r.Removal(cmd.Context())
 	if err != nil {
@@ -138,7 +140,7 @@ func (c *changing) remove(cmd *cobra.Command, s store.Store, p place) error {
 	if c.dry {
 		return nil
 	}
-	if err := c.agreed(cmd, "Remove all of this from "+store.RedactURL(p.url)+"?"); err != nil {
+	if err := c.agreed(cmd, "Remove all of this from "+store.RedactURL(p.URL)+"?"); err != nil {
 		return err
 	}
 	if err := r.Remove(cmd.Context()); err != nil {

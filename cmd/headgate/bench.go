@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/load"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )
@@ -150,7 +151,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	p, s, err := openBy(cmd, c, storeOptions{})
+	p, s, err := openBy(cmd, c, stores.Options{})
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if o.json {
 		err = r.printJSON(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	} else {
-		err = r.print(cmd.OutOrStdout(), q.limits, store.RedactURL(p.url))
+		err = r.print(cmd.OutOrStdout(), q.limits, store.RedactURL(p.URL))
 	}
 	switch {
 	case err != nil:

@@ -22,7 +22,7 @@ import (
 // runBench runs the command.
 func runBench(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = run(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
+	code = perform(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 

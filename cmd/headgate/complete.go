@@ -46,7 +46,7 @@ func knownLimits(cmd *cobra.Command) (names []string) {
 			return nil
 		}
 		p, err := placeOf(cmd, c)
-		if file := p.file(); err != nil || file != "" && !exists(file) {
+		if err != nil || p.Missing() {
 			return nil
 		}
 	}

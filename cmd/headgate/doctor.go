@@ -33,7 +33,7 @@ func newDoctorCommand() *cobra.Command {
 			defer s.Close()
 			doctor, ok := store.As[store.Doctor](s)
 			if !ok {
-				return headgate.Invalid("store", "there is nothing to examine at %s", store.RedactURL(p.url))
+				return headgate.Invalid("store", "there is nothing to examine at %s", store.RedactURL(p.URL))
 			}
 			found, err := doctor.Examine(cmd.Context())
 			if wrong := printFindings(cmd.OutOrStdout(), found, asJSON); err == nil {

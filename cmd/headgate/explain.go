@@ -119,7 +119,7 @@ func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, er
 		return false, false, nil, err
 	}
 	p, err := placeOf(cmd, c)
-	return url != "" || p.said, err == nil && exists(p.file()), c, err
+	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 
 // askOrSuppose is ask, but where nobody names a store and the default one is not there, it supposes an

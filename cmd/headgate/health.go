@@ -86,7 +86,7 @@ func healthURL(cmd *cobra.Command) (string, error) {
 // localURL is the URL by which a server on this machine is asked that listens on an address. One that
 // listens on all addresses is asked on a loopback address.
 func localURL(scheme, addr string) string {
-	if strings.HasPrefix(addr, unixPrefix) {
+	if strings.HasPrefix(addr, "unix:") {
 		return addr
 	}
 	host, port, err := net.SplitHostPort(addr)

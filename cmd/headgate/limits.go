@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/run"
 )
 
 func newLimitsCommand() *cobra.Command {
@@ -190,9 +190,6 @@ func versions(cmd *cobra.Command, s answerer, q *api.VersionsQuery) (list []api.
 	return list, kept, err
 }
 
-// noFlags are those of a command line without any.
-func noFlags(string) (string, bool) { return "", false }
-
 func newValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE ...",
@@ -205,10 +202,7 @@ func newValidateCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := config.Read(args...)
 			if err == nil {
-				_, err = settingsOf(f, noFlags)
-			}
-			if err == nil {
-				err = errors.Join(impossible(f)...)
+				err = run.Check(f)
 			}
 			if err == nil {
 				about := fmt.Sprintf("%d limits and %d plans", len(f.Limits), len(f.Plans))

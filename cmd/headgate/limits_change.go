@@ -114,7 +114,7 @@ func changedIn(cmd *cobra.Command) string {
 	if err != nil {
 		return ""
 	}
-	return ", in " + p.shown()
+	return ", in " + p.String()
 }
 
 // told tells what was changed, or would be.

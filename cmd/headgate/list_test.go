@@ -148,7 +148,7 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	command := func(args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), append(args, "--server", s.url), strings.NewReader(""), &out, &errs); code == exitError {
+		if code := perform(t.Context(), append(args, "--server", s.url), strings.NewReader(""), &out, &errs); code == exitError {
 			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
 		}
 		return out.String()
@@ -215,7 +215,7 @@ func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 	command := func(args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), args, strings.NewReader(""), &out, &errs); code == exitError {
+		if code := perform(t.Context(), args, strings.NewReader(""), &out, &errs); code == exitError {
 			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
 		}
 		return out.String()

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
 )
 
@@ -115,7 +116,7 @@ func catalogued(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
 
 // cataloguedBy is catalogued with the settings of a file.
 func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
-	_, s, err := openBy(cmd, cfg, storeOptions{})
+	_, s, err := openBy(cmd, cfg, stores.Options{})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	give := func(args ...string) (inTime bool) {
 		t.Helper()
 		var out bytes.Buffer
-		code := run(t.Context(), append(args, "--store", s.url), nil, &out, &out)
+		code := perform(t.Context(), append(args, "--store", s.url), nil, &out, &out)
 		inTime = !strings.Contains(out.String(), "is over by the store's clock")
 		if code != exitOK && inTime {
 			t.Fatalf("%q: exit %d, %s", args, code, out.String())

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/stores"
 )
 
 // exitCode makes the command exit with a code of its own, without a message.
@@ -115,19 +115,18 @@ func newRunCommand() *cobra.Command {
 }
 
 // shared says who shares a turn, where it is fewer than one may think.
-func shared(cmd *cobra.Command, p place) {
-	scheme, _, _ := strings.Cut(p.url, ":")
+func shared(cmd *cobra.Command, p stores.Place) {
 	switch {
-	case scheme == "memory":
+	case p.Kind() == "memory":
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+
 			"--store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
-	case !p.said:
+	case !p.Said:
 		who := "in this folder"
-		if !p.here() {
+		if !p.Here() {
 			who = "that use the same file"
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes %s share this turn: the store is %s; --store "+
-			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), who, p.file())
+			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), who, p)
 	}
 }
 

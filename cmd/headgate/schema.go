@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/docs"
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/stores"
 )
 
 // schemaCommands make the commands below `headgate schema`, which stores add.
@@ -16,12 +19,13 @@ var schemaCommands []func() *cobra.Command
 
 func newSchemaCommand() *cobra.Command {
 	var place string
+	names := slices.Sorted(maps.Keys(stores.Schemas))
 	cmd := &cobra.Command{
-		Use: "schema " + strings.Join(names(schemas), "|") + "|config|openapi",
+		Use: "schema " + strings.Join(names, "|") + "|config|openapi",
 		Short: "Print a store's schema as SQL, for a migration tool of your own, the config file's JSON Schema, or " +
 			"the OpenAPI description of the HTTP interface",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: append(names(schemas), "config", "openapi"),
+		ValidArgs: append(names, "config", "openapi"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch args[0] {
 			case "config":
@@ -31,8 +35,8 @@ func newSchemaCommand() *cobra.Command {
 				_, err := cmd.OutOrStdout().Write(api.OpenAPI)
 				return err
 			}
-			fmt.Fprint(cmd.OutOrStdout(), schemas[args[0]]())
-			if print, ok := articles[args[0]]; ok && place != "" {
+			fmt.Fprint(cmd.OutOrStdout(), stores.Schemas[args[0]].Schema())
+			if print := stores.Schemas[args[0]].Articles; print != nil && place != "" {
 				fmt.Fprint(cmd.OutOrStdout(), "\n", print(place))
 			} else if place != "" {
 				return headgate.Invalid("articles", "%s has no schemas", args[0])

@@ -228,7 +228,7 @@ func TestTheCommandAsksAServer(t *testing.T) {
 	s := start(t, dir, "--config", config, "--store", "memory:")
 	ask := func(args string) (code int, said string) {
 		var out bytes.Buffer
-		code = run(t.Context(), append(strings.Fields(args), "--server", s.url), nil, &out, &out)
+		code = perform(t.Context(), append(strings.Fields(args), "--server", s.url), nil, &out, &out)
 		return code, out.String()
 	}
 	for _, tt := range []struct {
@@ -264,7 +264,7 @@ func TestTheCommandAsksAServer(t *testing.T) {
 	}
 	// With a config, requests name limits.
 	var out bytes.Buffer
-	code := run(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
+	code := perform(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
 	if code != exitError || !strings.Contains(out.String(), "notations are not accepted") {
 		t.Errorf("a notation: exit %d, %q", code, out.String())
 	}
@@ -285,7 +285,7 @@ func TestAListShowsNothingButText(t *testing.T) {
 		{"reset", "token-bucket 5/1h", "mallory\x1b[2J"},
 	} {
 		var out bytes.Buffer
-		if code := run(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
+		if code := perform(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
 			t.Fatalf("%q: code %d, %q", args, code, out.String())
 		}
 		if said := out.String(); strings.ContainsAny(said, "\x1b\a") || strings.Contains(said, "\nfake") {

@@ -7,13 +7,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/stores"
 )
 
 // waiter is a charge that can be waited for.
 type waiter struct {
 	limiter *headgate.Limiter
 	charge  headgate.Charge
-	place   place
+	place   stores.Place
 }
 
 // chargeOf opens the store, and makes a charge of what the command line says.
@@ -34,7 +35,7 @@ func chargeOf(cmd *cobra.Command, limit, key, cost, keep string) (w waiter, clos
 	if err := w.charge.Keep.UnmarshalText([]byte(keep)); err != nil {
 		return w, nil, err
 	}
-	p, s, err := openBy(cmd, c, storeOptions{})
+	p, s, err := openBy(cmd, c, stores.Options{})
 	if err != nil {
 		return w, nil, err
 	}

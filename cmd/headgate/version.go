@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+
+	"github.com/headgate/headgate/internal/stores"
 )
 
 // What a release is, which the linker writes here: see the Makefile and .goreleaser.yaml. A build
@@ -64,5 +66,5 @@ func versionText() string {
 	s := stamped()
 	return fmt.Sprintf("headgate %s\ncommit    %s\ndate      %s\nplatform  %s/%s\nstores    %s\n", version(),
 		cmp.Or(s.commit, "unknown"), cmp.Or(s.date, "unknown"), runtime.GOOS, runtime.GOARCH,
-		strings.Join(names(stores), ", "))
+		strings.Join(stores.Schemes(), ", "))
 }

@@ -1,6 +1,7 @@
-package main
+package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,9 +81,9 @@ func removeStale(ctx context.Context, path string) error {
 }
 
 // guarded returns an error if an address can be reached from other machines and lets everybody in.
-func (o *serving) guarded(s config.Setting, l net.Listener) error {
+func (srv *server) guarded(s config.Setting, l net.Listener) error {
 	tcp, ok := l.Addr().(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() || o.everyone || o.tokens != nil || o.tls != nil && o.clientCA {
+	if !ok || tcp.IP.IsLoopback() || srv.everyone || srv.tokens != nil || srv.tls != nil && srv.clientCA {
 		return nil
 	}
 	return headgate.Invalid(s.Name, "%s can be reached from other machines, and everybody could take, reset and "+
@@ -108,45 +109,31 @@ type protocol interface {
 // doors are all addresses of a server.
 type doors []door
 
-// listen opens the addresses. Nothing is served there yet. Sockets that the service manager has opened stand for
-// the address of their setting.
-func (o *serving) listen(ctx context.Context) (all doors, err error) {
+// listen opens the addresses. Nothing is served there yet.
+func (srv *server) listen(ctx context.Context) (all doors, err error) {
 	defer func() {
 		if err != nil {
 			all.Close()
 		}
 	}()
-	opened, err := sockets()
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range []struct {
-		setting config.Setting
-		addr    *string
-	}{
-		{config.HTTP, &o.addr},
-		{config.GRPC, &o.grpc},
-		{config.RESP, &o.resp},
-		{config.Admin, &o.admin},
-		{config.Metrics, &o.metrics},
-	} {
-		listeners := opened[a.setting.Name]
-		switch {
+	for _, setting := range addresses {
+		listeners := srv.Sockets[setting.Name]
+		switch addr := srv.addr[setting.Name]; {
 		case len(listeners) > 0:
-			*a.addr = listeners[0].Addr().String()
-		case *a.addr != "":
-			l, err := listen(ctx, a.setting, *a.addr)
+			srv.addr[setting.Name] = listeners[0].Addr().String()
+		case addr != "":
+			l, err := listen(ctx, setting, addr)
 			if err != nil {
 				return all, err
 			}
 			listeners = append(listeners, l)
 		}
 		for _, l := range listeners {
-			all = append(all, door{setting: a.setting, listener: l})
-			if a.setting.Name == config.Metrics.Name { // which charges nothing and tells of no key
+			all = append(all, door{setting: setting, listener: l})
+			if setting.Name == config.Metrics.Name { // which charges nothing and tells of no key
 				continue
 			}
-			if err := o.guarded(a.setting, l); err != nil {
+			if err := srv.guarded(setting, l); err != nil {
 				return all, err
 			}
 		}
@@ -155,65 +142,65 @@ func (o *serving) listen(ctx context.Context) (all doors, err error) {
 }
 
 // hang gives each address its server.
-func (o *serving) hang(all doors, s *service.Service, log *slog.Logger) {
+func (srv *server) hang(all doors, s *service.Service, log *slog.Logger) {
 	s.OnAdmin(func(a service.AdminAction) { logAction(log, a) })
-	public, everything, health := rest.Split(s, log, &o.rest)
-	if o.admin == "" {
+	public, everything, health := rest.Split(s, log, &srv.rest)
+	if srv.addr[config.Admin.Name] == "" {
 		public = everything
 	}
 	handlers := map[string]http.Handler{
 		config.HTTP.Name: page.Beside(public), config.Admin.Name: page.Beside(everything),
-		config.Metrics.Name: rest.Beside(health, metrics.Path, o.measure.Handler()),
+		config.Metrics.Name: rest.Beside(health, metrics.Path, srv.measure.Handler()),
 	}
 	for i := range all {
 		name := all[i].setting.Name
-		secure := o.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix"
+		secure := srv.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix"
 		switch name {
 		case config.GRPC.Name:
-			all[i].server = o.rpc(s, log, secure)
+			all[i].server = srv.rpc(s, log, secure)
 			continue
 		case config.RESP.Name:
-			all[i].server = o.redis(s, log, secure)
+			all[i].server = srv.redis(s, log, secure)
 			continue
 		}
-		c := o.edge
+		c := srv.edge
 		if secure {
-			c.TLS = o.tls.Config(tlsconf.HTTP1)
+			c.TLS = srv.tls.Config(tlsconf.HTTP1)
 		}
 		handler := handlers[name]
-		if o.traces != nil {
-			handler = o.traces.Handler(handler)
+		if srv.traces != nil {
+			handler = srv.traces.Handler(handler)
 		}
 		all[i].server = edge.NewServer(handler, log, &c)
 	}
 }
 
 // rpc returns the server of gRPC with its services.
-func (o *serving) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Server {
+func (srv *server) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Server {
 	c := rpc.Config{
-		Tokens: o.tokens, Load: o.rest.Load, MaxConnections: o.edge.MaxConnections, NoAdmin: o.admin != "",
+		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections, NoAdmin: srv.addr[config.Admin.Name] != "",
 	}
 	if secure {
-		c.TLS = o.tls.Config(tlsconf.HTTP2)
+		c.TLS = srv.tls.Config(tlsconf.HTTP2)
 	}
-	if o.traces != nil {
-		c.Unary = append(c.Unary, o.traces.Unary)
-		c.Stream = append(c.Stream, o.traces.Stream)
+	if srv.traces != nil {
+		c.Unary = append(c.Unary, srv.traces.Unary)
+		c.Stream = append(c.Stream, srv.traces.Stream)
 	}
 	server := rpc.New(s, log, &c)
-	if o.envoy != nil {
-		server.Register(o.envoy.server.Service())
+	if srv.envoy != nil {
+		server.Register(srv.envoy.server.Service())
 	}
 	return server
 }
 
 // redis returns the server of the protocol of Redis.
-func (o *serving) redis(s *service.Service, log *slog.Logger, secure bool) *resp.Server {
+func (srv *server) redis(s *service.Service, log *slog.Logger, secure bool) *resp.Server {
 	c := resp.Config{
-		Tokens: o.tokens, Load: o.rest.Load, MaxConnections: o.edge.MaxConnections, Version: version(),
+		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections, Version: srv.Version,
 	}
 	if secure {
-		c.TLS = o.tls.Config(tlsconf.Unnamed)
+		c.TLS = srv.tls.Config(tlsconf.Unnamed)
 	}
 	return resp.New(s, log, &c)
 }
@@ -257,4 +244,20 @@ func (d doors) wait(served <-chan error, ended int) (err error) {
 		}
 	}
 	return err
+}
+
+// logAction logs an admin action: what was done to which key, by which caller, and why.
+func logAction(log *slog.Logger, a service.AdminAction) {
+	by := cmp.Or(a.Caller, "a caller without a name")
+	args := []any{"verb", a.Verb, "limit", a.Limit, "key", a.Key, "by", by, "reason", a.Reason}
+	if a.For > 0 {
+		args = append(args, "for", a.For)
+	}
+	if a.Err != nil {
+		args = append(args, "error", a.Err)
+	}
+	if a.Unrecorded != nil {
+		args = append(args, "unrecorded", a.Unrecorded)
+	}
+	log.Info("admin action", args...)
 }

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"cmp"
@@ -17,18 +17,15 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// watchEvery is the mean time between two questions whether the store is well.
-var watchEvery = 10 * time.Second
-
 // writeWithin is how long the store may take to write one key.
 const writeWithin = 10 * time.Second
 
 // watch lets the store write in the background once it is open, at moments that differ
-// between servers, so that a failure is noticed while no request comes in. While something is
+// between servers and are so far apart on average, so that a failure is noticed while no request comes in. While something is
 // wrong, and when requests have found the store away or back, it does so soon. It also says
 // when the sweeper of the store fails though the store is well.
 func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error,
-	state *condition,
+	state *condition, every time.Duration,
 ) {
 	select {
 	case <-opened:
@@ -47,7 +44,7 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 			return
 		}
 		state.is(err)
-		pause := watchEvery/2 + rand.N(watchEvery)
+		pause := every/2 + rand.N(every)
 		if state.wrong() {
 			since = time.Time{}
 			pause /= 10 // its return is to be noticed soon

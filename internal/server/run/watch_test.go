@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 		inner.fault.set("no right to sweep")
 		var away fault
 		state := newCondition(slog.New(slog.NewTextHandler(&out, nil)), "memory:")
-		go watch(ctx, s, opened, func(context.Context) error { return away.get() }, state)
+		go watch(ctx, s, opened, func(context.Context) error { return away.get() }, state, 10*time.Second)
 		said := func() string {
 			time.Sleep(3 * time.Minute) // the sweeper makes longer pauses after errors
 			synctest.Wait()

@@ -1,8 +1,7 @@
-package main
+package run
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 
@@ -11,10 +10,11 @@ import (
 )
 
 // welcome tells where the server is and what to try. A log of JSON gets a line of it.
-func welcome(w io.Writer, log *slog.Logger, all doors, o serving) {
-	if o.logging.Format == config.JSON {
-		attrs := []any{"store", store.RedactURL(o.store)}
-		if file := o.place().file(); file != "" {
+func (srv *server) welcome(log *slog.Logger, all doors) {
+	w := srv.Log
+	if srv.logging.Format == config.JSON {
+		attrs := []any{"store", store.RedactURL(srv.place.URL)}
+		if file := srv.place.File(); file != "" {
 			attrs = append(attrs, "file", file)
 		}
 		for _, d := range all {
@@ -24,22 +24,21 @@ func welcome(w io.Writer, log *slog.Logger, all doors, o serving) {
 		return
 	}
 	limit := "token-bucket 5/1m"
-	if limits := o.config.Limits; len(limits) > 0 {
+	if limits := srv.File.Limits; len(limits) > 0 {
 		limit = limits[0].Name()
 	}
 	scheme := "http"
-	if o.tls != nil {
+	if srv.tls != nil {
 		scheme = "https"
 	}
 	addr := all[0].listener.Addr()
 	base, curl := scheme+"://"+addr.String(), "curl"
 	if addr.Network() == "unix" {
 		base, curl = "http://localhost", "curl --unix-socket "+addr.String()
-		fmt.Fprintf(w, "headgate listens on the socket %s and keeps its state in %s\n\n", addr,
-			o.place().shown())
+		fmt.Fprintf(w, "headgate listens on the socket %s and keeps its state in %s\n\n", addr, srv.place)
 	} else {
-		fmt.Fprintf(w, "headgate listens on %s and keeps its state in %s\n\n", base, o.place().shown())
-		if o.tokens != nil {
+		fmt.Fprintf(w, "headgate listens on %s and keeps its state in %s\n\n", base, srv.place)
+		if srv.tokens != nil {
 			curl += ` -H "Headgate-Token: $HEADGATE_TOKEN"`
 		}
 	}
@@ -50,7 +49,7 @@ func welcome(w io.Writer, log *slog.Logger, all doors, o serving) {
 	for _, d := range all[1:] {
 		fmt.Fprintf(w, "%s is on %s\n", d.setting.Name, d.listener.Addr())
 	}
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && o.everyone {
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && srv.everyone {
 		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only your own clients reach it")
 	}
 }

@@ -3,26 +3,16 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/server/config"
-	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/redis"
 )
 
-func init() {
-	kind := storeKind{open: openRedis, server: true}
-	stores["redis"], stores["rediss"] = kind, kind
-	schemaCommands = append(schemaCommands, newSchemaRedisCommand)
-}
-
-func openRedis(ctx context.Context, url string, o storeOptions) (store.Store, error) {
-	return redis.Open(ctx, url, &redis.Config{Logger: o.log, Observer: o.observer})
-}
+func init() { schemaCommands = append(schemaCommands, newSchemaRedisCommand) }
 
 // newSchemaRedisCommand has what callers of Redis need who have no driver.
 func newSchemaRedisCommand() *cobra.Command {

@@ -1,6 +1,6 @@
 //go:build !headgate_nosqlite
 
-package main
+package stores
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 )
 
 func init() {
-	stores["sqlite"] = storeKind{open: openSQLite}
-	schemas["sqlite"] = sqlite.Schema
+	kinds["sqlite"] = Kind{open: openSQLite}
+	Schemas["sqlite"] = SQL{Schema: sqlite.Schema}
 }
 
-func openSQLite(ctx context.Context, url string, o storeOptions) (store.Store, error) {
+func openSQLite(ctx context.Context, url string, _ Options) (store.Store, error) {
 	return sqlite.Open(ctx, url, nil)
 }

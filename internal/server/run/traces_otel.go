@@ -1,6 +1,6 @@
 //go:build headgate_otel
 
-package main
+package run
 
 import (
 	"context"

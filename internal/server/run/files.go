@@ -1,16 +1,13 @@
-package main
+package run
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -19,13 +16,9 @@ import (
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/rules"
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/memory"
 )
-
-// reloadEvery is how often a server looks whether its config file was changed. Tests do not wait as long for this,
-// and for the other pauses that are variables.
-var reloadEvery = time.Second
 
 const (
 	applyWithin = 10 * time.Second // how long the store may take to apply a file
@@ -38,12 +31,11 @@ const (
 // is changed, and on SIGHUP. It is safe for concurrent use.
 type applied struct {
 	log      *slog.Logger
+	config   *Config          // whose File and Flags are not read again
 	files    []string         // none: there is no file
 	limits   *catalog.Catalog // that the server watches; nil until it does
 	rules    rules.Holder     // those of the files that are in force
-	hangup   chan os.Signal
-	onHangup func()           // is called on SIGHUP too; nil: nothing
-	observer catalog.Observer // hears of each try; nil: nobody does
+	observer catalog.Observer // hears of each try
 
 	mu      sync.Mutex
 	text    string        // of the files, as they were tried last; empty: they were not
@@ -55,12 +47,9 @@ type applied struct {
 	warnings   []string // what may be a mistake in them
 }
 
-func newApplied(c *config.Config, log *slog.Logger) *applied {
-	a := &applied{log: log, files: c.Files, hangup: make(chan os.Signal, 1)}
-	a.useRules(c)
-	if signals := heeded(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
-		signal.Notify(a.hangup, signals...)
-	}
+func newApplied(c *Config, observer catalog.Observer, log *slog.Logger) *applied {
+	a := &applied{log: log, config: c, files: c.File.Files, observer: observer}
+	a.useRules(c.File)
 	return a
 }
 
@@ -70,9 +59,6 @@ func (a *applied) watch(limits *catalog.Catalog) {
 	defer a.mu.Unlock()
 	a.limits = limits
 }
-
-// stop ends the handling of SIGHUP.
-func (a *applied) stop() { signal.Stop(a.hangup) }
 
 // name is what the files are called.
 func (a *applied) name() string { return strings.Join(a.files, ", ") }
@@ -91,7 +77,7 @@ func (a *applied) Problem() string {
 	}
 	if a.limits != nil && a.file != nil {
 		if d, err := a.limits.Status(*a.file); err == nil && d.Known == catalog.Older {
-			return older(a.name())
+			return Older(a.name())
 		}
 	}
 	if len(a.impossible) > 0 {
@@ -100,7 +86,8 @@ func (a *applied) Problem() string {
 	return ""
 }
 
-func older(name string) string {
+// Older says of a file why it is not in force.
+func Older(name string) string {
 	return name + ": a newer file is in force, which was applied later or has a greater revision; " +
 		"headgate limits apply -f applies this one again"
 }
@@ -129,7 +116,7 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	if len(a.files) == 0 {
 		return nil
 	}
-	text, texts := textOf(a.files)
+	text, texts := textOf(a.config.ReadFile, a.files)
 	a.mu.Lock()
 	a.changed = a.changed || a.text != "" && text != a.text
 	how, order := catalog.Once, int64(0)
@@ -145,7 +132,7 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 		defines := c.Defines()
 		file, defines.Order = &defines, order
 		err = a.write(ctx, s, file, how)
-	} else if err != nil && a.observer != nil {
+	} else if err != nil {
 		a.observer.Applied(catalog.Application{Path: a.name(), Err: err})
 	}
 	if ctx.Err() != nil {
@@ -194,7 +181,12 @@ func (a *applied) useRules(c *config.Config) {
 
 // impossible returns what a file says and can never work.
 func impossible(c *config.Config) []error {
-	return c.Impossible(headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute}))
+	empty, err := stores.Open(context.Background(), "memory:", stores.Options{})
+	if err != nil {
+		return []error{err}
+	}
+	defer empty.Close()
+	return c.Impossible(headgate.New(empty, &headgate.Config{Timeout: time.Minute}))
 }
 
 // write applies a file, notes its order, and says what became of that.
@@ -205,14 +197,14 @@ func (a *applied) write(ctx context.Context, s store.Store, f *catalog.File, how
 	if err != nil {
 		return err
 	}
-	d, version, err := limits.Apply(ctx, by(byServers+f.Path), *f, how)
+	d, version, err := limits.Apply(ctx, catalog.By{Author: a.config.Author, Reason: byServers + f.Path}, *f, how)
 	if err != nil {
 		return err // and the order of before is still known
 	}
 	f.Order = d.Order
 	switch {
 	case d.Known == catalog.Older && how == catalog.Once:
-		a.log.Warn("the config file is not applied: " + older(f.Path))
+		a.log.Warn("the config file is not applied: " + Older(f.Path))
 	case d.Known == catalog.Lost:
 		a.log.Warn("the store had lost what the config file says; it was applied again", "file", f.Path,
 			"changes", len(d.Lines()), "version", version)
@@ -252,16 +244,16 @@ func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *ca
 	}
 }
 
-// follow applies the files each time that they are changed, or that SIGHUP comes, until ctx is
-// done. They are applied when two looks have found the same text: the first may have come
+// follow applies the files each time that they are changed, or that SIGHUP comes, when it lets
+// those of more be read again too, until ctx is done. They are applied when two looks have found the same text: the first may have come
 // while a file was being written.
-func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}) {
+func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}, more credentials) {
 	select {
 	case <-opened:
 	case <-ctx.Done():
 		return
 	}
-	ticker := time.NewTicker(reloadEvery)
+	ticker := time.NewTicker(a.config.Pauses.Reload)
 	defer ticker.Stop()
 	asked := false
 	for seen := ""; ; {
@@ -269,12 +261,10 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.hangup:
+		case <-a.config.Hangup:
 			asked = true
 			tellReloading(a.log)
-			if a.onHangup != nil {
-				a.onHangup()
-			}
+			more.look(a.log, true)
 			if len(a.files) == 0 {
 				a.log.Info("SIGHUP: there is no config file to read again")
 				tell(a.log, daemon.SdNotifyReady)
@@ -286,7 +276,7 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 		if len(a.files) == 0 {
 			continue
 		}
-		text, _ := textOf(a.files)
+		text, _ := textOf(a.config.ReadFile, a.files)
 		a.mu.Lock()
 		changed := text != a.text
 		a.mu.Unlock()
@@ -319,7 +309,7 @@ func (a *applied) refresh(ctx context.Context) {
 
 // textOf returns what is in files, to see a change, and a function that returns the text of each. Of one that cannot be
 // read it is why.
-func textOf(files []string) (all string, read func(path string) ([]byte, error)) {
+func textOf(readFile func(path string) ([]byte, error), files []string) (all string, read func(path string) ([]byte, error)) {
 	type found struct {
 		text []byte
 		err  error
@@ -327,7 +317,7 @@ func textOf(files []string) (all string, read func(path string) ([]byte, error))
 	texts := map[string]found{}
 	var b strings.Builder
 	for _, file := range files {
-		text, err := config.ReadFile(file)
+		text, err := readFile(file)
 		texts[file] = found{text, err}
 		fmt.Fprintf(&b, "%d %s %v\n", len(text), text, err)
 	}

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -57,26 +57,29 @@ func watchdog(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// addresses are the settings whose addresses a service manager may open in place of this server.
-var addresses = []string{
-	config.HTTP.Name, config.GRPC.Name, config.RESP.Name, config.Admin.Name, config.Metrics.Name,
-}
+// addresses are the settings that say what is listened on.
+var addresses = []config.Setting{config.HTTP, config.GRPC, config.RESP, config.Admin, config.Metrics}
 
-// sockets are those that the service manager has opened before it started this process, by the name of the setting
-// whose address they stand for. They listen while no server runs, so that a restart refuses no connection.
-func sockets() (map[string][]net.Listener, error) {
+// Sockets are those that the service manager has opened before it started this process, for Config.Sockets. They listen
+// while no server runs, so that a restart refuses no connection. A name of one that is none of an address is a
+// headgate.ErrInvalid.
+func Sockets() (map[string][]net.Listener, error) {
 	passed := map[string][]net.Listener{}
 	unnamed := ""
+	known := make([]string, len(addresses))
+	for i, s := range addresses {
+		known[i] = s.Name
+	}
 	for _, f := range activation.Files(true) {
 		name := f.Name()
 		switch {
-		case slices.Contains(addresses, name):
+		case slices.Contains(known, name):
 		case !withoutName(name):
 			return nil, headgate.Invalid("FileDescriptorName", "%q is not the name of an address; known are %s", name,
-				strings.Join(addresses, ", "))
+				strings.Join(known, ", "))
 		case unnamed != "" && unnamed != name:
 			return nil, headgate.Invalid("FileDescriptorName", "the sockets %s and %s have no name; name them %s",
-				unnamed, name, strings.Join(addresses, ", "))
+				unnamed, name, strings.Join(known, ", "))
 		default:
 			unnamed, name = name, config.HTTP.Name
 		}

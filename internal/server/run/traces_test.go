@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/server/tracing"
+	"github.com/headgate/headgate/internal/testing/await"
 )
 
 // The tests have what the build tag headgate_otel adds.
@@ -65,18 +66,21 @@ func TestSpansAreSentWhereTheVariablesSay(t *testing.T) {
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-	s := start(t, t.TempDir(), "--store", "memory:")
-	if _, status, err := s.take(http.DefaultClient, `{"limit":"fixed-window 1/30d","key":"mallory"}`); status != 200 {
-		t.Fatal(status, err)
+	s := begin(t, "limits: {login: fixed-window 1/30d}\n")
+	if _, status := s.take(t, "login", "mallory"); status != http.StatusOK {
+		t.Fatal(status)
 	}
 	sent := func(text string) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Contains(got.String(), text)
 	}
-	s.until(t, "that spans were sent", func() bool { return sent("POST /v1/take") && sent("decide") })
+	await.Until(t, "that spans were sent", func() bool { return sent("POST /v1/take") && sent("decide") })
 	if !sent("/v1/traces") || !sent("headgate.limit") || sent("mallory") {
 		t.Errorf("sent: %q", got.String())
 	}
-	s.stop(t)
+	s.stop()
+	if err := await.Receive(t, "the end", s.ended); err != nil {
+		t.Error(err)
+	}
 }
