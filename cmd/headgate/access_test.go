@@ -167,7 +167,7 @@ func TestAddressesOfTheServer(t *testing.T) {
 		t.Errorf("an admin action on the socket: %d %s", got, text)
 	}
 	for server, want := range map[string]int{"unix:" + socket: exitOK, "unix:" + socket + "x": exitError, "unix:": exitError} {
-		code, out, said := inProcess(t, "block", "token-bucket 1/1h", "k", "--for", "1h", "--server", server)
+		code, out, said := inProcess(t, "block", "k", "token-bucket 1/1h", "--for", "1h", "--server", server)
 		if code != want {
 			t.Errorf("the command by %s: %d %s %s", server, code, out, said)
 		}

@@ -34,7 +34,8 @@ type benchOptions struct {
 	clients          int
 	zipf             float64
 	duration, warmup time.Duration
-	ids, json        bool
+	ids              bool
+	json             output
 }
 
 // newBenchCommand returns `headgate bench`.
@@ -62,7 +63,7 @@ the report.`,
 		Example: `  headgate bench --store postgres://localhost/app
   headgate bench --store redis://localhost/0 --clients 128 --keys 100000 --duration 30s
   headgate bench --store memory: --limit 'token-bucket 1000/s burst 10' --keys 1
-  headgate bench --limit 'sliding-log 100/10s' --cost 2.5 --json
+  headgate bench --limit 'sliding-log 100/10s' --cost 2.5 -o json
   headgate bench --keys 1000000 --zipf 1
   headgate bench --limit 'token-bucket 10/s' --limit 'token-bucket 100000/h' --keys 10000,10 --cost 5 --settle 2`,
 		Args: cobra.NoArgs,
@@ -82,7 +83,7 @@ the report.`,
 	f.IntVar(&o.clients, "clients", 32, "how many questions are under way at a time")
 	f.DurationVar(&o.duration, "duration", 5*time.Second, "for how long to measure")
 	f.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "for how long to ask before that")
-	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	o.json.flag(cmd)
 	return cmd
 }
 

@@ -37,13 +37,13 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 		says string
 	}{
 		{"take LIMIT a", exitOK, "allowed"},
-		{"take LIMIT b", exitOK, "full again in 1h0m0s\n"},
+		{"take LIMIT b", exitOK, "reset in 1 h\n"},
 		{"take LIMIT c", exitOK, "allowed"},
 		{"take LIMIT d", exitError, "There is no room for this request"},
 		{"take LIMIT a", exitRefused, "refused"},
 		{"block LIMIT e --for 1h", exitError, "There is no room for this request"},
 		{"inspect LIMIT e", exitOK, "never used"},
-		{"reset LIMIT b", exitOK, "reset"},
+		{"reset b LIMIT", exitOK, "reset"},
 		{"take LIMIT f", exitOK, "allowed"},
 	} {
 		args := strings.Fields(strings.ReplaceAll(tt.args, " LIMIT ", " token-bucket_1/1h "))

@@ -35,7 +35,7 @@ func TestReplayCommand(t *testing.T) {
 	if html, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(html, []byte("<!doctype html>")) {
 		t.Errorf("page: %v, %.50s", err, html)
 	}
-	code, out, errs = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "--json",
+	code, out, errs = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "-o", "json",
 		"--top", "1", "-")
 	var got struct {
 		Requests, Keys, Allowed, Denied, Unparsed int
