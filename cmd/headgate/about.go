@@ -115,9 +115,10 @@ func newSchemaCommand() *cobra.Command {
 	var place string
 	names := slices.Sorted(maps.Keys(stores.Schemas))
 	cmd := &cobra.Command{
-		Use: "schema " + strings.Join(names, "|") + "|config|openapi",
-		Short: "Print a store's schema as SQL, for a migration tool of your own, the config file's JSON Schema, or " +
-			"the OpenAPI description of the HTTP interface",
+		Use:   "schema " + strings.Join(names, "|") + "|config|openapi",
+		Short: "Print the schema of a store as SQL, that of the config file, or that of the HTTP interface",
+		Long: "Print a store's schema as SQL, for a migration tool of your own, the config file's JSON Schema, or\n" +
+			"the OpenAPI description of the HTTP interface.",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: append(names, "config", "openapi"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -24,7 +24,7 @@ import (
 
 // asking are the flags of the commands that ask a store or a server.
 type asking struct {
-	json  output
+	json  printing
 	watch bool
 }
 

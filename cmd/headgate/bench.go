@@ -35,7 +35,7 @@ type benchOptions struct {
 	zipf             float64
 	duration, warmup time.Duration
 	ids              bool
-	json             output
+	json             printing
 }
 
 // newBenchCommand returns `headgate bench`.

@@ -39,7 +39,7 @@ place of a request has the method - and is its own path.`
 type logOptions struct {
 	replay.Config
 	keys         []string // one
-	json         output
+	json         printing
 	key          string
 	format       string
 	since, until string

@@ -77,7 +77,7 @@ func newOverrideCommand() *cobra.Command {
 type overriding struct {
 	ending
 	prefix, remove bool
-	json           output
+	json           printing
 	reason, limit  string
 	most           int
 }

@@ -83,7 +83,7 @@ type assignmentLine struct {
 }
 
 func newPlanKeysCommand() *cobra.Command {
-	var asJSON output
+	var asJSON printing
 	var most int
 	var after string
 	cmd := &cobra.Command{

@@ -16,18 +16,18 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// output is how a command prints: JSON for programs if it is true, else text for people.
-type output bool
+// printing is how a command prints: JSON for programs if it is true, else text for people.
+type printing bool
 
 // flag adds -o to a command.
-func (o *output) flag(cmd *cobra.Command) {
+func (o *printing) flag(cmd *cobra.Command) {
 	cmd.Flags().VarP(o, "output", "o", "`text|json`: for people, or for programs")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"},
 		cobra.ShellCompDirectiveNoFileComp))
 }
 
 // String implements pflag.Value.
-func (o *output) String() string {
+func (o *printing) String() string {
 	if *o {
 		return "json"
 	}
@@ -35,7 +35,7 @@ func (o *output) String() string {
 }
 
 // Set implements pflag.Value.
-func (o *output) Set(text string) error {
+func (o *printing) Set(text string) error {
 	if text != "text" && text != "json" {
 		return headgate.Invalid("output", "is text or json")
 	}
@@ -44,10 +44,10 @@ func (o *output) Set(text string) error {
 }
 
 // Type implements pflag.Value.
-func (o *output) Type() string { return "text|json" }
+func (o *printing) Type() string { return "text|json" }
 
 // print prints an answer.
-func (o output) print(w io.Writer, answer any, text func(io.Writer) error) error {
+func (o printing) print(w io.Writer, answer any, text func(io.Writer) error) error {
 	if o {
 		return printJSON(w, answer)
 	}
@@ -88,7 +88,7 @@ func after(ms *int64) string {
 	return span(*ms)
 }
 
-// short writes an amount for people: with one decimal, or if it is below 1 with two digits that count.
+// short writes an amount for people: with one decimal, or as many as show that it is not 0.
 func short(amount fmt.Stringer) string {
 	text := amount.String()
 	f, err := strconv.ParseFloat(text, 64)
@@ -96,7 +96,7 @@ func short(amount fmt.Stringer) string {
 		return text
 	}
 	digits := 1
-	for f != 0 && math.Abs(f)*math.Pow10(digits) < 10 && digits < 9 {
+	for f != 0 && math.Abs(f)*math.Pow10(digits) < 1 && digits < 9 {
 		digits++
 	}
 	text = strconv.FormatFloat(f, 'f', digits, 64)

@@ -155,7 +155,7 @@ func (c *changing) remove(cmd *cobra.Command, s store.Store, p stores.Place) err
 }
 
 func newDoctorCommand() *cobra.Command {
-	var asJSON output
+	var asJSON printing
 	cmd := &cobra.Command{
 		Use:        "doctor --store URL",
 		Short:      "Look for what is wrong with a store: settings, rights, clocks, plans, bloat",
@@ -190,7 +190,7 @@ func newDoctorCommand() *cobra.Command {
 }
 
 // printFindings prints what was found, and returns exitCode(1) if something is wrong.
-func printFindings(w io.Writer, found []store.Finding, asJSON output) error {
+func printFindings(w io.Writer, found []store.Finding, asJSON printing) error {
 	var wrong error
 	for _, f := range found {
 		if f.Severity == store.Wrong {

@@ -54,7 +54,7 @@ func newTakeCommand(check bool) *cobra.Command {
 				}
 				return a.takeWithin(cmd, args[0], args[1], &c, wait)
 			}
-			return decided(cmd, &a, func(s answerer) (*api.Decision, error) {
+			return decide(cmd, &a, func(s answerer) (*api.Decision, error) {
 				return s.Take(cmd.Context(), &api.Request{
 					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(c.cost), Keep: c.keep}, ID: id,
 				}, check)
@@ -71,8 +71,8 @@ func newTakeCommand(check bool) *cobra.Command {
 	return cmd
 }
 
-// decided asks for a decision and prints it. That it is a refusal is said by errRefused.
-func decided[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error), allowed func(T) bool,
+// decide asks for a decision and prints it. That it is a refusal is said by errRefused.
+func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error), allowed func(T) bool,
 	sentence func(T) string,
 ) error {
 	return ask(cmd, func(s answerer) error {
@@ -176,7 +176,7 @@ func newFillUpCommand() *cobra.Command {
 				}
 				return err
 			}
-			return decided(cmd, &a, func(s answerer) (*api.Filled, error) {
+			return decide(cmd, &a, func(s answerer) (*api.Filled, error) {
 				return s.FillUp(cmd.Context(), &api.Request{Charge: api.Charge{
 					Limit: args[0], Key: args[1], Cost: json.Number(amount.String()),
 				}})
@@ -199,8 +199,7 @@ func poured(f *api.Filled, amount headgate.Cost) string {
 	if f.Applied != "" {
 		because = ", by " + text(f.Applied)
 	}
-	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", short(f.Accepted),
-		short(amount), f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS), because)
+	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", f.Accepted, amount, f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS), because)
 }
 
 // waiter is a charge that can be waited for.
