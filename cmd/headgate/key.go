@@ -14,8 +14,8 @@ import (
 )
 
 // ofAllLimits says what commands mean by KEY [LIMIT].
-const ofAllLimits = "Without a LIMIT it is done for each that the key has: those of the catalogue, or, if that has none,\n" +
-	"those that the store knows the key of."
+const ofAllLimits = "Without a LIMIT it is done for each that the key has: those of the catalogue, or, if that has\n" +
+	"none, those that the store knows the key of."
 
 // exists reports whether a key has used a limit.
 func exists(l *api.LimitUsage) bool { return l.Exists }
@@ -23,9 +23,10 @@ func exists(l *api.LimitUsage) bool { return l.Exists }
 func newInspectCommand() *cobra.Command {
 	var a asking
 	cmd := &cobra.Command{
-		Use:               "inspect KEY [LIMIT]",
-		Short:             "Show all about a key of one limit or of all",
-		Long:              "Show all about a key of one limit or of all that it has used, with its attempts. Nothing is charged.",
+		Use:   "inspect KEY [LIMIT]",
+		Short: "Show all about a key of one limit or of all",
+		Long: "Show all about a key of one limit or of all that it has used, with its attempts.\n" +
+			"Nothing is charged.",
 		SuggestFor:        []string{"show", "get", "status", "describe"},
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completed(theKey, theLimit),

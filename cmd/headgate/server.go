@@ -35,8 +35,9 @@ func newServeCommand() *cobra.Command {
 			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
 			"A database server may come later than this one: until it does, and while it is away,\n" +
 			"requests are answered as their limits say, with status 503 unless they say otherwise, and\n" +
-			"GET /readyz with 503. GET /livez answers 200 as long as this process does. What waiting cannot cure (a wrong URL, a schema that is newer\n" +
-			"than this binary, a file that cannot be opened) ends it at once with exit code 2.",
+			"GET /readyz with 503. GET /livez answers 200 as long as this process does. What waiting cannot\n" +
+			"cure (a wrong URL, a schema that is newer than this binary, a file that cannot be opened) ends it at\n" +
+			"once with exit code 2.",
 		Example: "  headgate serve\n  headgate serve --grpc :8081 --envoy /data/ratelimit/config\n" +
 			"  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
 			"--http :8080",

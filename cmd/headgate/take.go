@@ -199,7 +199,8 @@ func poured(f *api.Filled, amount headgate.Cost) string {
 	if f.Applied != "" {
 		because = ", by " + text(f.Applied)
 	}
-	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", f.Accepted, amount, f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS), because)
+	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", f.Accepted, amount,
+		f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS), because)
 }
 
 // waiter is a charge that can be waited for.

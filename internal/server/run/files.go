@@ -244,9 +244,9 @@ func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *ca
 	}
 }
 
-// follow applies the files each time that they are changed, or that SIGHUP comes, when it lets
-// those of more be read again too, until ctx is done. They are applied when two looks have found the same text: the first may have come
-// while a file was being written.
+// follow applies the files each time that they are changed, or that SIGHUP comes, when it lets those of more be read
+// again too, until ctx is done. They are applied when two looks have found the same text: the first may have come while
+// a file was being written.
 func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}, more credentials) {
 	select {
 	case <-opened:
@@ -309,7 +309,9 @@ func (a *applied) refresh(ctx context.Context) {
 
 // textOf returns what is in files, to see a change, and a function that returns the text of each. Of one that cannot be
 // read it is why.
-func textOf(readFile func(path string) ([]byte, error), files []string) (all string, read func(path string) ([]byte, error)) {
+func textOf(readFile func(path string) ([]byte, error), files []string) (
+	all string, read func(path string) ([]byte, error),
+) {
 	type found struct {
 		text []byte
 		err  error

@@ -178,7 +178,8 @@ func (srv *server) hang(all doors, s *service.Service, log *slog.Logger) {
 // rpc returns the server of gRPC with its services.
 func (srv *server) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Server {
 	c := rpc.Config{
-		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections, NoAdmin: srv.addr[config.Admin.Name] != "",
+		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections,
+		NoAdmin: srv.addr[config.Admin.Name] != "",
 	}
 	if secure {
 		c.TLS = srv.tls.Config(tlsconf.HTTP2)

@@ -294,7 +294,9 @@ func soon(end func(), within time.Duration, log *slog.Logger) {
 }
 
 // until waits for the end of a server, and ends it.
-func (srv *server) until(ctx context.Context, all doors, s store.Store, opened <-chan struct{}, log *slog.Logger) error {
+func (srv *server) until(
+	ctx context.Context, all doors, s store.Store, opened <-chan struct{}, log *slog.Logger,
+) error {
 	served := all.serve()
 	tell(log, daemon.SdNotifyReady)
 	for {

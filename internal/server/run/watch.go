@@ -20,10 +20,10 @@ import (
 // writeWithin is how long the store may take to write one key.
 const writeWithin = 10 * time.Second
 
-// watch lets the store write in the background once it is open, at moments that differ
-// between servers and are so far apart on average, so that a failure is noticed while no request comes in. While something is
-// wrong, and when requests have found the store away or back, it does so soon. It also says
-// when the sweeper of the store fails though the store is well.
+// watch lets the store write in the background once it is open, at moments that differ between servers and are so far
+// apart on average, so that a failure is noticed while no request comes in. While something is wrong, and when requests
+// have found the store away or back, it does so soon. It also says when the sweeper of the store fails though the store
+// is well.
 func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error,
 	state *condition, every time.Duration,
 ) {
