@@ -87,7 +87,8 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		if err != nil {
 			return err
 		}
-		return do(&remote{url, token.Value, 15 * time.Second})
+		s := &remote{url, token.Value, 15 * time.Second}
+		return near(cmd, s, do(s))
 	}
 	c, _, s, err := openPlace(cmd)
 	if err != nil {
@@ -101,7 +102,8 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
 		}
 	})
-	return cmp.Or(do(&local{answers, names}), s.Close())
+	l := &local{answers, names}
+	return cmp.Or(near(cmd, l, do(l)), s.Close())
 }
 
 // look asks, and lets do print what it finds: once, or again and again.

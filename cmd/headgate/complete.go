@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
 )
 
@@ -91,6 +94,28 @@ func theKey(cmd *cobra.Command, s answerer, typed string) (keys []string) {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
+}
+
+// quotedName is a name in an error.
+var quotedName = regexp.MustCompile(`"([a-z0-9._-]+)"`)
+
+// near adds to an error about a limit of a server, or about a plan, which of those that there are look like it. Errors
+// about limits of a store say that themselves.
+func near(cmd *cobra.Command, s answerer, err error) error {
+	if err == nil {
+		return nil
+	}
+	_, asked := s.(*remote)
+	wrong, _ := errors.AsType[*headgate.InvalidError](err)
+	name := quotedName.FindStringSubmatch(err.Error())
+	switch {
+	case name == nil:
+	case asked && (errors.Is(err, headgate.ErrUnknownLimit) || wrong != nil && wrong.Field == "limit"):
+		return suggest(err, name[1], theLimit(cmd, s, ""))
+	case wrong != nil && wrong.Field == "plan":
+		return suggest(err, name[1], thePlan(cmd, s, ""))
+	}
+	return err
 }
 
 // suggest adds to an error about a name which of those that there are look like it.
