@@ -41,12 +41,12 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 		{"take LIMIT c", exitOK, "allowed"},
 		{"take LIMIT d", exitError, "There is no room for this request"},
 		{"take LIMIT a", exitRefused, "refused"},
-		{"block LIMIT e --for 1h", exitError, "There is no room for this request"},
-		{"inspect LIMIT e", exitOK, "never used"},
+		{"block e LIMIT --for 1h", exitError, "There is no room for this request"},
+		{"inspect e LIMIT", exitOK, "never used"},
 		{"reset b LIMIT", exitOK, "reset"},
 		{"take LIMIT f", exitOK, "allowed"},
 	} {
-		args := strings.Fields(strings.ReplaceAll(tt.args, " LIMIT ", " token-bucket_1/1h "))
+		args := strings.Fields(strings.ReplaceAll(tt.args, " LIMIT", " token-bucket_1/1h"))
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "_", " ")
 		}
