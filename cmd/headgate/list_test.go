@@ -241,9 +241,9 @@ func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 		return list
 	}
 	for _, args := range [][]string{
-		{"export", "--format", "jsonl"},
-		{"export", limit, "--format", "jsonl", "--refusing"},
-		{"export", "--history", "--format", "jsonl"},
+		{"export", "-o", "jsonl"},
+		{"export", limit, "-o", "jsonl", "--refusing"},
+		{"export", "--history", "-o", "jsonl"},
 	} {
 		stored, served := command(append(args, "--store", file)...), command(append(args, "--server", s.url)...)
 		if a, b := rows(stored), rows(served); len(a) == 0 || !slices.Equal(a, b) {
