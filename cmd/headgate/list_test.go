@@ -165,7 +165,7 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	want := []string{
 		`a second: 0\.[0-4] admitted, 0\.[01] refused, 0\.0 failed$`,
 		`^   %  RETRY AFTER .* REFUSED  2 MINUTES +LIMIT +KEY$`,
-		`^ 100  5[0-9]m[0-9.]+s +2 of 2 +1 +[▁-█ ]*█[▁-█ ]* +fixed-window 2/1h from-first +mallory$`,
+		`^ 100  (1 h|5[0-9] min.*) +2 of 2 +1 +[▁-█ ]*█[▁-█ ]* +fixed-window 2/1h from-first +mallory$`,
 		`^  44  now +4 of 9 +0 +[▁-█ ]*█[▁-█ ]* +fixed-window 9/1h from-first +alice$`,
 		`^  11  now +1 of 9 +0 +[▁-█ ]*█[▁-█ ]* +fixed-window 9/1h from-first +bob$`,
 	}
