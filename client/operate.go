@@ -86,8 +86,8 @@ func status(w *api.Status) (s headgate.Status, err error) {
 	if w.Remaining != nil {
 		s.Remaining, s.RemainingNanos = w.Remaining.Units, w.Remaining.Nanos
 	}
-	if w.EmptyAt != nil {
-		s.EmptyAt = time.UnixMicro(*w.EmptyAt).UTC()
+	if w.ResetAt != nil {
+		s.EmptyAt = time.UnixMicro(*w.ResetAt).UTC()
 	}
 	if w.BlockedUntil != nil {
 		s.BlockedUntil = time.UnixMicro(*w.BlockedUntil).UTC()

@@ -23,7 +23,7 @@ import (
 func inProcess(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, strings.NewReader(""), &out, &errs)
+	code = perform(t.Context(), args, strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -65,7 +65,7 @@ func unserved(t *testing.T, args ...string) (code int, said string) {
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	var out output
-	code = run(ctx, append([]string{"serve", "--http", "127.0.0.1:0"}, args...), nil, &out, &out)
+	code = perform(ctx, append([]string{"serve", "--http", "127.0.0.1:0"}, args...), nil, &out, &out)
 	return code, out.String()
 }
 
@@ -167,12 +167,12 @@ func TestAddressesOfTheServer(t *testing.T) {
 		t.Errorf("an admin action on the socket: %d %s", got, text)
 	}
 	for server, want := range map[string]int{"unix:" + socket: exitOK, "unix:" + socket + "x": exitError, "unix:": exitError} {
-		code, out, said := inProcess(t, "block", "token-bucket 1/1h", "k", "--for", "1h", "--server", server)
+		code, out, said := inProcess(t, "block", "k", "token-bucket 1/1h", "--for", "1h", "--server", server)
 		if code != want {
 			t.Errorf("the command by %s: %d %s %s", server, code, out, said)
 		}
 	}
-	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != socketMode {
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
 	s.until(t, "the audit", func() bool {

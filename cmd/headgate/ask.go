@@ -1,28 +1,41 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/client"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // asking are the flags of the commands that ask a store or a server.
-type asking struct{ json bool }
+type asking struct {
+	json  printing
+	watch bool
+}
 
 func (a *asking) flags(cmd *cobra.Command) {
 	addAsked(cmd)
-	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+	a.json.flag(cmd)
+}
+
+// watchFlag lets a command answer again and again.
+func (a *asking) watchFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&a.watch, "watch", "w", false, "ask again every second, until q or Ctrl-C")
 }
 
 // addAsked gives a command the settings that say whom it asks.
@@ -74,7 +87,8 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		if err != nil {
 			return err
 		}
-		return do(&remote{url, token.Value, 15 * time.Second})
+		s := &remote{url, token.Value, 15 * time.Second}
+		return near(cmd, s, do(s))
 	}
 	c, _, s, err := openPlace(cmd)
 	if err != nil {
@@ -88,270 +102,209 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
 		}
 	})
-	return cmp.Or(do(&local{answers, names}), s.Close())
+	l := &local{answers, names}
+	return cmp.Or(near(cmd, l, do(l)), s.Close())
 }
 
-// show asks, and prints the answer: as JSON, or for people.
-func show[T any](cmd *cobra.Command, asJSON bool, question func(answerer) (T, error),
-	print func(io.Writer, T) error,
-) error {
+// look asks, and lets do print what it finds: once, or again and again.
+func (a *asking) look(cmd *cobra.Command, do func(s answerer, w io.Writer) error) error {
 	return ask(cmd, func(s answerer) error {
-		answer, err := question(s)
-		if err == nil && asJSON {
-			err = printJSON(cmd.OutOrStdout(), answer)
-		} else if err == nil {
-			err = print(cmd.OutOrStdout(), answer)
+		if !a.watch {
+			return do(s, cmd.OutOrStdout())
 		}
-		return err
+		return repeat(cmd, time.Second, 0, func(width, _ int) ([]string, error) {
+			var b bytes.Buffer
+			err := do(s, &b)
+			return fitted(strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), width), err
+		})
 	})
 }
 
-// newTakeCommand returns take, or check.
-func newTakeCommand(check bool) *cobra.Command {
-	verb, short := "take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error"
+// show asks, and prints the answer: as JSON, or for people.
+func show[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error),
+	print func(io.Writer, T) error,
+) error {
+	return a.look(cmd, func(s answerer, w io.Writer) error {
+		answer, err := question(s)
+		if err != nil {
+			return err
+		}
+		return a.json.print(w, answer, func(w io.Writer) error { return print(w, answer) })
+	})
+}
+
+// eachLimit calls do for the limit of the arguments KEY [LIMIT], or, where none is said, for each limit that the key
+// has and of which wanted holds. It returns how many they were.
+func eachLimit(ctx context.Context, s answerer, args []string, wanted func(*api.LimitUsage) bool,
+	do func(limit string) error,
+) (n int, err error) {
+	if len(args) > 1 {
+		return 1, do(args[1])
+	}
+	u, err := s.Usage(ctx, &service.UsageQuery{Key: args[0]})
+	if err != nil {
+		return 0, err
+	}
+	for i := range u.Limits {
+		if l := &u.Limits[i]; wanted(l) {
+			if err := do(l.Limit); err != nil {
+				return n, fmt.Errorf("%s: %w", l.Limit, err)
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
+// unaskable: nothing can be asked about the key of a limit, such as one that the catalogue does not have
+// any more, or the key of a cell that others share.
+func unaskable(err error) bool {
+	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)
+}
+
+// remote asks a server, over HTTP or gRPC.
+type remote struct {
+	server, token string
+	within        time.Duration // it has to answer
+}
+
+// call asks one path.
+func call[T any](ctx context.Context, r *remote, method, path string, in any) (*T, error) {
+	c, err := client.New(r.server, &client.Config{Timeout: r.within, Token: r.token})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	out := new(T)
+	return out, c.Call(ctx, method, path, in, out)
+}
+
+func get[T any](ctx context.Context, r *remote, path string, in any) (*T, error) {
+	return call[T](ctx, r, http.MethodGet, path, in)
+}
+
+func post[T any](ctx context.Context, r *remote, path string, in any) (*T, error) {
+	return call[T](ctx, r, http.MethodPost, path, in)
+}
+
+func (r *remote) Take(ctx context.Context, in *api.Request, check bool) (*api.Decision, error) {
+	path := "/v1/take"
 	if check {
-		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
+		path = "/v1/check"
 	}
-	var a asking
-	var cost, keep, id string
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   verb + " LIMIT KEY",
-		Short: short,
-		Long:  short + ".\n\n" + notations(),
-		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
-			" login alice --cost 2.5",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: limitFirst,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := headgate.ParseCost(cost); err != nil && cost != "" { // before a store is opened
-				return err
-			}
-			if wait != 0 {
-				if id != "" {
-					return headgate.Invalid("id", "does not go with --wait")
-				}
-				return a.takeWithin(cmd, args[0], args[1], cost, keep, wait)
-			}
-			return ask(cmd, func(s answerer) error {
-				d, err := s.Take(cmd.Context(),
-					&api.Request{
-						Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost), Keep: keep}, ID: id,
-					},
-					check)
-				if err != nil {
-					return err
-				}
-				if a.json {
-					err = printJSON(cmd.OutOrStdout(), d)
-				} else {
-					fmt.Fprintln(cmd.OutOrStdout(), sentence(d))
-				}
-				if err == nil && !d.Allowed {
-					err = errRefused
-				}
-				return err
-			})
-		},
-	}
-	a.flags(cmd)
-	cmd.Flags().StringVar(&cost, "cost", "1", "what it costs, a decimal")
-	cmd.Flags().StringVar(&keep, "keep", "", keepUsage)
-	if !check {
-		cmd.Flags().DurationVar(&wait, "wait", 0,
-			"for how long to wait for a turn at most, such as 30s; only with a store")
-		cmd.Flags().StringVar(&id, "id", "", "charge once, however often it is asked under this id within an hour")
-	}
-	return cmd
+	return post[api.Decision](ctx, r, path, in)
 }
 
-// keepUsage is what --keep says of itself.
-const keepUsage = "headroom: how much has to be free after it, a share such as 10% or an amount"
+func (r *remote) FillUp(ctx context.Context, in *api.Request) (*api.Filled, error) {
+	return post[api.Filled](ctx, r, "/v1/fill-up", in)
+}
 
-// takeWithin is take with --wait.
-func (a *asking) takeWithin(cmd *cobra.Command, limit, key, cost, keep string, wait time.Duration) error {
-	url, err := serverOf(cmd)
+func (r *remote) Inspect(ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
+	return post[api.Status](ctx, r, "/v1/inspect", in)
+}
+
+func (r *remote) Reset(ctx context.Context, in *api.ResetRequest) (*api.Reset, error) {
+	return post[api.Reset](ctx, r, "/v1/reset", in)
+}
+
+func (r *remote) Block(ctx context.Context, in *api.Block) (*api.Status, error) {
+	return post[api.Status](ctx, r, "/v1/block", in)
+}
+
+func (r *remote) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
+	return get[api.Usage](ctx, r, "/v1/usage", q)
+}
+
+func (r *remote) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
+	return get[api.Audit](ctx, r, "/v1/audit", q)
+}
+
+func (r *remote) Explain(ctx context.Context, q *api.Explain) (*api.Explanation, error) {
+	return post[api.Explanation](ctx, r, "/v1/explain", q)
+}
+
+func (r *remote) Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error) {
+	return get[api.Cells](ctx, r, "/v1/cells", q)
+}
+
+func (r *remote) Limits(ctx context.Context) (*api.Limits, error) {
+	return get[api.Limits](ctx, r, "/v1/limits", nil)
+}
+
+func (r *remote) Catalogue(ctx context.Context) (*api.Catalogue, error) {
+	return get[api.Catalogue](ctx, r, "/v1/catalogue", nil)
+}
+
+func (r *remote) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
+	return get[api.Versions](ctx, r, "/v1/versions", q)
+}
+
+func (r *remote) SetLimit(ctx context.Context, in *api.SetLimit) (*api.Changed, error) {
+	return post[api.Changed](ctx, r, "/v1/limit", in)
+}
+
+func (r *remote) Rollback(ctx context.Context, in *api.Rollback) (*api.Changed, error) {
+	return post[api.Changed](ctx, r, "/v1/rollback", in)
+}
+
+func (r *remote) Override(ctx context.Context, in *api.Override) (*api.Changed, error) {
+	return post[api.Changed](ctx, r, "/v1/override", in)
+}
+
+func (r *remote) SetPlan(ctx context.Context, in *api.SetPlan) (*api.Changed, error) {
+	return post[api.Changed](ctx, r, "/v1/plan", in)
+}
+
+// Meaning asks a server for its catalogue, which says what each limit means.
+func (r *remote) Meaning(ctx context.Context, name string) (string, error) {
+	c, err := r.Catalogue(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if url != "" {
-		return headgate.Invalid("wait", "take does not wait at a server; name a store")
+	for i := range c.Limits {
+		if c.Limits[i].Name == name {
+			return c.Limits[i].Explain, nil
+		}
 	}
-	w, closeStore, err := chargeOf(cmd, limit, key, cost, keep)
+	return "", fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
+}
+
+// local answers out of a store.
+type local struct {
+	*service.Service
+	names *catalogNames
+}
+
+// Meaning reads the catalogue of the store.
+func (l *local) Meaning(_ context.Context, name string) (string, error) {
+	c, err := l.names.Kept()
 	if err != nil {
-		return err
+		return "", err
 	}
-	begin := time.Now()
-	err = cmp.Or(w.limiter.WaitAtMost(cmd.Context(), wait, w.charge), closeStore())
-	denied, refused := errors.AsType[*headgate.DeniedError](err)
-	if err != nil && !refused {
-		return err
+	limit, err := c.Get(name)
+	if err != nil {
+		return "", err
 	}
-	waited := time.Since(begin)
-	switch {
-	case a.json:
-		said := struct {
-			Allowed      bool   `json:"allowed"`
-			Limit        string `json:"limit"`
-			RetryAfterMS *int64 `json:"retry_after_ms"` // as of take; from now on
-			WaitedMS     int64  `json:"waited_ms"`
-		}{Allowed: !refused, Limit: w.charge.Limit.Name(), RetryAfterMS: new(int64), WaitedMS: waited.Milliseconds()}
-		if refused {
-			said.Limit, said.RetryAfterMS = denied.Decision.LimitName, nil // never
-			if d := denied.Decision.RetryAfter; d != headgate.Never {
-				ms := service.Millis(d)
-				said.RetryAfterMS = &ms
-			}
-		}
-		err = printJSON(cmd.OutOrStdout(), said)
-	case refused:
-		fmt.Fprintf(cmd.OutOrStdout(), "refused  %s  %s\n", denied.Decision.LimitName, denied)
-		err = nil
-	default:
-		fmt.Fprintf(cmd.OutOrStdout(), "allowed  %s  after %s\n", w.charge.Limit.Name(), waited.Round(time.Millisecond))
-	}
-	if err == nil && refused {
-		err = errRefused
-	}
-	return err
+	return limit.Explain(), nil
 }
 
-// sentence tells a decision.
-func sentence(d *api.Decision) string {
-	switch {
-	case d.Allowed:
-		again := ""
-		if d.Replayed {
-			again = ", as before"
-		}
-		return fmt.Sprintf("allowed  %s  remaining %s, full again in %s%s", d.Limit, d.Remaining, ms(d.ResetAfterMS),
-			again) + because(d)
-	case d.RetryAfterMS == nil:
-		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once", d.Limit) + because(d)
-	}
-	return fmt.Sprintf("refused  %s  retry in %s, remaining %s", d.Limit, ms(*d.RetryAfterMS), d.Remaining) + because(d)
+// Inspect asks the store.
+func (l *local) Inspect(ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
+	return l.Service.Inspect(ctx, in, func(int) error { return nil })
 }
 
-// because says what was in force in the place of the limit itself.
-func because(d *api.Decision) string {
-	if d.Applied == "" {
-		return ""
-	}
-	return ", by " + text(d.Applied)
+// Page reads out of the store.
+func (l *local) Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error) {
+	after := law.Cell{Limit: q.AfterLimit, Key: q.AfterKey}
+	return l.Cells(ctx, q.Limit, q.Blocked, store.Query{After: after, Max: q.Max})
 }
 
-func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
-func newInspectCommand() *cobra.Command {
-	var a asking
-	cmd := &cobra.Command{
-		Use:               "inspect LIMIT KEY",
-		Short:             "Show all about one key of a limit",
-		SuggestFor:        []string{"show", "get", "status"},
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: limitFirst,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(cmd, a.json, func(s answerer) (*api.Status, error) {
-				return s.Inspect(cmd.Context(), inspection(args[0], args[1], 0))
-			}, printStatus)
-		},
+// Usage asks a store. This process has refused nothing.
+func (l *local) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
+	u, err := l.Service.Usage(ctx, q, func(int) error { return nil })
+	if err != nil {
+		return nil, err
 	}
-	a.flags(cmd)
-	return cmd
+	u.Refusals = nil
+	return u, nil
 }
-
-func newResetCommand() *cobra.Command {
-	var a asking
-	var reason string
-	cmd := &cobra.Command{
-		Use:               "reset LIMIT KEY",
-		Short:             "Forget one key of a limit: its level and its block",
-		SuggestFor:        []string{"forget", "clear", "delete"},
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: limitFirst,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(cmd, a.json, func(s answerer) (*api.Reset, error) {
-				return s.Reset(cmd.Context(), &api.ResetRequest{
-					Subject: api.Subject{Limit: args[0], Key: args[1]}, Reason: reason,
-				})
-			}, func(w io.Writer, r *api.Reset) error {
-				done := "nothing to reset"
-				if r.Existed {
-					done = "reset"
-				}
-				_, err := fmt.Fprintf(w, "%s  %s  %s\n", done, args[0], key(args[1]))
-				return err
-			})
-		},
-	}
-	a.flags(cmd)
-	cmd.Flags().StringVar(&reason, "reason", "", "`text` for the log of admin actions of the server")
-	return cmd
-}
-
-func newBlockCommand() *cobra.Command {
-	var a asking
-	var period, reason string
-	cmd := &cobra.Command{
-		Use:               "block LIMIT KEY --for PERIOD",
-		Short:             "Refuse everything of one key for a while; --for 0 lifts the block",
-		SuggestFor:        []string{"ban", "deny"},
-		Example:           "  headgate block login mallory --for 15m --reason 'password guessing'",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: limitFirst,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
-				st, err := s.Block(cmd.Context(), &api.Block{
-					Subject: api.Subject{Limit: args[0], Key: args[1]},
-					For:     period, Reason: reason,
-				})
-				switch {
-				case err != nil:
-					return err
-				case a.json:
-					return printJSON(cmd.OutOrStdout(), st)
-				case st.BlockedUntil == nil:
-					return printLifted(cmd, s, st)
-				default:
-					fmt.Fprintf(cmd.OutOrStdout(), "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit,
-						key(st.Key))
-				}
-				return nil
-			})
-		},
-	}
-	a.flags(cmd)
-	cmd.Flags().StringVar(&period, "for", "", "for how long, such as 15m; 0 lifts the block")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for people who look")
-	_ = cmd.MarkFlagRequired("for")
-	return cmd
-}
-
-// printLifted says that a key is not blocked, and what refuses it all the same.
-func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
-	w := cmd.OutOrStdout()
-	fmt.Fprintf(w, "not blocked  %s  %s\n", st.Limit, key(st.Key))
-	u, err := s.Usage(cmd.Context(), &service.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
-	if err != nil || len(u.Limits) == 0 {
-		if unaskable(err) {
-			return nil // such as the cell that new keys share
-		}
-		return err
-	}
-	l := &u.Limits[0]
-	switch {
-	case l.RetryAfterMS == nil:
-		fmt.Fprintf(w, "but a cost of 1 can never pass: %s\n", l.Rule)
-	case *l.RetryAfterMS > 0:
-		fmt.Fprintf(w, "but %s of %s are used: it is refused for %s; reset forgets it\n", l.Used, capacity(l),
-			ms(*l.RetryAfterMS))
-	default:
-		return nil
-	}
-	if l.Applied != "" {
-		fmt.Fprintf(w, "in force is %s\n", text(l.Applied))
-	}
-	return nil
-}
-
-func printJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +25,7 @@ func newAuditCommand() *cobra.Command {
 			"limits, plans and overrides, and the last 10,000 blocks and resets.",
 		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: limitFirst,
+		ValidArgsFunction: completed(theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				q.Limit = args[0]
@@ -35,14 +34,14 @@ func newAuditCommand() *cobra.Command {
 			if q.Max < 1 || q.Max > mostAudited {
 				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, mostAudited)
 			}
-			return show(cmd, a.json, func(s answerer) (*api.Audit, error) {
+			return show(cmd, &a, func(s answerer) (*api.Audit, error) {
 				return s.Audit(cmd.Context(), &q)
 			}, printAudit)
 		},
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&q.Key, "key", "", "only what was done to this `KEY`")
-	cmd.Flags().IntVar(&q.Max, "max", 100, "list at most this many entries, up to 1000")
+	cmd.Flags().IntVarP(&q.Max, "max", "n", 100, "list at most this `number` of entries, up to 1000")
 	return cmd
 }
 
@@ -57,9 +56,7 @@ func printAudit(w io.Writer, a *api.Audit) error {
 		if e.By != "" {
 			line += " by " + text(e.By)
 		}
-		if e.Reason != "" {
-			line += ": " + text(e.Reason)
-		}
+		line += given(e.Reason)
 		for _, c := range e.Changes {
 			if strings.ContainsFunc(c, func(r rune) bool { return !strconv.IsPrint(r) }) { // keys in it are quoted
 				c = strconv.Quote(c)
@@ -83,7 +80,7 @@ func doneTo(e *api.AuditEntry) string {
 	}
 	done := fmt.Sprintf("%s %s %s", e.Verb, text(e.Limit), key(*e.Key))
 	if e.ForMS > 0 {
-		done += " for " + (time.Duration(e.ForMS) * time.Millisecond).String()
+		done += " for " + span(e.ForMS)
 	}
 	return done
 }

@@ -125,7 +125,7 @@ func migrate(t *testing.T, url string) {
 	if strings.HasPrefix(url, "redis") {
 		return
 	}
-	if code := run(t.Context(), []string{"migrate", "--store", url}, nil, &out, &out); code != exitOK {
+	if code := perform(t.Context(), []string{"migrate", "--store", url}, nil, &out, &out); code != exitOK {
 		t.Fatal(out.String())
 	}
 }
@@ -226,7 +226,7 @@ func TestAServerWaitsForItsSchema(t *testing.T) {
 func TestTheWaitEnds(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://nobody@127.0.0.1:1/none"
-	for _, wait := range []time.Duration{time.Millisecond, 3 * firstTry} {
+	for _, wait := range []time.Duration{time.Millisecond, 3 * pauses.Welcome} {
 		if code, said := unserved(t, "--store", url, "--wait-store", wait.String()); code != exitError ||
 			!strings.Contains(said, "headgate serve: the store was not available within "+wait.String()+": ") ||
 			!strings.Contains(said, "store unavailable") {

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/load"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 )
@@ -33,7 +34,8 @@ type benchOptions struct {
 	clients          int
 	zipf             float64
 	duration, warmup time.Duration
-	ids, json        bool
+	ids              bool
+	json             printing
 }
 
 // newBenchCommand returns `headgate bench`.
@@ -61,7 +63,7 @@ the report.`,
 		Example: `  headgate bench --store postgres://localhost/app
   headgate bench --store redis://localhost/0 --clients 128 --keys 100000 --duration 30s
   headgate bench --store memory: --limit 'token-bucket 1000/s burst 10' --keys 1
-  headgate bench --limit 'sliding-log 100/10s' --cost 2.5 --json
+  headgate bench --limit 'sliding-log 100/10s' --cost 2.5 -o json
   headgate bench --keys 1000000 --zipf 1
   headgate bench --limit 'token-bucket 10/s' --limit 'token-bucket 100000/h' --keys 10000,10 --cost 5 --settle 2`,
 		Args: cobra.NoArgs,
@@ -81,7 +83,7 @@ the report.`,
 	f.IntVar(&o.clients, "clients", 32, "how many questions are under way at a time")
 	f.DurationVar(&o.duration, "duration", 5*time.Second, "for how long to measure")
 	f.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "for how long to ask before that")
-	f.BoolVar(&o.json, "json", false, "print one JSON object")
+	o.json.flag(cmd)
 	return cmd
 }
 
@@ -150,7 +152,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	p, s, err := openBy(cmd, c, storeOptions{})
+	p, s, err := openBy(cmd, c, stores.Options{})
 	if err != nil {
 		return err
 	}
@@ -172,7 +174,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if o.json {
 		err = r.printJSON(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	} else {
-		err = r.print(cmd.OutOrStdout(), q.limits, store.RedactURL(p.url))
+		err = r.print(cmd.OutOrStdout(), q.limits, store.RedactURL(p.URL))
 	}
 	switch {
 	case err != nil:

@@ -22,7 +22,7 @@ import (
 // runBench runs the command.
 func runBench(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = run(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
+	code = perform(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -47,7 +47,7 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 func TestBenchReports(t *testing.T) {
 	t.Parallel()
 	code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", "token-bucket 100/s burst 20",
-		"--keys", "3", "--clients", "8", "--duration", "50ms", "--warmup", "1ms", "--cost", "2.5", "--json")
+		"--keys", "3", "--clients", "8", "--duration", "50ms", "--warmup", "1ms", "--cost", "2.5", "-o", "json")
 	var got struct {
 		Rate     float64 `json:"decisions_per_s"`
 		Admitted float64

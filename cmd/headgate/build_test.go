@@ -63,11 +63,6 @@ func TestEachTagLeavesItsStoreOut(t *testing.T) {
 			}
 		}
 	}
-	for _, tag := range tags {
-		if leftOut[tag] == "" {
-			t.Errorf("the tag %s leaves out what nobody knows", tag)
-		}
-	}
 }
 
 // TestSpansComeByATag looks at what is linked.

@@ -2,62 +2,141 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/law"
 )
 
-// completeWithin is how long a shell waits for the names of limits. Tests wait longer, on a busy machine.
+// completeWithin is how long a shell waits for names and keys. Tests wait longer, on a busy machine.
 var completeWithin = 2 * time.Second
 
-// limitFirst completes the first argument of a command, a limit.
-func limitFirst(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// words are what an argument may be, of which the beginning is typed.
+type words func(cmd *cobra.Command, s answerer, typed string) []string
+
+// completed completes each argument of a command by its words, and by the last those that follow. It offers nothing
+// if nobody answers in time. No store is made for that.
+func completed(arguments ...words) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
+		n := len(args)
+		if last := len(arguments) - 1; n > last {
+			if cmd.Args(cmd, append(slices.Clone(args), typed)) != nil { // there are to be no more
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			n = last
+		}
+		ctx := cmd.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completeWithin)
+		defer cancel()
+		cmd.SetContext(ctx)
+		server, err := serverOf(cmd)
+		if err == nil && server == "" {
+			c, wrong := loadConfig(cmd)
+			if wrong != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			p, wrong := placeOf(cmd, c)
+			if wrong != nil || p.Missing() {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		_ = ask(cmd, func(s answerer) error { found = arguments[n](cmd, s, typed); return nil })
+		return found, cobra.ShellCompDirectiveNoFileComp
 	}
-	return knownLimits(cmd), cobra.ShellCompDirectiveNoFileComp
 }
 
-// limitsAfterKey completes the arguments after the first, limits.
-func limitsAfterKey(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return knownLimits(cmd), cobra.ShellCompDirectiveNoFileComp
-}
-
-// knownLimits are the names of the limits that a command knows: none if nobody tells them in time. No store is
-// made for that.
-func knownLimits(cmd *cobra.Command) (names []string) {
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithTimeout(ctx, completeWithin)
-	defer cancel()
-	cmd.SetContext(ctx)
-	server, err := serverOf(cmd)
+// theLimit is the name of a limit.
+func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
+	list, err := s.Limits(cmd.Context())
 	if err != nil {
 		return nil
 	}
-	if server == "" {
-		c, err := loadConfig(cmd)
-		if err != nil {
-			return nil
-		}
-		p, err := placeOf(cmd, c)
-		if file := p.file(); err != nil || file != "" && !exists(file) {
-			return nil
-		}
+	for _, limit := range list.Limits {
+		names = append(names, limit.Name)
 	}
-	_ = ask(cmd, func(s answerer) error {
-		list, err := s.Limits(ctx)
-		if err == nil {
-			for _, limit := range list.Limits {
-				names = append(names, limit.Name)
-			}
-		}
-		return err
-	})
 	return names
+}
+
+// thePlan is the name of a plan.
+func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
+	list, err := s.Catalogue(cmd.Context())
+	if err != nil {
+		return nil
+	}
+	for _, plan := range list.Plans {
+		names = append(names, plan.Name)
+	}
+	return names
+}
+
+// theKey is a key that the store knows, of the first limits: a page of each is read.
+func theKey(cmd *cobra.Command, s answerer, typed string) (keys []string) {
+	const most = 20
+	limits := theLimit(cmd, s, "")
+	for _, limit := range limits[:min(len(limits), namesShown)] {
+		l := looking{limit: limit, prefix: typed}
+		_ = l.each(cmd.Context(), s, law.Cell{}, func(u *keyUse) (bool, error) {
+			if key(u.Key) == u.Key {
+				keys = append(keys, u.Key)
+			}
+			return len(keys) < most, nil
+		})
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// quotedName is a name in an error.
+var quotedName = regexp.MustCompile(`"([a-z0-9._-]+)"`)
+
+// near adds to an error about a limit of a server, or about a plan, which of those that there are look like it. Errors
+// about limits of a store say that themselves.
+func near(cmd *cobra.Command, s answerer, err error) error {
+	if err == nil {
+		return nil
+	}
+	_, asked := s.(*remote)
+	wrong, _ := errors.AsType[*headgate.InvalidError](err)
+	name := quotedName.FindStringSubmatch(err.Error())
+	switch {
+	case name == nil:
+	case asked && (errors.Is(err, headgate.ErrUnknownLimit) || wrong != nil && wrong.Field == "limit"):
+		return suggest(err, name[1], theLimit(cmd, s, ""))
+	case wrong != nil && wrong.Field == "plan":
+		return suggest(err, name[1], thePlan(cmd, s, ""))
+	}
+	return err
+}
+
+// suggest adds to an error about a name which of those that there are look like it.
+func suggest(err error, name string, names []string) error {
+	c := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, n := range names {
+		c.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
+	}
+	if near := nearTo(c, name); near != "" {
+		return fmt.Errorf("%w; %s", err, near)
+	}
+	return err
+}
+
+// nearTo asks whether one of the commands below a command is meant, if some are like a name.
+func nearTo(cmd *cobra.Command, name string) string {
+	names := cmd.SuggestionsFor(name)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) == 0 || len(names) > namesShown {
+		return ""
+	}
+	return "did you mean " + strings.Join(names, " or ") + "?"
 }

@@ -24,7 +24,7 @@ func newExplainCommand() *cobra.Command {
 			"about an HTTP request, what it is charged, what is left of each limit, and why no other rule decides.\n" +
 			"Nothing is charged. A request would pass now: exit 0, it would be refused: 1, error: 2.\n\n" +
 			"A request is written as 'GET /path?query', its headers as 'Name: value'; or all in one argument, a\n" +
-			"line each. With --server the rules of that server decide.\n\n" + notations(),
+			"line each. With --server the rules of that server decide.\n\n" + aboutLimit,
 		Example: "  headgate explain 'token-bucket 10/s burst 10'\n" +
 			"  headgate explain --config headgate.yaml 'POST https://example.org/login' 'X-Api-Key: k1' " +
 			"--client 192.0.2.1",
@@ -39,8 +39,8 @@ func newExplainCommand() *cobra.Command {
 			case len(args) > 1:
 				return headgate.Invalid("request", "%.100q is not the beginning of a request such as GET /path",
 					args[0])
-			case a.json:
-				return headgate.Invalid("json", "goes with a request only")
+			case bool(a.json):
+				return headgate.Invalid("output", "json goes with a request only")
 			case client != "":
 				return headgate.Invalid("client", "--client goes with a request only")
 			}
@@ -96,11 +96,7 @@ func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
 		if err != nil {
 			return err
 		}
-		if a.json {
-			err = printJSON(cmd.OutOrStdout(), e)
-		} else {
-			err = printExplanation(cmd.OutOrStdout(), e)
-		}
+		err = a.json.print(cmd.OutOrStdout(), e, func(w io.Writer) error { return printExplanation(w, e) })
 		if err == nil && !e.Allowed {
 			err = errRefused
 		}
@@ -119,7 +115,7 @@ func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, er
 		return false, false, nil, err
 	}
 	p, err := placeOf(cmd, c)
-	return url != "" || p.said, err == nil && exists(p.file()), c, err
+	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 
 // askOrSuppose is ask, but where nobody names a store and the default one is not there, it supposes an
@@ -162,9 +158,9 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	if e.Once {
 		fmt.Fprintln(w, "it has an id: it is charged once")
 	}
-	t := newTable(w, "")
+	t := newTable(w)
 	if e.Decision != nil {
-		fmt.Fprintln(t, "LIMIT\tKEY\tCOST\tKEEP\tALLOWED\tREMAINING\tRETRY AFTER")
+		t.row("LIMIT", "KEY", "COST", "KEEP", "ALLOWED", "REMAINING", "RETRY AFTER")
 	}
 	for i := range e.Charges {
 		c := &e.Charges[i]
@@ -174,15 +170,11 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 			keep = "-"
 		}
 		if f == nil { // one that was not looked at
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t-\t-\t-\n", c.Limit, key(c.Key), c.Cost, keep)
+			t.row(c.Limit, key(c.Key), c.Cost.String(), keep, "-", "-", "-")
 			continue
 		}
-		yes := "no"
-		if f.Allowed {
-			yes = "yes"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s of %s\t%s\n", c.Limit, key(c.Key), c.Cost, keep, yes, f.Remaining,
-			f.Capacity, after(f.RetryAfterMS))
+		t.row(c.Limit, key(c.Key), c.Cost.String(), keep, yes(f.Allowed), short(f.Remaining)+" of "+short(f.Capacity),
+			after(f.RetryAfterMS))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -195,13 +187,9 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	if len(e.Rules) == 0 {
 		return nil
 	}
-	fmt.Fprintln(t, "RULE\tMATCHES\tWHY")
+	t.row("RULE", "MATCHES", "WHY")
 	for _, v := range e.Rules {
-		yes := "no"
-		if v.Matches {
-			yes = "yes"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", v.Rule, yes, v.Why)
+		t.row(v.Rule, yes(v.Matches), v.Why)
 	}
 	return t.Flush()
 }

@@ -37,10 +37,10 @@ func newExportCommand() *cobra.Command {
 			"Nothing is charged.\n\n" +
 			"--history writes the attempts of each key, newest first, of limits that keep them.",
 		SuggestFor: []string{"dump"},
-		Example: "  headgate export >keys.csv\n  headgate export login --refusing --format jsonl\n" +
+		Example: "  headgate export >keys.csv\n  headgate export login --refusing -o jsonl\n" +
 			"  headgate export login --history --since 1h",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: limitFirst,
+		ValidArgsFunction: completed(theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.of(args)
 			return e.run(cmd)
@@ -48,11 +48,12 @@ func newExportCommand() *cobra.Command {
 	}
 	addAsked(cmd)
 	e.flags(cmd)
-	cmd.Flags().StringVar(&e.format, "format", "csv", "csv or jsonl")
+	cmd.Flags().StringVarP(&e.format, "output", "o", "csv", "`csv|jsonl`: the format")
 	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
-	cmd.Flags().IntVar(&e.max, "max", api.MaxAttempts, "with --history: at most this many attempts a key, up to 10000")
+	cmd.Flags().IntVarP(&e.max, "max", "n", api.MaxAttempts,
+		"with --history: at most this `number` of attempts a key, up to 10000")
 	cmd.Flags().StringVar(&e.since, "since", "", "with --history: only attempts of the last `PERIOD`, such as 15m")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"csv", "jsonl"},
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"csv", "jsonl"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -61,7 +62,7 @@ func (e *exporting) run(cmd *cobra.Command) (err error) {
 	var young time.Duration
 	switch {
 	case e.format != "csv" && e.format != "jsonl":
-		return headgate.Invalid("format", "%.40q is not known; write csv or jsonl", e.format)
+		return headgate.Invalid("output", "%.40q is not known; write csv or jsonl", e.format)
 	case e.since != "" && !e.history:
 		return headgate.Invalid("since", "goes with --history")
 	case cmd.Flags().Changed("max") && !e.history:
@@ -91,15 +92,15 @@ func (e *exporting) keys(ctx context.Context, s answerer, write func(any, []stri
 			return true, err
 		}
 		return true, write(u, []string{
-			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), left(u.Remaining), strconv.FormatBool(u.Refused),
-			number(u.RetryAfterMS), strconv.FormatInt(u.At, 10), number(u.EmptyAt), number(u.BlockedUntil), u.BlockedBy,
+			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), number(u.Remaining), strconv.FormatBool(u.Refused),
+			number(u.RetryAfterMS), strconv.FormatInt(u.At, 10), number(u.ResetAt), number(u.BlockedUntil), u.BlockedBy,
 			u.Reason,
 		})
 	})
 }
 
 var keyColumns = []string{
-	"limit", "key", "used", "capacity", "remaining", "refused", "retry_after_ms", "at", "empty_at",
+	"limit", "key", "used", "capacity", "remaining", "refused", "retry_after_ms", "at", "reset_at",
 	"blocked_until", "blocked_by", "reason",
 }
 
@@ -108,11 +109,6 @@ func (e *exporting) attempts(cmd *cobra.Command, s answerer, write func(any, []s
 	young time.Duration,
 ) error {
 	ctx := cmd.Context()
-	type attempt struct {
-		Limit string `json:"limit"`
-		Key   string `json:"key"`
-		api.Attempt
-	}
 	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
 		st, err := s.Inspect(ctx, inspection(u.Limit, u.Key, e.max))
 		if unaskable(err) {
@@ -127,7 +123,7 @@ func (e *exporting) attempts(cmd *cobra.Command, s answerer, write func(any, []s
 				u.Limit, e.max)
 		}
 		for _, a := range list {
-			err := write(attempt{u.Limit, u.Key, a}, []string{
+			err := write(attempted{u.Limit, u.Key, a}, []string{
 				u.Limit, u.Key, strconv.FormatInt(a.Number, 10), strconv.FormatInt(a.At, 10), a.Cost.String(),
 				strconv.FormatBool(a.Allowed),
 			})
@@ -160,16 +156,10 @@ func rowsOf(w io.Writer, format string, columns []string) func(object any, field
 	}
 }
 
-func left(a *api.Amount) string {
-	if a == nil {
-		return ""
-	}
-	return a.String()
-}
-
-func number(n *int64) string {
+// number writes a number exactly; nil: nothing.
+func number[T any](n *T) string {
 	if n == nil {
 		return ""
 	}
-	return strconv.FormatInt(*n, 10)
+	return fmt.Sprint(*n)
 }

@@ -16,6 +16,7 @@ import (
 	sqlite3 "modernc.org/sqlite"
 
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/run"
 )
 
 // The limit of a file in pages, for the connection of a server in this process that
@@ -43,9 +44,12 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 	stderr, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serve(ctx, in, serving{
-			config: &config.Config{}, store: "sqlite:" + path, addr: "127.0.0.1:0", deadline: patient,
-		})
+		ended <- run.Serve(ctx, run.Config{File: &config.Config{}, Log: in, Flags: func(name string) (string, bool) {
+			value := map[string]string{
+				"store": "sqlite:" + path, "http": "127.0.0.1:0", "deadline": patient.String(),
+			}[name]
+			return value, value != ""
+		}})
 		in.Close()
 	}()
 	r := bufio.NewReader(stderr)

@@ -126,14 +126,14 @@ func TestCommandsOverGRPC(t *testing.T) {
 		{[]string{"take", limit, "alice", "--cost", "2"}, 1, `^refused `},
 		{[]string{"check", limit, "alice"}, 0, `^allowed .* remaining 1,`},
 		{[]string{"fill-up", limit, "alice", "5"}, 0, `1(\.\d+)? of 5`},
-		{[]string{"inspect", limit, "alice", "--json"}, 0, `"exists": ?true`},
+		{[]string{"inspect", "alice", limit, "-o", "json"}, 0, `"exists": ?true`},
 		{[]string{"why", "alice", limit}, 0, `REFUSED AT`},
-		{[]string{"block", limit, "bob", "--for", "1h", "--reason", "guesses"}, 0, `^blocked until .* bob`},
+		{[]string{"block", "bob", limit, "--for", "1h", "--reason", "guesses"}, 0, `^blocked until .* bob`},
 		{[]string{"list", "--blocked"}, 0, `bob`},
 		{[]string{"explain", "GET /"}, 0, `no rule`},
-		{[]string{"reset", limit, "bob"}, 0, `reset|forgot`},
+		{[]string{"reset", "bob", limit}, 0, `reset|forgot`},
 		{[]string{"take", "5/1s", "alice", "--cost", "1e999"}, exitError, `cost`},
-		{[]string{"inspect", "nope", "alice"}, exitError, `limit: unknown: "nope"`},
+		{[]string{"inspect", "alice", "nope"}, exitError, `limit: unknown: "nope"`},
 	} {
 		code, out, said := inProcess(t, append(tt.args, "--server", url, "--token", token)...)
 		if code != tt.code || !regexp.MustCompile(tt.says).MatchString(out+said) {

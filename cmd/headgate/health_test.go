@@ -44,7 +44,7 @@ func TestHealth(t *testing.T) {
 		{"--live --metrics=", exitError, "is empty"},
 	} {
 		var out, errs bytes.Buffer
-		code := run(context.Background(), append([]string{"health"}, strings.Fields(c.args)...), strings.NewReader(""),
+		code := perform(context.Background(), append([]string{"health"}, strings.Fields(c.args)...), strings.NewReader(""),
 			&out, &errs)
 		if said := out.String() + errs.String(); code != c.code || !strings.Contains(said, c.says) {
 			t.Errorf("health %s: exit code %d, %s; want %d, %q", c.args, code, said, c.code, c.says)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/run"
 )
 
 func newLimitsCommand() *cobra.Command {
@@ -19,7 +19,7 @@ func newLimitsCommand() *cobra.Command {
 		Long: "Show and change the catalogue: the named limits that a store keeps, for all who use it.\n" +
 			"A change is felt by every server and program within two seconds, and is kept as a version\n" +
 			"with its author, its time and its reason.\n\n" +
-			"A server can list, show, set and roll back limits; the other commands need a store.",
+			"A server can list, show, set and roll back limits; the other commands need a store.\n\n" + notations(),
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -36,7 +36,7 @@ func newLimitsListCommand() *cobra.Command {
 		Short: "List the named limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, a.json, func(s answerer) ([]limitLine, error) {
+			return show(cmd, &a, func(s answerer) ([]limitLine, error) {
 				c, err := s.Catalogue(cmd.Context())
 				if err != nil {
 					return nil, err
@@ -70,9 +70,9 @@ type limitLine struct {
 }
 
 func printLimits(w io.Writer, list []limitLine) error {
-	t := newTable(w, "NAME\tLIMIT\tFROM\tDESCRIPTION")
+	t := newTable(w, "NAME", "LIMIT", "FROM", "DESCRIPTION")
 	for _, l := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, l.Limit, origin(l.Origin, l.Retired), l.Description)
+		t.row(l.Name, l.Limit, origin(l.Origin, l.Retired), l.Description)
 	}
 	return t.Flush()
 }
@@ -116,11 +116,7 @@ func showLimit(cmd *cobra.Command, s answerer, name string) error {
 
 // versionLine says which version it is, when it was made, by whom and why.
 func versionLine(v *api.Version) string {
-	line := fmt.Sprintf("version %d, %s, by %s", v.Version, instant(v.At), key(v.By))
-	if v.Reason != "" {
-		line += ": " + key(v.Reason)
-	}
-	return line
+	return fmt.Sprintf("version %d, %s, by %s%s", v.Version, instant(v.At), key(v.By), given(v.Reason))
 }
 
 func newLimitsHistoryCommand() *cobra.Command {
@@ -144,21 +140,20 @@ func newLimitsHistoryCommand() *cobra.Command {
 						return err
 					}
 				}
-				if a.json {
-					return printJSON(cmd.OutOrStdout(), whole)
-				}
-				for i := range v {
-					fmt.Fprintln(cmd.OutOrStdout(), versionLine(&v[i]))
-					for _, line := range v[i].Changes {
-						fmt.Fprintln(cmd.OutOrStdout(), "  "+line)
+				return a.json.print(cmd.OutOrStdout(), whole, func(w io.Writer) error {
+					for i := range v {
+						fmt.Fprintln(w, versionLine(&v[i]))
+						for _, line := range v[i].Changes {
+							fmt.Fprintln(w, "  "+line)
+						}
 					}
-				}
-				return nil
+					return nil
+				})
 			})
 		},
 	}
 	a.flags(cmd)
-	cmd.Flags().IntVar(&q.Max, "max", 20, "number of versions")
+	cmd.Flags().IntVarP(&q.Max, "max", "n", 20, "list at most this `number` of versions")
 	return cmd
 }
 
@@ -190,9 +185,6 @@ func versions(cmd *cobra.Command, s answerer, q *api.VersionsQuery) (list []api.
 	return list, kept, err
 }
 
-// noFlags are those of a command line without any.
-func noFlags(string) (string, bool) { return "", false }
-
 func newValidateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE ...",
@@ -205,10 +197,7 @@ func newValidateCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := config.Read(args...)
 			if err == nil {
-				_, err = settingsOf(f, noFlags)
-			}
-			if err == nil {
-				err = errors.Join(impossible(f)...)
+				err = run.Check(f)
 			}
 			if err == nil {
 				about := fmt.Sprintf("%d limits and %d plans", len(f.Limits), len(f.Plans))

@@ -27,7 +27,7 @@ type changing struct {
 
 func (c *changing) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&c.reason, "reason", "", "why, for the history")
+	f.StringVar(&c.reason, "reason", "", "`why`, for the history")
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
 }
@@ -114,7 +114,7 @@ func changedIn(cmd *cobra.Command) string {
 	if err != nil {
 		return ""
 	}
-	return ", in " + p.shown()
+	return ", in " + p.String()
 }
 
 // told tells what was changed, or would be.
@@ -168,9 +168,9 @@ func newLimitsSetCommand() *cobra.Command {
 	}
 	addAsked(cmd)
 	f := cmd.Flags()
-	f.StringVar(&in.Reason, "reason", "", "why, for the history")
+	f.StringVar(&in.Reason, "reason", "", "`why`, for the history")
 	f.BoolVar(&in.DryRun, "dry-run", false, "print what would be changed, and change nothing")
-	f.StringVar(&description, "description", "", "what it is for")
+	f.StringVar(&description, "description", "", "what it is for, a `text`")
 	return cmd
 }
 

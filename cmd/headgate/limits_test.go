@@ -30,7 +30,7 @@ import (
 func command(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	if got := run(t.Context(), args, nil, &out, &out); got != code {
+	if got := perform(t.Context(), args, nil, &out, &out); got != code {
 		t.Fatalf("%q: exit %d, %s; want %d", args, got, out.String(), code)
 	}
 	return out.String()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -145,12 +144,6 @@ func (u *keyUse) ask(ctx context.Context, s answerer) error {
 	u.BlockedBy = now.BlockedBy
 	u.measure()
 	return nil
-}
-
-// unaskable: nothing can be asked about the key of a limit, such as one that the catalogue does not have
-// any more, or the key of a cell that others share.
-func unaskable(err error) bool {
-	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)
 }
 
 // orders are the orders of a list. What they call equal stands in the order of limits and keys.

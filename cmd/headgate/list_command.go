@@ -30,20 +30,21 @@ func newListCommand() *cobra.Command {
 			"With --max, a list that is longer ends with the --after of its next page.\n\n" +
 			"The figures are those of the limit. Of a key that is refused, and of no other, they are those of the\n" +
 			"plan or override that the key has; headgate why shows these for every key.",
-		SuggestFor: []string{"ls", "keys", "cells", "levels"},
-		Example: "  headgate list login --refusing --sort retry\n  headgate list --sort percent --max 20\n" +
-			"  headgate list api --prefix 10.0. --json",
+		SuggestFor: []string{"ls", "keys", "cells", "levels", "get"},
+		Example: "  headgate list login --refusing --sort retry\n  headgate list --sort percent -n 20\n" +
+			"  headgate list api --prefix 10.0. -o json",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: limitFirst,
+		ValidArgsFunction: completed(theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.of(args)
-			return ask(cmd, func(s answerer) error { return l.run(cmd, s) })
+			return l.look(cmd, func(s answerer, w io.Writer) error { return l.run(cmd, s, w) })
 		},
 	}
 	l.asking.flags(cmd)
+	l.watchFlag(cmd)
 	l.looking.flags(cmd)
 	cmd.Flags().StringVar(&l.sort, "sort", "", "the `order`: used, percent, key or retry")
-	cmd.Flags().IntVar(&l.max, "max", 0, "list at most this many keys; 0: all")
+	cmd.Flags().IntVarP(&l.max, "max", "n", 0, "list at most this `number` of keys; 0: all")
 	cmd.Flags().StringVar(&l.after, "after", "", "go on after the page that ended with this `place`; not with --sort")
 	cmd.MarkFlagsMutuallyExclusive("sort", "after")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions([]string{"used", "percent", "key", "retry"},
@@ -51,56 +52,50 @@ func newListCommand() *cobra.Command {
 	return cmd
 }
 
-func (l *listing) run(cmd *cobra.Command, s answerer) error {
+func (l *listing) run(cmd *cobra.Command, s answerer, w io.Writer) error {
 	if l.max < 0 {
 		return headgate.Invalid("max", "is %d; it must not be below 0", l.max)
 	}
-	var list []*keyUse
+	list := []*keyUse{}
 	next, total := "", 0
 	if l.sort != "" {
 		if orders[l.sort] == nil || l.sort == "top" {
 			return headgate.Invalid("sort", "%.40q is no order; write used, percent, key or retry", l.sort)
 		}
-		var err error
-		if list, total, err = l.sorted(cmd.Context(), s, l.sort, l.max); err != nil {
+		sorted, n, err := l.sorted(cmd.Context(), s, l.sort, l.max)
+		if err != nil {
 			return err
 		}
+		list, total = append(list, sorted...), n
 	} else {
 		after, err := placeAfter(l.after)
 		if err != nil {
 			return err
 		}
-		var more bool
-		if list, more, err = l.inOrder(cmd.Context(), s, after, l.max); err != nil {
+		page, more, err := l.inOrder(cmd.Context(), s, after, l.max)
+		if err != nil {
 			return err
 		}
-		if more && len(list) > 0 {
+		if list = append(list, page...); more && len(list) > 0 {
 			next = cursor(list[len(list)-1])
 		}
 	}
-	if l.json {
-		if list == nil {
-			list = []*keyUse{}
-		}
-		return printJSON(cmd.OutOrStdout(), struct {
-			Cells []*keyUse `json:"cells"`
-			Next  string    `json:"next,omitempty"`
-		}{list, next})
-	}
-	if err := printList(cmd.OutOrStdout(), list); err != nil {
-		return err
-	}
+	err := l.json.print(w, struct {
+		Cells []*keyUse `json:"cells"`
+		Next  string    `json:"next,omitempty"`
+	}{list, next}, func(w io.Writer) error { return printList(w, list) })
 	switch {
+	case err != nil || bool(l.json):
 	case next != "":
 		fmt.Fprintf(cmd.ErrOrStderr(), "there are more: --after %s\n", next)
 	case total > len(list):
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d keys are listed\n", len(list), total)
 	}
-	return nil
+	return err
 }
 
 func printList(w io.Writer, list []*keyUse) error {
-	t := newTable(w, "LIMIT\tKEY\tUSED\t%\tREMAINING\tRETRY AFTER\tEMPTY AT\tBLOCKED UNTIL\tREASON")
+	t := newTable(w, "LIMIT", "KEY", "USED", "%", "REMAINING", "RETRY AFTER", "RESET AT", "BLOCKED UNTIL", "REASON")
 	for _, u := range list {
 		at := func(us *int64) string {
 			if us == nil || *us <= u.At { // it is over
@@ -108,18 +103,10 @@ func printList(w io.Writer, list []*keyUse) error {
 			}
 			return instant(*us)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", u.Limit, key(u.Key), u.of(), u.percent(), u.left(),
-			u.retry(), at(u.EmptyAt), at(u.BlockedUntil), u.why())
+		t.row(u.Limit, key(u.Key), used(&u.Status), u.percent(), left(&u.Status), u.retry(), at(u.ResetAt),
+			at(u.BlockedUntil), u.why())
 	}
 	return t.Flush()
-}
-
-// of writes what is used, and of how much.
-func (u *keyUse) of() string {
-	if u.Capacity == "" {
-		return u.Used.String()
-	}
-	return u.Used.String() + " of " + u.Capacity.String()
 }
 
 // why writes the reason of a block, or who has made it.
@@ -137,22 +124,10 @@ func (u *keyUse) percent() string {
 	return strconv.FormatFloat(*u.Percent, 'f', 0, 64)
 }
 
-func (u *keyUse) left() string {
-	if u.Remaining == nil {
-		return "-"
-	}
-	return u.Remaining.String()
-}
-
 // retry writes when a cost of 1 can pass.
 func (u *keyUse) retry() string {
-	switch {
-	case u.never:
-		return "never"
-	case u.RetryAfterMS == nil:
+	if u.RetryAfterMS == nil && !u.never { // it is not known
 		return "-"
-	case *u.RetryAfterMS == 0:
-		return "passes now"
 	}
-	return ms(*u.RetryAfterMS).String()
+	return after(u.RetryAfterMS)
 }

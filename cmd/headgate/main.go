@@ -41,7 +41,7 @@ func main() {
 		ends = append(ends, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), heeded(ends...)...)
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	code := perform(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	if code == 128+int(syscall.SIGINT) {
 		dieOfInterrupt()
@@ -55,8 +55,8 @@ func heeded(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(signals, signal.Ignored)
 }
 
-// run is the whole program, for tests too.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// perform is the whole program, for tests too.
+func perform(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -103,7 +103,7 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "headgate",
 		Short:         "Exact rate limits on the database that you already run",
-		Long:          "Headgate limits rates exactly, on the database that you already run.\n\n" + notations(),
+		Long:          "Headgate limits rates exactly, on the database that you already run.\n\n" + aboutLimit,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -122,19 +122,7 @@ func newRootCommand() *cobra.Command {
 		return err
 	})
 	root.SetVersionTemplate(versionText())
-	root.AddCommand(
-		newServeCommand(), newTakeCommand(false), newTakeCommand(true), newFillUpCommand(), newInspectCommand(),
-		newWhyCommand(), newAuditCommand(), newResetCommand(), newBlockCommand(), newListCommand(), newTopCommand(),
-		newHistoryCommand(), newExportCommand(), newExplainCommand(),
-		newReplayCommand(), newSuggestCommand(), newBenchCommand(), newRunCommand(),
-		newLimitsCommand(), newPlanCommand(), newOverrideCommand(), newValidateCommand(),
-		newMigrateCommand(), newSchemaCommand(), newSweepCommand(), newDoctorCommand(), newTokenCommand(),
-		newHealthCommand(), newLicensesCommand(),
-	)
-	for _, more := range moreCommands {
-		root.AddCommand(more())
-	}
-	sayUsage(root)
+	addCommands(root)
 	return root
 }
 
@@ -163,22 +151,11 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if commandForm.MatchString(args[0]) {
 		name = " " + strconv.Quote(args[0])
 		cmd.SuggestionsMinimumDistance = 2
-		if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
-			meant = "; did you mean " + strings.Join(names, " or ") + "?"
+		if near := nearTo(cmd, args[0]); near != "" {
+			meant = "; " + near
 		}
 	}
 	return fmt.Errorf("unknown command%s%s (%s --help lists them)", name, meant, cmd.CommandPath())
 }
 
 var commandForm = regexp.MustCompile(`^[a-zA-Z_-]{1,24}$`)
-
-// notations describes LIMIT for help texts.
-func notations() string {
-	var b strings.Builder
-	b.WriteString("LIMIT is a name in the store's catalogue (headgate limits), or one line:\n\n")
-	for _, a := range headgate.Algorithms() {
-		fmt.Fprintf(&b, "  %s\n      %s\n", a.Notation, a.About)
-	}
-	b.WriteString("\nPERIOD is a length of time such as s, 30s, 15m, 1h, 30d.")
-	return b.String()
-}

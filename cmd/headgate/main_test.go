@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/server/run"
 	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/leaktest"
 )
@@ -31,8 +32,10 @@ func TestMain(m *testing.M) {
 
 // quick sets the pauses for which a test would have to wait.
 func quick() {
-	reloadEvery, lookEvery, watchEvery = 20*time.Millisecond, 20*time.Millisecond, 500*time.Millisecond
-	firstTry, closeWithin = 200*time.Millisecond, 500*time.Millisecond
+	pauses = run.Pauses{
+		Reload: 20 * time.Millisecond, Catalogue: 20 * time.Millisecond, Probe: 500 * time.Millisecond,
+		Welcome: 200 * time.Millisecond, Close: 500 * time.Millisecond,
+	}
 }
 
 // tested runs the tests, which find the command by its name, and then looks for leaks.

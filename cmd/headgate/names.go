@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
 )
 
@@ -71,7 +72,11 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 		return err
 	}
 	if _, missing := n.config.Find(ctx, name, ""); missing != nil {
-		return suggest(err, name, n.List())
+		var names []string
+		for _, l := range n.List() {
+			names = append(names, l.Name())
+		}
+		return suggest(err, name, names)
 	}
 	return fmt.Errorf("%w: %q; %s has it, and it was never applied: headgate limits apply -f %s",
 		headgate.ErrUnknownLimit, name, n.config.File, strings.Join(n.config.Files, " -f "))
@@ -115,7 +120,7 @@ func catalogued(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
 
 // cataloguedBy is catalogued with the settings of a file.
 func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
-	_, s, err := openBy(cmd, cfg, storeOptions{})
+	_, s, err := openBy(cmd, cfg, stores.Options{})
 	if err != nil {
 		return err
 	}
@@ -124,17 +129,4 @@ func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Cat
 		err = do(c)
 	}
 	return cmp.Or(err, s.Close())
-}
-
-// suggest adds to an error about a name which limits are like it.
-func suggest(err error, name string, limits []catalog.Definition) error {
-	c := &cobra.Command{SuggestionsMinimumDistance: 2}
-	for _, l := range limits {
-		c.AddCommand(&cobra.Command{Use: l.Name(), Run: func(*cobra.Command, []string) {}})
-	}
-	names := c.SuggestionsFor(name)
-	if len(names) == 0 || len(names) > namesShown {
-		return err
-	}
-	return fmt.Errorf("%w; did you mean %s?", err, strings.Join(names, " or "))
 }

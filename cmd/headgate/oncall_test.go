@@ -44,7 +44,7 @@ func TestOnCallWithAServerOnly(t *testing.T) {
 	ask(exitError, "gold", "plan", "set", "acme", "gold")
 	ask(exitOK, `- plan of "acme"`, "plan", "unset", "acme")
 	ask(exitOK, "+ override api of \"acme\" = fixed-window 20/1d\nthe catalogue has version 5 now"+at,
-		"override", "api", "acme", "fixed-window 20/1d")
+		"override", "acme", "api", "fixed-window 20/1d")
 
 	ask(exitOK, ": a sale\n  ~ api = fixed-window 6/1d", "limits", "history", "api")
 	ask(exitOK, "~ api = fixed-window 3/1d", "limits", "rollback", "1", "api", "--dry-run")

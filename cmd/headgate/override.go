@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -21,8 +20,8 @@ type ending struct {
 }
 
 func (e *ending) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.after, "for", "", "how long it is in force, such as 1h or 30d; empty: until it is removed")
-	cmd.Flags().StringVar(&e.until, "until", "", "until when it is in force, such as 2027-01-31T18:00:00Z")
+	cmd.Flags().StringVar(&e.after, "for", "", "how `long` it is in force, such as 1h or 30d; empty: until it is removed")
+	cmd.Flags().StringVar(&e.until, "until", "", "until which `time` it is in force, such as 2027-01-31T18:00:00Z")
 }
 
 // end is what --until says; nil: nothing.
@@ -43,19 +42,21 @@ func (e *ending) end() (*time.Time, error) {
 func newOverrideCommand() *cobra.Command {
 	var o overriding
 	cmd := &cobra.Command{
-		Use:   "override [LIMIT [KEY [NEW LIMIT]]]",
+		Use:   "override [KEY [LIMIT [NEW-LIMIT]]]",
 		Short: "Give one key another limit, for a time or for good; or list what was given",
 		Long: "Give one key, or all keys that begin with a text, another limit in the place of a named one.\n" +
-			"Without a new limit the overrides are listed: all, those of a limit, or that of a key.\n\n" +
+			"Without a new limit the overrides are listed: all, those of a key, or that of its LIMIT; --limit lists\n" +
+			"those of a limit. With --remove and without a LIMIT all overrides of the key are removed.\n\n" +
 			"What the key has used stays; headgate reset forgets it. Every server and program feels the\n" +
 			"change within two seconds; its end is the same instant for all of them, by the store's clock.\n" +
 			"Of several the first that there is holds: the override of the key, that of the longest prefix,\n" +
 			"the plan of the key, that of the longest prefix, the limit itself.\n\n" +
 			"A server is asked for single keys; --prefix and --until need a store.",
-		Example: "  headgate override login bob 'sliding-log 50/1m' --for 1h --reason 'migrates his mail'\n" +
-			"  headgate override api acme/ unlimited --prefix\n" +
-			"  headgate override login bob --remove",
-		Args: cobra.MaximumNArgs(3),
+		Example: "  headgate override bob login 'sliding-log 50/1m' --for 1h --reason 'migrates his mail'\n" +
+			"  headgate override acme/ api unlimited --prefix\n" +
+			"  headgate override bob login --remove",
+		Args:              cobra.MaximumNArgs(3),
+		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s answerer) error { return o.run(cmd, s, args) })
 		},
@@ -65,41 +66,71 @@ func newOverrideCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.prefix, "prefix", false, "for all keys that begin with KEY")
 	f.BoolVar(&o.remove, "remove", false, "remove the override")
-	f.StringVar(&o.reason, "reason", "", "why, for the history")
-	f.BoolVar(&o.json, "json", false, "list as JSON")
-	f.IntVar(&o.most, "max", 1000, "list at most this many")
+	f.StringVar(&o.reason, "reason", "", "`why`, for the history")
+	f.StringVar(&o.limit, "limit", "", "list the overrides of this `limit`")
+	o.json.flag(cmd)
+	f.IntVarP(&o.most, "max", "n", 1000, "list at most this `number`")
 	return cmd
 }
 
 // overriding are the flags of headgate override.
 type overriding struct {
 	ending
-	prefix, remove, json bool
-	reason               string
-	most                 int
+	prefix, remove bool
+	json           printing
+	reason, limit  string
+	most           int
 }
 
 func (o *overriding) run(cmd *cobra.Command, s answerer, args []string) error {
 	if err := needsStore(cmd, s, "prefix", "until"); err != nil {
 		return err
 	}
-	in := api.Override{Remove: o.remove, Reason: o.reason, For: o.after}
+	in := api.Override{Remove: o.remove, Reason: o.reason, For: o.after, Prefix: o.prefix}
 	var err error
 	switch {
-	case o.remove && len(args) != 2:
-		return headgate.Invalid("remove", "needs LIMIT and KEY, and no new limit")
+	case o.remove && (len(args) < 1 || len(args) > 2):
+		return headgate.Invalid("remove", "needs KEY, and no new limit")
+	case o.limit != "" && (o.remove || len(args) > 1):
+		return headgate.Invalid("limit", "--limit lists; to change one write KEY LIMIT")
 	case o.remove:
-	case len(args) == 3:
-		in.Override = args[2]
-	default:
+		return o.removeAll(cmd, s, &in, args)
+	case len(args) < 3:
 		return o.list(cmd, s, args)
 	}
-	in.Limit, in.Key, in.Prefix = args[0], args[1], o.prefix
+	in.Key, in.Limit, in.Override = args[0], args[1], args[2]
 	if in.Until, err = o.end(); err != nil {
 		return err
 	}
 	out, err := s.Override(cmd.Context(), &in)
 	return told(cmd, out, err, false)
+}
+
+// removeAll removes the override of a key, or all that it has.
+func (o *overriding) removeAll(cmd *cobra.Command, s answerer, in *api.Override, args []string) error {
+	in.Key = args[0]
+	limits := args[1:]
+	if len(limits) == 0 {
+		has, err := o.find(cmd, s, args)
+		if err != nil {
+			return err
+		}
+		for _, l := range has {
+			if l.Key == in.Key && l.Prefix == in.Prefix {
+				limits = append(limits, l.Limit)
+			}
+		}
+		if len(limits) == 0 {
+			return headgate.Invalid("key", "%s has no overrides", key(in.Key))
+		}
+	}
+	for _, in.Limit = range limits {
+		out, err := s.Override(cmd.Context(), in)
+		if err := told(cmd, out, err, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // overrideLine is an override as JSON.
@@ -113,42 +144,54 @@ type overrideLine struct {
 	Reason   string     `json:"reason,omitempty"`
 }
 
-// list lists the overrides: all, those of a limit, or that of a key.
+// list lists the overrides: all, those of a key or a limit, or that of both.
 func (o *overriding) list(cmd *cobra.Command, s answerer, args []string) error {
 	if o.most < 1 {
 		return headgate.Invalid("max", "%d is not a number above 0", o.most)
 	}
 	if o.after != "" || o.until != "" || o.reason != "" {
-		return headgate.Invalid("arguments", "LIMIT, KEY and the new limit are needed to override")
+		return headgate.Invalid("arguments", "KEY, LIMIT and the new limit are needed to override")
 	}
-	lines := []overrideLine{}
-	tell := func(l overrideLine) int {
-		if len(args) < 1 || l.Limit == args[0] &&
-			(len(args) < 2 || l.Key == args[1] || l.Prefix && strings.HasPrefix(args[1], l.Key)) {
-			lines = append(lines, l)
-		}
-		return len(lines)
-	}
-	var err error
-	switch s := s.(type) {
-	case *remote:
-		err = o.served(cmd.Context(), s, tell)
-	case *local:
-		err = o.stored(cmd.Context(), s, args, tell)
-	}
+	lines, err := o.find(cmd, s, args)
 	if err != nil {
 		return err
 	}
-	if len(lines) == 0 && len(args) > 0 {
-		if _, err := s.Meaning(cmd.Context(), args[0]); err != nil {
+	if limit := o.limitOf(args); len(lines) == 0 && limit != "" {
+		if _, err := s.Meaning(cmd.Context(), limit); err != nil {
 			return err
 		}
 	}
 	lines = lines[:min(len(lines), o.most)]
-	if o.json {
-		return printJSON(cmd.OutOrStdout(), lines)
+	return o.json.print(cmd.OutOrStdout(), lines, func(w io.Writer) error { return printOverrides(w, lines) })
+}
+
+// limitOf is the limit whose overrides are listed; empty: all.
+func (o *overriding) limitOf(args []string) string {
+	if len(args) > 1 {
+		return args[1]
 	}
-	return printOverrides(cmd.OutOrStdout(), lines)
+	return o.limit
+}
+
+// find returns the overrides of a key and a limit, where these are said.
+func (o *overriding) find(cmd *cobra.Command, s answerer, args []string) ([]overrideLine, error) {
+	lines, limit := []overrideLine{}, o.limitOf(args)
+	tell := func(l overrideLine) int {
+		if (limit == "" || l.Limit == limit) &&
+			(len(args) < 1 || l.Key == args[0] || l.Prefix && strings.HasPrefix(args[0], l.Key)) {
+			lines = append(lines, l)
+		}
+		return len(lines)
+	}
+	switch s := s.(type) {
+	case *remote:
+		err := o.served(cmd.Context(), s, tell)
+		return lines, err
+	case *local:
+		err := o.stored(cmd.Context(), s, args, tell)
+		return lines, err
+	}
+	return lines, nil
 }
 
 // served tells of all overrides of a server that are in force, until enough were found.
@@ -186,13 +229,14 @@ func (o *overriding) stored(ctx context.Context, l *local, args []string, tell f
 		return err
 	}
 	var more []catalog.Override
-	switch len(args) {
-	case 0:
-		more, err = c.Overrides(ctx, "", "", o.most)
-	case 1:
-		more, err = c.Overrides(ctx, args[0], "", o.most)
-	default:
-		_, more, err = c.Has(ctx, args[1], args[0])
+	if len(args) == 0 {
+		more, err = c.Overrides(ctx, o.limit, "", o.most)
+	} else {
+		var limits []string
+		for _, l := range c.List() {
+			limits = append(limits, l.Name())
+		}
+		_, more, err = c.Has(ctx, args[0], limits...)
 	}
 	for _, f := range append(list, more...) {
 		line := overrideLine{
@@ -207,10 +251,9 @@ func (o *overriding) stored(ctx context.Context, l *local, args []string, tell f
 }
 
 func printOverrides(w io.Writer, lines []overrideLine) error {
-	t := newTable(w, "LIMIT\tKEY\tIN FORCE\tUNTIL\tREASON")
+	t := newTable(w, "LIMIT", "KEY", "IN FORCE", "UNTIL", "REASON")
 	for _, l := range lines {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Limit, keyOrPrefix(l.Key, l.Prefix), l.Override, end(l.Until, l.Over),
-			text(l.Reason))
+		t.row(l.Limit, keyOrPrefix(l.Key, l.Prefix), l.Override, end(l.Until, l.Over), text(l.Reason))
 	}
 	return t.Flush()
 }
@@ -229,7 +272,7 @@ func end(until *time.Time, over bool) string {
 	case until == nil:
 		return "-"
 	case over:
-		return "over since " + until.Local().Format("2006-01-02 15:04:05 MST")
+		return "over since " + moment(*until)
 	}
-	return until.Local().Format("2006-01-02 15:04:05 MST")
+	return moment(*until)
 }

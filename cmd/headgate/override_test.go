@@ -80,7 +80,7 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	give := func(args ...string) (inTime bool) {
 		t.Helper()
 		var out bytes.Buffer
-		code := run(t.Context(), append(args, "--store", s.url), nil, &out, &out)
+		code := perform(t.Context(), append(args, "--store", s.url), nil, &out, &out)
 		inTime = !strings.Contains(out.String(), "is over by the store's clock")
 		if code != exitOK && inTime {
 			t.Fatalf("%q: exit %d, %s", args, code, out.String())
@@ -95,7 +95,7 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 		return "the plan was over before it was felt"
 	}
 	text, overrideEnds := until(lasts)
-	if !give("override", "login", "bob", "token-bucket 1000/s burst 3000000", "--until", text, "--reason", "moves his mail") {
+	if !give("override", "bob", "login", "token-bucket 1000/s burst 3000000", "--until", text, "--reason", "moves his mail") {
 		return "the override was over before it was set"
 	}
 	if !s.feel(t, "an override", "override", overrideEnds) {
@@ -161,27 +161,27 @@ func TestAnOverrideAtAServer(t *testing.T) {
 		t.Helper()
 		return command(t, code, append(append([]string{"override"}, args...), "--server", s.url)...)
 	}
-	out := at(exitOK, "login", "bob", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "moves")
+	out := at(exitOK, "bob", "login", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "moves")
 	if !strings.Contains(out, "the catalogue has version 2 now") {
 		t.Error(out)
 	}
-	for _, args := range [][]string{nil, {"login"}, {"login", "bob"}} {
+	for _, args := range [][]string{nil, {"--limit", "login"}, {"bob"}, {"bob", "login"}} {
 		served, stored := at(exitOK, args...), command(t, exitOK, append([]string{"override", "--store", file}, args...)...)
 		if served != stored || !strings.Contains(served, "fixed-window 9/1h from-first") || !strings.Contains(served, "moves") {
 			t.Errorf("%q: the server\n%s\nthe store\n%s", args, served, stored)
 		}
 	}
-	if out := at(exitOK, "login", "alice", "--json"); strings.TrimSpace(out) != "[]" {
+	if out := at(exitOK, "alice", "login", "-o", "json"); strings.TrimSpace(out) != "[]" {
 		t.Error(out)
 	}
-	if out := at(exitOK, "login", "bob", "--remove"); !strings.Contains(out, "version 3 now") {
+	if out := at(exitOK, "bob", "login", "--remove"); !strings.Contains(out, "version 3 now") {
 		t.Error(out)
 	}
-	at(exitError, "login", "bob", "--remove") // it has none
-	if out := at(exitOK, "login", "bob", "--json"); strings.TrimSpace(out) != "[]" {
+	at(exitError, "bob", "login", "--remove") // it has none
+	if out := at(exitOK, "bob", "login", "-o", "json"); strings.TrimSpace(out) != "[]" {
 		t.Error(out)
 	}
-	at(exitError, "login", "a", "unlimited", "--prefix")
-	at(exitError, "login", "--remove")
-	at(exitError, "nope", "bob", "unlimited")
+	at(exitError, "a", "login", "unlimited", "--prefix")
+	at(exitError, "a", "login", "unlimited", "--remove")
+	at(exitError, "bob", "nope", "unlimited")
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -38,7 +37,7 @@ func newPlanListCommand() *cobra.Command {
 		Short: "List the plans with their limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, a.json, func(s answerer) ([]planLine, error) {
+			return show(cmd, &a, func(s answerer) ([]planLine, error) {
 				c, err := s.Catalogue(cmd.Context())
 				if err != nil {
 					return nil, err
@@ -58,9 +57,9 @@ func newPlanListCommand() *cobra.Command {
 }
 
 func printPlans(w io.Writer, lines []planLine) error {
-	t := newTable(w, "PLAN\tLIMIT\tIN THIS PLAN\tFROM")
+	t := newTable(w, "PLAN", "LIMIT", "IN THIS PLAN", "FROM")
 	for _, l := range lines {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Plan, l.Limit, l.Rule, l.From)
+		t.row(l.Plan, l.Limit, l.Rule, l.From)
 	}
 	return t.Flush()
 }
@@ -84,7 +83,7 @@ type assignmentLine struct {
 }
 
 func newPlanKeysCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON printing
 	var most int
 	var after string
 	cmd := &cobra.Command{
@@ -105,22 +104,20 @@ func newPlanKeysCommand() *cobra.Command {
 					}
 					lines = append(lines, line)
 				}
-				if asJSON {
-					return printJSON(cmd.OutOrStdout(), lines)
-				}
-				t := newTable(cmd.OutOrStdout(), "KEY\tPLAN\tUNTIL\tREASON")
-				for _, l := range lines {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", keyOrPrefix(l.Key, l.Prefix), l.Plan, end(l.Until, l.Over),
-						text(l.Reason))
-				}
-				return t.Flush()
+				return asJSON.print(cmd.OutOrStdout(), lines, func(w io.Writer) error {
+					t := newTable(w, "KEY", "PLAN", "UNTIL", "REASON")
+					for _, l := range lines {
+						t.row(keyOrPrefix(l.Key, l.Prefix), l.Plan, end(l.Until, l.Over), text(l.Reason))
+					}
+					return t.Flush()
+				})
 			})
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().IntVar(&most, "max", 1000, "list at most this many single keys")
-	cmd.Flags().StringVar(&after, "after", "", "list the single keys after this one")
+	asJSON.flag(cmd)
+	cmd.Flags().IntVarP(&most, "max", "n", 1000, "list at most this `number` of single keys")
+	cmd.Flags().StringVar(&after, "after", "", "list the single keys after this `key`")
 	return cmd
 }
 
@@ -149,10 +146,11 @@ func newPlanSetCommand() *cobra.Command {
 	var e ending
 	var in api.SetPlan
 	cmd := &cobra.Command{
-		Use:     "set KEY PLAN",
-		Short:   "Give a key, or all keys that begin with a text, a plan",
-		Example: "  headgate plan set customer-42 pro --for 30d --reason trial",
-		Args:    cobra.ExactArgs(2),
+		Use:               "set KEY PLAN",
+		Short:             "Give a key, or all keys that begin with a text, a plan",
+		Example:           "  headgate plan set customer-42 pro --for 30d --reason trial",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: completed(theKey, thePlan),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			in.Plan, in.For = args[1], e.after
 			if in.Until, err = e.end(); err != nil {
@@ -182,7 +180,7 @@ func newPlanUnsetCommand() *cobra.Command {
 func setPlanFlags(cmd *cobra.Command, in *api.SetPlan, prefix string) {
 	addAsked(cmd)
 	cmd.Flags().BoolVar(&in.Prefix, "prefix", false, prefix)
-	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the history")
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "`why`, for the history")
 }
 
 func setPlan(cmd *cobra.Command, in *api.SetPlan, key string) error {
@@ -222,7 +220,7 @@ func newPlanDefineCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
 	return cmd
 }
 
@@ -239,6 +237,6 @@ func newPlanRemoveCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the history")
+	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the history")
 	return cmd
 }

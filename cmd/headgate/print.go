@@ -1,27 +1,106 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/headgate/headgate/internal/server/api"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/service"
 )
 
-// newTable aligns columns below their names, if they have some. Flush writes it.
-func newTable(w io.Writer, names string) *tabwriter.Writer {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if names != "" {
-		fmt.Fprintln(t, names)
+// printing is how a command prints: JSON for programs if it is true, else text for people.
+type printing bool
+
+// flag adds -o to a command.
+func (o *printing) flag(cmd *cobra.Command) {
+	cmd.Flags().VarP(o, "output", "o", "`text|json`: for people, or for programs")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"},
+		cobra.ShellCompDirectiveNoFileComp))
+}
+
+// String implements pflag.Value.
+func (o *printing) String() string {
+	if *o {
+		return "json"
+	}
+	return ""
+}
+
+// Set implements pflag.Value.
+func (o *printing) Set(text string) error {
+	if text != "text" && text != "json" {
+		return headgate.Invalid("output", "is text or json")
+	}
+	*o = text == "json"
+	return nil
+}
+
+// Type implements pflag.Value.
+func (o *printing) Type() string { return "text|json" }
+
+// print prints an answer.
+func (o printing) print(w io.Writer, answer any, text func(io.Writer) error) error {
+	if o {
+		return printJSON(w, answer)
+	}
+	return text(w)
+}
+
+func printJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+
+// table aligns columns below their names. The first error of writing it is that of Flush.
+type table struct{ *tabwriter.Writer }
+
+func newTable(w io.Writer, names ...string) table {
+	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	if len(names) > 0 {
+		t.row(names...)
 	}
 	return t
 }
 
+func (t table) row(fields ...string) { fmt.Fprintln(t, strings.Join(fields, "\t")) }
+
 // instant writes a time of the store for people.
-func instant(us int64) string {
-	return time.UnixMicro(us).Local().Format("2006-01-02 15:04:05.000 MST")
+func instant(us int64) string { return moment(time.UnixMicro(us)) }
+
+func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
+
+// span writes milliseconds for people.
+func span(ms int64) string { return service.Span(time.Duration(ms) * time.Millisecond) }
+
+// after writes after how many milliseconds something can pass; nil: never.
+func after(ms *int64) string {
+	switch {
+	case ms == nil:
+		return "never"
+	case *ms == 0:
+		return "now"
+	}
+	return span(*ms)
+}
+
+// short writes an amount for people: with one decimal, or as many as show that it is not 0.
+func short(amount fmt.Stringer) string {
+	text := amount.String()
+	f, err := strconv.ParseFloat(text, 64)
+	if _, decimals, _ := strings.Cut(text, "."); err != nil || len(decimals) < 2 {
+		return text
+	}
+	digits := 1
+	for f != 0 && math.Abs(f)*math.Pow10(digits) < 1 && digits < 9 {
+		digits++
+	}
+	text = strconv.FormatFloat(f, 'f', digits, 64)
+	return strings.TrimRight(strings.TrimRight(text, "0"), ".")
 }
 
 // key writes a key so that a terminal shows it and nothing else happens.
@@ -40,39 +119,29 @@ func text(s string) string {
 	return key(s)
 }
 
-func printStatus(w io.Writer, s *api.Status) error {
-	t := newTable(w, "")
-	line := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
-	line("limit", "%s", s.Limit)
-	line("key", "%s", key(s.Key))
-	if s.Rule != "" && s.Rule != s.Limit {
-		rule := s.Rule
-		if s.Applied != "" {
-			rule += ", by " + text(s.Applied)
-		}
-		line("in force", "%s", rule)
+// given writes a reason, if there is one.
+func given(reason string) string {
+	if reason == "" {
+		return ""
 	}
-	if !s.Exists {
-		line("used", "0 of %s; never used, reset, or used long ago", s.Capacity)
-		return t.Flush()
+	return ": " + key(reason)
+}
+
+// yes writes an answer.
+func yes(is bool) string {
+	if is {
+		return "yes"
 	}
-	line("used", "%s of %s", s.Used, s.Capacity)
-	if s.Remaining != nil {
-		line("remaining", "%s", *s.Remaining)
+	return "no"
+}
+
+// namesShown is how many names are listed where there may be many.
+const namesShown = 10
+
+// few lists some names, and says how many more there are.
+func few(names []string) string {
+	if more := len(names) - namesShown; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), more)
 	}
-	if s.EmptyAt != nil && *s.EmptyAt > s.At {
-		line("empty at", "%s, in %s", instant(*s.EmptyAt), time.Duration(*s.EmptyAt-s.At)*time.Microsecond)
-	}
-	if s.BlockedUntil != nil {
-		line("blocked", "until %s, %s more", instant(*s.BlockedUntil),
-			time.Duration(*s.BlockedUntil-s.At)*time.Microsecond)
-		if s.Reason != "" {
-			line("reason", "%s", key(s.Reason))
-		}
-	}
-	for _, a := range s.History {
-		line("attempt", "%s  %s  cost %s  #%d", instant(a.At),
-			map[bool]string{true: "allowed", false: "refused"}[a.Allowed], a.Cost, a.Number)
-	}
-	return t.Flush()
+	return strings.Join(names, ", ")
 }

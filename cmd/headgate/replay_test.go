@@ -19,7 +19,7 @@ const replayLog = `10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 20
 func runReplay(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(context.Background(), append([]string{"replay"}, args...), strings.NewReader(stdin), &out, &errs)
+	code = perform(context.Background(), append([]string{"replay"}, args...), strings.NewReader(stdin), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -35,7 +35,7 @@ func TestReplayCommand(t *testing.T) {
 	if html, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(html, []byte("<!doctype html>")) {
 		t.Errorf("page: %v, %.50s", err, html)
 	}
-	code, out, errs = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "--json",
+	code, out, errs = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "-o", "json",
 		"--top", "1", "-")
 	var got struct {
 		Requests, Keys, Allowed, Denied, Unparsed int

@@ -77,12 +77,12 @@ func TestBucketsByCommand(t *testing.T) {
 		want int64
 	}{
 		{"take bucket.payments payments", exitOK, 0},
-		{"inspect bucket.payments payments", exitOK, 0},
+		{"inspect payments bucket.payments", exitOK, 0},
 		{"take bucket.payments payments", exitRefused, 0},
-		{"reset bucket.payments payments", exitOK, 1},
-		{"reset bucket.payments payments", exitOK, 1},
-		{"block bucket.payments payments --for 1h", exitOK, 0},
-		{"reset bucket.payments payments", exitOK, 1},
+		{"reset payments bucket.payments", exitOK, 1},
+		{"reset payments bucket.payments", exitOK, 1},
+		{"block payments bucket.payments --for 1h", exitOK, 0},
+		{"reset payments bucket.payments", exitOK, 1},
 	}
 	for _, at := range [][]string{{"--store", store}, {"--server", startReady(t, t.TempDir(), "--store", store).url}} {
 		for _, s := range steps {
@@ -91,6 +91,6 @@ func TestBucketsByCommand(t *testing.T) {
 				t.Errorf("after %s %s: %s", s.args, at[0], fmt.Sprint(got, " tokens"))
 			}
 		}
-		command(t, exitOK, append([]string{"reset", "bucket.payments", "payments"}, at...)...)
+		command(t, exitOK, append([]string{"reset", "payments", "bucket.payments"}, at...)...)
 	}
 }

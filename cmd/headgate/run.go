@@ -6,14 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
+	"os/signal"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/stores"
 )
 
 // exitCode makes the command exit with a code of its own, without a message.
@@ -31,7 +36,8 @@ const (
 )
 
 func newRunCommand() *cobra.Command {
-	var limit, key, cost, keep string
+	var limit, key string
+	var c charging
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "run --limit LIMIT --key KEY -- COMMAND [ARGUMENT...]",
@@ -46,7 +52,7 @@ func newRunCommand() *cobra.Command {
 			"With a concurrency limit the turn lasts until the command has ended, or this host is gone\n" +
 			"for the limit's ttl. Should the store be away for longer than that, others may have the\n" +
 			"turn: then the command gets SIGTERM; so it does if this process is killed, on Linux. What\n" +
-			"the command has started itself gets nothing, unless it passes that on.\n\n" + notations(),
+			"the command has started itself gets nothing, unless it passes that on.\n\n" + aboutLimit,
 		Example: "  headgate run --limit 'token-bucket 5/s' --key deploy -- ./deploy.sh web\n" +
 			"  headgate run --limit 'fixed-window 1/1h' --key report --wait 0s -- ./report\n" +
 			"  headgate run --limit 'concurrency 1 ttl 30s' --key backup --store postgres://db/app -- ./backup",
@@ -65,7 +71,7 @@ func newRunCommand() *cobra.Command {
 			case err != nil:
 				return notStarted(cmd, exitNotRunnable, err)
 			}
-			charge, closeStore, err := chargeOf(cmd, limit, key, cost, keep)
+			charge, closeStore, err := chargeOf(cmd, limit, key, &c)
 			if s := interrupted(cmd.Context()); s != 0 && err != nil {
 				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while the store was opened", s))
 			}
@@ -103,10 +109,9 @@ func newRunCommand() *cobra.Command {
 	}
 	addSettings(cmd, config.File, config.Store)
 	f := cmd.Flags()
-	f.StringVar(&limit, "limit", "", "the limit")
-	f.StringVar(&key, "key", "", "who shares a turn")
-	f.StringVar(&cost, "cost", "1", "what it costs, a decimal")
-	f.StringVar(&keep, "keep", "", keepUsage)
+	c.flags(cmd)
+	f.StringVar(&limit, "limit", "", "the `limit`: a name or a one-line notation")
+	f.StringVar(&key, "key", "", "who shares a turn, a `text`")
 	f.DurationVar(&wait, "wait", 0, "for how long to wait at most; without it, for as long as it takes")
 	f.SetInterspersed(false) // what follows the command is the command's
 	_ = cmd.MarkFlagRequired("limit")
@@ -115,19 +120,18 @@ func newRunCommand() *cobra.Command {
 }
 
 // shared says who shares a turn, where it is fewer than one may think.
-func shared(cmd *cobra.Command, p place) {
-	scheme, _, _ := strings.Cut(p.url, ":")
+func shared(cmd *cobra.Command, p stores.Place) {
 	switch {
-	case scheme == "memory":
+	case p.Kind() == "memory":
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+
 			"--store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
-	case !p.said:
+	case !p.Said:
 		who := "in this folder"
-		if !p.here() {
+		if !p.Here() {
 			who = "that use the same file"
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes %s share this turn: the store is %s; --store "+
-			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), who, p.file())
+			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), who, p)
 	}
 }
 
@@ -136,3 +140,68 @@ func notStarted(cmd *cobra.Command, code exitCode, err error) error {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), hidden(err.Error(), cmd.Flags().Args()))
 	return code
 }
+
+// runProgram runs a command to its end, and asks it to end when lost is closed; nil:
+// it holds nothing.
+func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan struct{}) error {
+	c := exec.Command(program, args[1:]...) //nolint:noctx // signals go to it; it ends by itself
+	c.Args[0] = args[0]
+	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if lost != nil {
+		runtime.LockOSThread() // with which the command ends
+		defer runtime.UnlockOSThread()
+		c.SysProcAttr = endsWithThread()
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, heeded(passedOn...)...)
+	defer signal.Stop(signals)
+	if s := interrupted(cmd.Context()); s != 0 {
+		return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s before it began", s))
+	}
+	if err := c.Start(); err != nil {
+		return notStarted(cmd, exitNotRunnable, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if !hasItself(s) {
+					_ = c.Process.Signal(s)
+				}
+			case <-lost:
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(),
+					headgate.ErrLeaseLost)
+				_ = askToEnd(c.Process)
+				lost = nil
+			case <-ended:
+				return
+			}
+		}
+	}()
+	err := c.Wait()
+	close(ended)
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		if status, ok := failed.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			return exitCode(128 + int(status.Signal())) // as shells say it
+		}
+		return exitCode(failed.ExitCode())
+	}
+	return err
+}
+
+// interrupted returns the signal that ended a context of main, 0 if none has.
+func interrupted(ctx context.Context) syscall.Signal {
+	if ctx.Err() == nil {
+		return 0
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if cause := context.Cause(ctx); cause != nil && strings.HasPrefix(cause.Error(), s.String()) {
+			return s
+		}
+	}
+	return syscall.SIGTERM
+}
+
+// askWithin is how long a store may take to answer.
+const askWithin = 10 * time.Second

@@ -134,7 +134,7 @@ func obey() {
 			must(os.Setenv(name, value))
 		}
 		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), o.Args, nothing, &stdout, &stderr)
+		code := perform(context.Background(), o.Args, nothing, &stdout, &stderr)
 		for name := range o.Vars {
 			must(os.Unsetenv(name))
 		}

@@ -91,7 +91,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 			say := func(how string, more ...string) {
 				var out bytes.Buffer
 				args := append(append(append([]string{}, command...), more...), after...)
-				code := run(t.Context(), args, nil, &out, &out)
+				code := perform(t.Context(), args, nil, &out, &out)
 				if code == exitOK || code == exitRefused || out.Len() == 0 {
 					t.Errorf("%s %s by %s: code %d, %q; want an error", command[0], url, how, code, out.String())
 				}
@@ -142,7 +142,7 @@ func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
 			{"take", "token-bucket 5/s", "k", "--wait=" + url},
 		} {
 			var out bytes.Buffer
-			code := run(t.Context(), args, strings.NewReader(""), &out, &out)
+			code := perform(t.Context(), args, strings.NewReader(""), &out, &out)
 			if code == exitOK || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
 				t.Errorf("%q: code %d, %q", args, code, out.String())
 			}
@@ -163,7 +163,7 @@ func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
 		"http://u:Zq7w9X@" + addr,
 	} {
 		var out bytes.Buffer
-		code := run(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
+		code := perform(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
 		if code != exitError || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
 			t.Errorf("%s: code %d, %q", url, code, out.String())
 		}

@@ -228,7 +228,7 @@ func TestTheCommandAsksAServer(t *testing.T) {
 	s := start(t, dir, "--config", config, "--store", "memory:")
 	ask := func(args string) (code int, said string) {
 		var out bytes.Buffer
-		code = run(t.Context(), append(strings.Fields(args), "--server", s.url), nil, &out, &out)
+		code = perform(t.Context(), append(strings.Fields(args), "--server", s.url), nil, &out, &out)
 		return code, out.String()
 	}
 	for _, tt := range []struct {
@@ -239,18 +239,18 @@ func TestTheCommandAsksAServer(t *testing.T) {
 		{"take login alice", exitOK, "allowed  login"},
 		{"take login alice", exitRefused, "refused  login"},
 		{"check login alice", exitRefused, "refused  login"},
-		{"inspect login alice", exitOK, "used"},
-		{"why alice", exitOK, "headgate override login alice 'NEW LIMIT'\nREFUSED AT"},
-		{"why alice --json", exitOK, `"refusals":[{"at":`},
+		{"inspect alice login", exitOK, "used"},
+		{"why alice", exitOK, "headgate override alice login 'NEW LIMIT'\nREFUSED AT"},
+		{"why alice -o json", exitOK, `"refusals":[{"at":`},
 		{"why bob", exitOK, "bob has used nothing: login\nrefusals: the server remembers none of this key\n"},
 		{"why bob nope", exitError, `limit: unknown: "nope"`},
 		{"fill-up login bob 2.5", exitOK, "accepted 1 of 2.5  login  level 1 of 1, at the brim, remaining 0"},
 		{"fill-up login bob 2.5", exitRefused, "refused  login  retry in"},
 		{"fill-up login bob 0", exitError, "amount: is 0"},
-		{"block login alice --for 1h", exitOK, "blocked until"},
+		{"block alice login --for 1h", exitOK, "blocked until"},
 		{"why alice", exitOK, "by an operator"},
 		{"list --blocked", exitOK, "alice"},
-		{"reset login alice", exitOK, "reset"},
+		{"reset alice login", exitOK, "reset"},
 		{"take nope alice", exitError, `limit: unknown: "nope"`},
 		{"take login alice --cost 0", exitError, "cost: is 0"},
 	} {
@@ -259,12 +259,12 @@ func TestTheCommandAsksAServer(t *testing.T) {
 		}
 	}
 	// A refusal is told with when the key could pass, which was an hour or a little less.
-	if _, said := ask("why alice"); !regexp.MustCompile(`  login  1     (1h|59m)`).MatchString(said) {
+	if _, said := ask("why alice"); !regexp.MustCompile(`  login  1     (1 h|59 min)`).MatchString(said) {
 		t.Errorf("why alice: %q", said)
 	}
 	// With a config, requests name limits.
 	var out bytes.Buffer
-	code := run(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
+	code := perform(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
 	if code != exitError || !strings.Contains(out.String(), "notations are not accepted") {
 		t.Errorf("a notation: exit %d, %q", code, out.String())
 	}
@@ -277,15 +277,15 @@ func TestAListShowsNothingButText(t *testing.T) {
 	store := "sqlite:" + filepath.Join(t.TempDir(), "h.db")
 	for _, args := range [][]string{
 		{"migrate"},
-		{"block", "token-bucket 5/1h", "mallory\x1b[2J", "--for", "1h", "--reason", "x\x1b]0;owned\a\nfake line"},
+		{"block", "mallory\x1b[2J", "token-bucket 5/1h", "--for", "1h", "--reason", "x\x1b]0;owned\a\nfake line"},
 		{"list"},
 		{"list", "--blocked"},
-		{"inspect", "token-bucket 5/1h", "mallory\x1b[2J"},
+		{"inspect", "mallory\x1b[2J", "token-bucket 5/1h"},
 		{"why", "mallory\x1b[2J"},
-		{"reset", "token-bucket 5/1h", "mallory\x1b[2J"},
+		{"reset", "mallory\x1b[2J", "token-bucket 5/1h"},
 	} {
 		var out bytes.Buffer
-		if code := run(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
+		if code := perform(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
 			t.Fatalf("%q: code %d, %q", args, code, out.String())
 		}
 		if said := out.String(); strings.ContainsAny(said, "\x1b\a") || strings.Contains(said, "\nfake") {

@@ -3,9 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/store"
 )
 
@@ -66,23 +64,18 @@ func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, er
 	return c.Limit(nameOrNotation)
 }
 
-// place is where a command keeps its state.
-type place struct {
-	url  string
-	said bool // by somebody: it is not the default
-}
-
-func placeOf(cmd *cobra.Command, c *config.Config) (place, error) {
+// placeOf returns where a command keeps its state.
+func placeOf(cmd *cobra.Command, c *config.Config) (stores.Place, error) {
 	said, err := c.Get(config.Store, flags(cmd))
-	return place{said.Value, said.By != ""}, err
+	return stores.Place{URL: said.Value, Said: said.By != ""}, err
 }
 
 // makers are the commands that make a store which is not there yet. What looks at a store, or administers one, was
 // intended for another: an empty list would read as if nobody were limited.
 var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
-// check refuses a store that the user cannot want.
-func (p place) check(cmd *cobra.Command) error {
+// refuse refuses a store that the user cannot want.
+func refuse(cmd *cobra.Command, p stores.Place) error {
 	server, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -91,85 +84,40 @@ func (p place) check(cmd *cobra.Command) error {
 		return fmt.Errorf("%w: %s is set, and this command cannot ask a server: name its store with --store, or "+
 			"unset %[2]s", store.ErrSetup, config.Server.Variable())
 	}
-	if file := p.file(); file != "" && !exists(file) && !slices.Contains(makers, cmd.Name()) {
+	if p.Missing() && !slices.Contains(makers, cmd.Name()) {
 		return fmt.Errorf("%w: there is no store %s; name one with --store or %s; headgate migrate makes a new one",
-			store.ErrSetup, file, config.Store.Variable())
+			store.ErrSetup, p, config.Store.Variable())
 	}
 	return nil
 }
-
-// open opens the store. That the default is a new file is said, once: in another
-// folder the same command has another file, and so other limits. Run says it each time.
-func (p place) open(cmd *cobra.Command, o storeOptions) (store.Store, error) {
-	if err := p.check(cmd); err != nil {
-		return nil, err
-	}
-	fresh := !p.said && !exists(p.file()) && cmd.Name() != "run"
-	if err := p.prepare(); err != nil {
-		return nil, err
-	}
-	s, err := openStore(cmd.Context(), p.url, o)
-	if err == nil && fresh {
-		whose := ""
-		if p.here() {
-			whose = ", for this folder"
-		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s%s; --store or HEADGATE_STORE names "+
-			"another\n", cmd.CommandPath(), p.file(), whose)
-	}
-	return s, err
-}
-
-// prepare makes the folder of the default store, which need not be there yet.
-func (p place) prepare() error {
-	if p.said || p.here() {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(p.file()), 0o700); err != nil {
-		return fmt.Errorf("%w: the folder of the default store: %w", store.ErrSetup, err)
-	}
-	return nil
-}
-
-// here reports whether it is the default store of the current folder.
-func (p place) here() bool { return p.url == config.DefaultStore }
 
 // openPlace reads the config and opens the store of a command.
-func openPlace(cmd *cobra.Command) (c *config.Config, p place, s store.Store, err error) {
+func openPlace(cmd *cobra.Command) (c *config.Config, p stores.Place, s store.Store, err error) {
 	if c, err = loadConfig(cmd); err == nil {
-		p, s, err = openBy(cmd, c, storeOptions{})
+		p, s, err = openBy(cmd, c, stores.Options{})
 	}
 	return c, p, s, err
 }
 
-// openBy opens the store that a command, or else its config, names.
-func openBy(cmd *cobra.Command, c *config.Config, o storeOptions) (p place, s store.Store, err error) {
-	if p, err = placeOf(cmd, c); err == nil {
-		s, err = p.open(cmd, o)
+// openBy opens the store that a command, or else its config, names. That the default is a new file is said, once: in
+// another folder the same command has another file, and so other limits. Run says it each time.
+func openBy(cmd *cobra.Command, c *config.Config, o stores.Options) (p stores.Place, s store.Store, err error) {
+	p, err = placeOf(cmd, c)
+	if err = cmp.Or(err, refuse(cmd, p)); err != nil {
+		return p, nil, err
+	}
+	fresh := !p.Said && p.Missing() && cmd.Name() != "run"
+	if err := p.Prepare(); err != nil {
+		return p, nil, err
+	}
+	s, err = stores.Open(cmd.Context(), p.URL, o)
+	if err == nil && fresh {
+		whose := ""
+		if p.Here() {
+			whose = ", for this folder"
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s%s; --store or HEADGATE_STORE names "+
+			"another\n", cmd.CommandPath(), p, whose)
 	}
 	return p, s, err
-}
-
-// file is the file of a store of SQLite, empty for other stores.
-func (p place) file() string {
-	path, isFile := strings.CutPrefix(p.url, "sqlite:")
-	path, _, _ = strings.Cut(strings.TrimPrefix(path, "//"), "?")
-	path, err := url.PathUnescape(path)
-	if !isFile || err != nil || path == "" || path == ":memory:" {
-		return ""
-	}
-	if whole, err := filepath.Abs(filepath.FromSlash(path)); err == nil {
-		return whole
-	}
-	return path
-}
-
-// shown is where the state is, for people.
-func (p place) shown() string {
-	return cmp.Or(p.file(), store.RedactURL(p.url))
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

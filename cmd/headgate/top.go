@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/law"
 )
 
 // topping are the flags of top.
@@ -34,9 +37,9 @@ func newTopCommand() *cobra.Command {
 			"With --all, with a store, and over gRPC, all keys of the store are read each time, as by headgate list\n" +
 			"--sort percent: name a limit where a store has many. A pause is never shorter than the reading before it.",
 		Example: "  headgate top --server http://127.0.0.1:8080\n  headgate top login --every 5s\n" +
-			"  headgate top --all --count 1 --max 10",
+			"  headgate top --all --count 1 -n 10",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: limitFirst,
+		ValidArgsFunction: completed(theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.of(args)
 			switch {
@@ -54,50 +57,27 @@ func newTopCommand() *cobra.Command {
 	t.flags(cmd)
 	cmd.Flags().BoolVar(&t.all, "all", false, "read all keys of the store, and not what a server has decided lately")
 	cmd.Flags().DurationVar(&t.every, "every", time.Second, "how long to wait between two tables")
-	cmd.Flags().IntVar(&t.count, "count", 0, "end after this many tables; 0: go on")
-	cmd.Flags().IntVar(&t.max, "max", 20, "show at most this many keys, and no more than the terminal has lines for")
+	cmd.Flags().IntVar(&t.count, "count", 0, "end after this `number` of tables; 0: go on")
+	cmd.Flags().IntVarP(&t.max, "max", "n", 20,
+		"show at most this `number` of keys, and no more than the terminal has lines for")
 	return cmd
 }
 
-// run shows table after table until the context ends, or the one who watches wants no more.
+// run shows table after table.
 func (t *topping) run(cmd *cobra.Command, s answerer) error {
-	screen, err := openScreen(cmd.InOrStdin(), cmd.OutOrStdout())
-	if err != nil {
-		return err
-	}
-	defer screen.close()
-	for n := 1; ; n++ {
-		begin := time.Now()
-		width, height := screen.size()
+	return repeat(cmd, t.every, t.count, func(width, height int) ([]string, error) {
 		most := t.max
 		if height > 0 {
 			most = min(most, height-3) // the head, the names of the columns, and a store that is away
 		}
 		lines, err := t.table(cmd.Context(), s, most, width)
-		if cmd.Context().Err() != nil {
-			return nil
-		}
 		if r, ok := s.(*remote); ok && err == nil {
 			if me, err := get[api.Me](cmd.Context(), r, "/v1/me", nil); err == nil && me.Away != nil {
 				lines = slices.Insert(lines, 0, fitted([]string{me.Away.Text}, width)...)
 			}
 		}
-		if err != nil {
-			if n == 1 || !screen.live() {
-				return err
-			}
-			lines = fitted([]string{time.Now().Format("15:04:05") + "  " + text(err.Error())}, width)
-		}
-		if err := screen.draw(lines); err != nil {
-			return err
-		}
-		if n == t.count {
-			return nil
-		}
-		if !screen.wait(cmd.Context(), max(t.every, time.Since(begin))) {
-			return nil
-		}
-	}
+		return lines, err
+	})
 }
 
 // limitWidth is how wide the column of limits is at most: of longer names the end is left out.
@@ -130,13 +110,13 @@ func (t *topping) table(ctx context.Context, s answerer, most, width int) ([]str
 // frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. The figures stand
 // before what may be long. Lately says that there are those of the last minutes.
 func frame(head string, rows []topRow, lately bool, width int) []string {
-	used, limits := len("USED"), len("LIMIT")
+	widest, limits := len("USED"), len("LIMIT")
 	for _, r := range rows {
-		used = max(used, len(r.of()))
+		widest = max(widest, len(used(&r.Status)))
 		limits = max(limits, min(limitWidth, len(key(r.Limit))))
 	}
 	line := func(percent, retry, use, refused, curve, limit, who string) string {
-		figures := fmt.Sprintf("%4s  %-13s  %-*s", percent, retry, used, use)
+		figures := fmt.Sprintf("%4s  %-13s  %-*s", percent, retry, widest, use)
 		if lately {
 			figures += fmt.Sprintf("  %7s  %-*s", refused, curveWidth, curve)
 		}
@@ -144,38 +124,101 @@ func frame(head string, rows []topRow, lately bool, width int) []string {
 	}
 	lines := []string{head, line("%", "RETRY AFTER", "USED", "REFUSED", "2 MINUTES", "LIMIT", "KEY")}
 	for _, r := range rows {
-		lines = append(lines, line(r.percent(), r.retry(), r.of(), r.refused, r.curve, key(r.Limit), key(r.Key)))
+		lines = append(lines, line(r.percent(), r.retry(), used(&r.Status), r.refused, r.curve, key(r.Limit), key(r.Key)))
 	}
 	return fitted(lines, width)
 }
 
-// fitted cuts lines to a width, if that is not 0.
-func fitted(lines []string, width int) []string {
-	if width > 0 {
-		for i, line := range lines {
-			lines[i] = strings.TrimRight(fit(line, width), " ")
+// mostLately is how many keys a server tells of at most.
+const mostLately = 100
+
+// lately returns up to most keys that a server has decided about in the last five minutes: those that were refused
+// most, then those that have used most. The head tells how much is decided.
+func (t *topping) lately(ctx context.Context, s *remote, most int) (rows []topRow, head string, err error) {
+	const seconds = 10
+	seen := map[law.Cell]bool{}
+	for _, by := range []string{api.ByRefused, api.ByUsed} {
+		q := &api.TrafficQuery{Limit: t.limit, By: by, Top: mostLately, Seconds: seconds}
+		if t.prefix == "" {
+			q.Top = min(most, mostLately)
+		}
+		answer, err := get[api.Traffic](ctx, s, "/v1/traffic", q)
+		if err != nil {
+			return nil, "", err
+		}
+		head = rates(answer.Limits, seconds)
+		if answer.Problem != nil {
+			head += "; " + text(answer.Problem.Title)
+		}
+		for i := range answer.Keys {
+			k := &answer.Keys[i]
+			c := law.Cell{Limit: k.Limit, Key: k.Key}
+			none := by == api.ByRefused && figure(k.Refused) == 0
+			if none || seen[c] || !strings.HasPrefix(k.Key, t.prefix) || len(rows) == most {
+				continue
+			}
+			seen[c] = true
+			rows = append(rows, rowOf(k))
 		}
 	}
-	return lines
+	return rows, head, nil
 }
 
-// fit cuts text to a width, or fills it up. A letter of which the width differs between terminals is taken for a
-// wide one.
-func fit(text string, width int) string {
-	used := 0
-	for i, r := range text {
-		w := cells(r)
-		if used+w > width || used+w == width && i+len(string(r)) < len(text) {
-			return text[:i] + "…" + strings.Repeat(" ", width-used-1)
+// rates tells how much was decided a second.
+func rates(limits []api.LimitTraffic, seconds int) string {
+	var admitted, refused, failed float64
+	sum := func(to *float64, counts []uint32) {
+		for _, n := range counts {
+			*to += float64(n)
 		}
-		used += w
 	}
-	return text + strings.Repeat(" ", width-used)
+	for i := range limits {
+		sum(&admitted, limits[i].Admitted)
+		sum(&refused, limits[i].Refused)
+		sum(&failed, limits[i].Failed)
+	}
+	s := float64(seconds)
+	return fmt.Sprintf("a second: %.1f admitted, %.1f refused, %.1f failed", admitted/s, refused/s, failed/s)
 }
 
-func cells(r rune) int {
-	if r >= 0x1100 && r != '…' && !strings.ContainsRune(bars, r) {
-		return 2
+// rowOf is a key of which a server tells.
+func rowOf(k *api.KeyTraffic) topRow {
+	u := &keyUse{Status: api.Status{Limit: k.Limit, Key: k.Key, Used: k.Used}}
+	if k.Now != nil {
+		u = useOf(&k.Now.Status)
+		u.RetryAfterMS, u.never = k.Now.RetryAfterMS, k.Now.RetryAfterMS == nil
+		u.Refused = u.never || *u.RetryAfterMS > 0
 	}
-	return 1
+	return topRow{keyUse: u, refused: fmt.Sprintf("%.0f", figure(k.Refused)), curve: curve(k.Recent)}
+}
+
+func figure(n json.Number) float64 {
+	f, _ := n.Float64() // of a server, which writes numbers
+	return f
+}
+
+// bars are the heights of a curve, and curveWidth how many parts of ten seconds it shows.
+const (
+	bars       = "▁▂▃▄▅▆▇█"
+	curveWidth = 12
+)
+
+// curve draws the last parts of a series, as high as they are beside the largest of them.
+func curve(series []json.Number) string {
+	series = series[max(0, len(series)-curveWidth):]
+	most := 0.0
+	for _, n := range series {
+		most = max(most, figure(n))
+	}
+	heights := []rune(bars)
+	var b strings.Builder
+	for _, n := range series {
+		part := figure(n)
+		if part == 0 {
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteRune(heights[int(part/cmp.Or(most, 1)*float64(len(heights)-1)+0.5)])
+	}
+	return b.String()
 }

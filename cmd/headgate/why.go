@@ -25,14 +25,15 @@ func newWhyCommand() *cobra.Command {
 		SuggestFor:        []string{"usage", "quota", "who"},
 		Example:           "  headgate why alice --server http://127.0.0.1:8080\n  headgate why alice login api",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: limitsAfterKey,
+		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(cmd, a.json, func(s answerer) (*api.Usage, error) {
+			return show(cmd, &a, func(s answerer) (*api.Usage, error) {
 				return s.Usage(cmd.Context(), &service.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
 			}, func(w io.Writer, u *api.Usage) error { return printUsage(w, u, len(args) > 1) })
 		},
 	}
 	a.flags(cmd)
+	a.watchFlag(cmd)
 	return cmd
 }
 
@@ -47,16 +48,21 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 			unused = append(unused, l.Limit)
 		}
 	}
-	if len(shown) > 0 {
-		t := newTable(w, "LIMIT\tIN FORCE\tUSED\tREMAINING\tRETRY AFTER\tRESET AFTER")
+	switch {
+	case len(u.Limits) == 0:
+		fmt.Fprintf(w, "%s has used nothing, and the catalogue has no limits\n", key(u.Key))
+	case len(shown) == 0:
+		fmt.Fprintf(w, "%s has used nothing: %s\n", key(u.Key), few(unused))
+	default:
+		fmt.Fprintln(w, verdict(u.Key, shown))
+		t := newTable(w, "LIMIT", "IN FORCE", "USED", "REMAINING", "RETRY AFTER", "RESET AFTER")
 		for i := range shown {
 			l := &shown[i]
 			rule := l.Rule
 			if rule == l.Limit {
 				rule = "-"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s of %s\t%s\t%s\t%s\n", l.Limit, rule, l.Used, capacity(l), *l.Remaining,
-				after(l.RetryAfterMS), ms(l.ResetAfterMS))
+			t.row(l.Limit, rule, used(&l.Status), left(&l.Status), after(l.RetryAfterMS), after(&l.ResetAfterMS))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -64,16 +70,42 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 		for i := range shown {
 			printWhy(w, &shown[i])
 		}
-	}
-	switch {
-	case len(u.Limits) == 0:
-		fmt.Fprintf(w, "%s has used nothing, and the catalogue has no limits\n", key(u.Key))
-	case len(shown) == 0:
-		fmt.Fprintf(w, "%s has used nothing: %s\n", key(u.Key), few(unused))
-	case len(unused) > 0:
-		fmt.Fprintf(w, "not used: %s\n", few(unused))
+		if len(unused) > 0 {
+			fmt.Fprintf(w, "not used: %s\n", few(unused))
+		}
 	}
 	return printRefusals(w, u)
+}
+
+// verdict says in a sentence whether a key passes now, and what refuses it.
+func verdict(k string, limits []api.LimitUsage) string {
+	var refused, passes []string
+	for i := range limits {
+		l := &limits[i]
+		switch {
+		case l.RetryAfterMS == nil:
+			refused = append(refused, fmt.Sprintf("%s: %s used, and a cost of 1 can never pass", l.Limit, used(&l.Status)))
+		case *l.RetryAfterMS == 0:
+			passes = append(passes, l.Limit)
+		case l.BlockedUntil != nil:
+			refused = append(refused, fmt.Sprintf("%s: blocked, again in %s", l.Limit, span(*l.RetryAfterMS)))
+		default:
+			refused = append(refused, fmt.Sprintf("%s: %s used, again in %s", l.Limit, used(&l.Status),
+				span(*l.RetryAfterMS)))
+		}
+	}
+	if len(refused) == 0 {
+		return key(k) + " passes now: " + few(passes)
+	}
+	sentence := key(k) + " is refused now by " + strings.Join(refused, "; by ")
+	switch len(passes) {
+	case 0:
+	case 1:
+		sentence += "; " + passes[0] + " passes"
+	default:
+		sentence += "; " + few(passes) + " pass"
+	}
+	return sentence
 }
 
 // printWhy prints what there is to know of a limit beside the figures.
@@ -119,48 +151,29 @@ func printRefusals(w io.Writer, u *api.Usage) error {
 		fmt.Fprintln(w, "refusals: the server remembers none of this key")
 		return nil
 	}
-	t := newTable(w, "REFUSED AT\tLIMIT\tCOST\tRETRY AFTER")
+	t := newTable(w, "REFUSED AT", "LIMIT", "COST", "RETRY AFTER")
 	for _, r := range u.Refusals {
 		cost := r.Cost.String()
 		if r.Keep != "" {
 			cost += " keep " + r.Keep
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", instant(r.At), r.Limit, cost, after(r.RetryAfterMS))
+		t.row(instant(r.At), r.Limit, cost, after(r.RetryAfterMS))
 	}
 	return t.Flush()
 }
 
-// given writes a reason, if there is one.
-func given(reason string) string {
-	if reason == "" {
-		return ""
+// used writes what is used, and of how much.
+func used(s *api.Status) string {
+	if s.Capacity == "" { // nothing fits, or it is not known
+		return short(s.Used)
 	}
-	return ": " + key(reason)
+	return short(s.Used) + " of " + short(s.Capacity)
 }
 
-// after writes a retry-after.
-func after(n *int64) string {
-	if n == nil {
-		return "never"
+// left writes what is left, if that is known.
+func left(s *api.Status) string {
+	if s.Remaining == nil {
+		return "-"
 	}
-	return ms(*n).String()
-}
-
-// capacity writes the capacity, which is absent where nothing fits.
-func capacity(l *api.LimitUsage) string {
-	if l.Capacity == "" {
-		return "0"
-	}
-	return l.Capacity.String()
-}
-
-// namesShown is how many limits that were not used are named.
-const namesShown = 10
-
-// few names some limits, and says how many more there are.
-func few(names []string) string {
-	if more := len(names) - namesShown; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), more)
-	}
-	return strings.Join(names, ", ")
+	return short(s.Remaining)
 }

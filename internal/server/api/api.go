@@ -228,7 +228,7 @@ type Status struct {
 	Capacity     json.Number `json:"capacity,omitempty"`
 	Remaining    *Amount     `json:"remaining,omitempty"`
 	At           int64       `json:"at"`
-	EmptyAt      *int64      `json:"empty_at"`
+	ResetAt      *int64      `json:"reset_at"`
 	BlockedUntil *int64      `json:"blocked_until"`
 	Reason       string      `json:"reason,omitempty"`
 	History      []Attempt   `json:"history,omitempty"`

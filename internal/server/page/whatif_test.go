@@ -84,7 +84,7 @@ func (b *browser) writes(id, value string) {
 		id, value))
 }
 
-// replayed is what `headgate replay --json` says of a limit.
+// replayed is what `headgate replay -o json` says of a limit.
 func replayed(t *testing.T, log, key, limit string) *replay.Report {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "access.log")

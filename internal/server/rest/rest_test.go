@@ -179,7 +179,7 @@ func TestUsageInJSON(t *testing.T) {
 	retry, _ := login["retry_after_ms"].(float64)
 	hint, _ := login["hint"].(string)
 	if reset, _ := login["reset_after_ms"].(float64); retry <= 0 || retry > 3600_000 || reset < retry ||
-		!strings.HasSuffix(hint, "headgate override login 'a b' 'NEW LIMIT'") {
+		!strings.HasSuffix(hint, "headgate override 'a b' login 'NEW LIMIT'") {
 		t.Errorf("%v", login)
 	}
 	refusals, _ := out["refusals"].([]any)

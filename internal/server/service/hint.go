@@ -13,7 +13,7 @@ import (
 
 // explain says of a limit who blocks a key, and what to do.
 func explain(out *api.LimitUsage, u *headgate.Usage) {
-	wait := time.Duration(Millis(u.RetryAfter)) * time.Millisecond
+	wait := Span(time.Duration(Millis(u.RetryAfter)) * time.Millisecond)
 	limit, _ := headgate.Parse(u.Rule) // it was written by a Limit
 	named := headgate.ValidName(u.Limit) == nil
 	raise := ""
@@ -56,8 +56,33 @@ func command(verb string, u *headgate.Usage, rest string) string {
 	if strings.HasPrefix(u.Key, "-") {
 		verb += " --"
 	}
-	return "headgate " + verb + " " + shell(u.Limit) + " " + shell(u.Key) + rest
+	return "headgate " + verb + " " + shell(u.Key) + " " + shell(u.Limit) + rest
 }
+
+// Span writes a length of time for people: the two largest of its units, and never less than it is.
+func Span(d time.Duration) string {
+	unit, small, big, next := time.Second, "s", "min", 60
+	switch {
+	case d <= 0:
+		return "0 s"
+	case d <= 999*time.Millisecond:
+		return fmt.Sprintf("%d ms", up(d, time.Millisecond))
+	case d <= 59*time.Second:
+		return fmt.Sprintf("%d s", up(d, time.Second))
+	case d > 47*time.Hour+59*time.Minute:
+		unit, small, big, next = time.Hour, "h", "d", 24
+	case d > 59*time.Minute+59*time.Second:
+		unit, small, big, next = time.Minute, "min", "h", 60
+	}
+	n := up(d, unit)
+	if n%next == 0 {
+		return fmt.Sprintf("%d %s", n/next, big)
+	}
+	return fmt.Sprintf("%d %s %d %s", n/next, big, n%next, small)
+}
+
+// up is how many units a length of time has, rounded up.
+func up(d, unit time.Duration) int { return int((d-1)/unit) + 1 }
 
 // plainWord is text that a shell reads as it stands.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)

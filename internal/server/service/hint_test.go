@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
@@ -34,8 +35,23 @@ func TestHintsAreForAShell(t *testing.T) {
 		}
 		line = strings.TrimPrefix(line, "-- ")
 		out, err := exec.Command("bash", "-c", "printf '<%s>' "+line).CombinedOutput()
-		if want := "<token-bucket 5/1m burst 5><" + key + ">"; err != nil || string(out) != want {
+		if want := "<" + key + "><token-bucket 5/1m burst 5>"; err != nil || string(out) != want {
 			t.Errorf("%q: %s is read as %q, %v", key, line, out, err)
+		}
+	}
+}
+
+func TestALengthOfTimeForPeople(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 s", 0: "0 s", 1: "1 ms", 999*time.Millisecond + 1: "1 s", time.Second: "1 s",
+		time.Second + 1: "2 s", 59 * time.Second: "59 s", 59*time.Second + 1: "1 min", 65 * time.Second: "1 min 5 s",
+		59*time.Minute + 59*time.Second: "59 min 59 s", 59*time.Minute + 59*time.Second + 1: "1 h",
+		6*time.Hour + 50*time.Minute + 1: "6 h 51 min", 47*time.Hour + 59*time.Minute + 1: "2 d",
+		51 * time.Hour: "2 d 3 h",
+	} {
+		if got := service.Span(d); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
 		}
 	}
 }

@@ -189,7 +189,7 @@ func status(s headgate.Status) *api.Status {
 	out := &api.Status{
 		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Rule: s.Rule, Applied: s.Applied,
 		Used: json.Number(s.Used.String()), At: s.At.UnixMicro(), Reason: s.Reason,
-		EmptyAt: instant(s.EmptyAt), BlockedUntil: instant(s.BlockedUntil),
+		ResetAt: instant(s.EmptyAt), BlockedUntil: instant(s.BlockedUntil),
 	}
 	if !s.Capacity.IsZero() {
 		out.Capacity = json.Number(s.Capacity.String())

@@ -149,7 +149,7 @@ func whyRefused(t *testing.T, st store.Store) {
 	_, blocked := usage(t, s, service.UsageQuery{Key: "blocked"})
 	if l := blocked["login"]; l.BlockedBy != api.ByOperator || l.Reason != "guesses passwords" || l.Remaining.Units != 0 ||
 		l.BlockedUntil == nil || *l.RetryAfterMS < 3_000_000 || *l.RetryAfterMS > 3_600_000 ||
-		!strings.HasSuffix(l.Hint, ", or lift the block: headgate block --for 0 login blocked") {
+		!strings.HasSuffix(l.Hint, ", or lift the block: headgate block --for 0 blocked login") {
 		t.Errorf("blocked: %+v", l)
 	}
 	_, silent := usage(t, s, service.UsageQuery{Key: "silent", Limits: []string{"login"}})
@@ -159,7 +159,7 @@ func whyRefused(t *testing.T, st store.Store) {
 	_, closed := usage(t, s, service.UsageQuery{Key: "-off", Authors: true})
 	if l := closed["api"]; l.Applied != "override" || l.AppliedUntil == nil || *l.AppliedUntil != end.UnixMicro() ||
 		l.AppliedReason != "has not paid" || !strings.HasPrefix(l.AppliedBy, "eve") || l.Rule != "0" ||
-		!strings.HasSuffix(l.Hint, ", or raise the limit for this key: headgate override -- api -off 'NEW LIMIT'") {
+		!strings.HasSuffix(l.Hint, ", or raise the limit for this key: headgate override -- -off api 'NEW LIMIT'") {
 		t.Errorf("with an override: %+v", l)
 	}
 	if _, again := usage(t, s, service.UsageQuery{Key: "-off"}); again["api"].AppliedBy != "" {
@@ -167,11 +167,11 @@ func whyRefused(t *testing.T, st store.Store) {
 	}
 	u, used := usage(t, s, service.UsageQuery{Key: "used"})
 	if l := used["login"]; l.Used != "1" || l.BlockedBy != api.ByLimit ||
-		!strings.HasSuffix(l.Hint, ", or forget the block and what was used: headgate reset login used") {
+		!strings.HasSuffix(l.Hint, ", or forget the block and what was used: headgate reset used login") {
 		t.Errorf("blocked by the limit: %+v", l)
 	}
 	if l := used["api"]; l.Used != "2" || l.Remaining.Units != 0 || l.ResetAfterMS < *l.RetryAfterMS || *l.RetryAfterMS <= 0 ||
-		!strings.HasPrefix(l.Hint, "wait ") || !strings.Contains(l.Hint, "headgate override api used 'NEW LIMIT'") {
+		!strings.HasPrefix(l.Hint, "wait ") || !strings.Contains(l.Hint, "headgate override used api 'NEW LIMIT'") {
 		t.Errorf("used up: %+v", l)
 	}
 	if l := used["jobs"]; l.Used != "1" || !strings.HasPrefix(l.Hint, "wait until something is released, ") {
@@ -206,7 +206,7 @@ func TestUsageWithoutACatalogueListsTheCells(t *testing.T) {
 	}
 	if _, used := usage(t, start(), service.UsageQuery{Key: "k"}); len(used) != 2 ||
 		used["fixed-window 2/1h from-first"].Used != "1" || !strings.HasSuffix(used["sliding-log 1/1h"].Hint,
-		", or forget what was used: headgate reset 'sliding-log 1/1h' k") {
+		", or forget what was used: headgate reset k 'sliding-log 1/1h'") {
 		t.Errorf("%+v", used)
 	}
 	if _, used := usage(t, start(), service.UsageQuery{Key: "nobody"}); len(used) != 0 {

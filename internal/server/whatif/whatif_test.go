@@ -128,7 +128,7 @@ func accessLog() []byte {
 	return b.Bytes()
 }
 
-// TestFiguresAreThoseOfReplay compares answers with what `headgate replay --json` and `headgate suggest --json` write.
+// TestFiguresAreThoseOfReplay compares answers with what `headgate replay -o json` and `headgate suggest -o json` write.
 func TestFiguresAreThoseOfReplay(t *testing.T) {
 	t.Parallel()
 	log := accessLog()

@@ -1399,7 +1399,7 @@ type Status struct {
 	Capacity       string                 `protobuf:"bytes,8,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	Remaining      *int64                 `protobuf:"varint,9,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
 	At             int64                  `protobuf:"varint,10,opt,name=at,proto3" json:"at,omitempty"`
-	EmptyAt        *int64                 `protobuf:"varint,11,opt,name=empty_at,json=emptyAt,proto3,oneof" json:"empty_at,omitempty"`
+	ResetAt        *int64                 `protobuf:"varint,11,opt,name=reset_at,json=resetAt,proto3,oneof" json:"reset_at,omitempty"`
 	BlockedUntil   *int64                 `protobuf:"varint,12,opt,name=blocked_until,json=blockedUntil,proto3,oneof" json:"blocked_until,omitempty"`
 	Reason         string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`
 	History        []*Attempt             `protobuf:"bytes,14,rep,name=history,proto3" json:"history,omitempty"`
@@ -1501,9 +1501,9 @@ func (x *Status) GetAt() int64 {
 	return 0
 }
 
-func (x *Status) GetEmptyAt() int64 {
-	if x != nil && x.EmptyAt != nil {
-		return *x.EmptyAt
+func (x *Status) GetResetAt() int64 {
+	if x != nil && x.ResetAt != nil {
+		return *x.ResetAt
 	}
 	return 0
 }
@@ -3635,14 +3635,14 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\tremaining\x18\t \x01(\x03H\x00R\tremaining\x88\x01\x01\x12\x0e\n" +
 	"\x02at\x18\n" +
 	" \x01(\x03R\x02at\x12\x1e\n" +
-	"\bempty_at\x18\v \x01(\x03H\x01R\aemptyAt\x88\x01\x01\x12(\n" +
+	"\breset_at\x18\v \x01(\x03H\x01R\aresetAt\x88\x01\x01\x12(\n" +
 	"\rblocked_until\x18\f \x01(\x03H\x02R\fblockedUntil\x88\x01\x01\x12\x16\n" +
 	"\x06reason\x18\r \x01(\tR\x06reason\x12.\n" +
 	"\ahistory\x18\x0e \x03(\v2\x14.headgate.v1.AttemptR\ahistory\x12'\n" +
 	"\x0fremaining_nanos\x18\x0f \x01(\x05R\x0eremainingNanosB\f\n" +
 	"\n" +
 	"_remainingB\v\n" +
-	"\t_empty_atB\x10\n" +
+	"\t_reset_atB\x10\n" +
 	"\x0e_blocked_until\"_\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x0e\n" +

@@ -113,7 +113,7 @@ func ObservedOf(o *api.Observed) *pb.ObserveResponse {
 func StatusOf(s *api.Status) *pb.Status {
 	out := &pb.Status{
 		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Rule: s.Rule, Applied: s.Applied,
-		Used: text(s.Used), Capacity: text(s.Capacity), At: s.At, EmptyAt: s.EmptyAt,
+		Used: text(s.Used), Capacity: text(s.Capacity), At: s.At, ResetAt: s.ResetAt,
 		BlockedUntil: s.BlockedUntil, Reason: s.Reason,
 		History: each(s.History, func(a api.Attempt) *pb.Attempt {
 			return &pb.Attempt{Number: a.Number, At: a.At, Cost: text(a.Cost), Allowed: a.Allowed}

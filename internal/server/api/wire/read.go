@@ -59,7 +59,7 @@ func Status(s *pb.Status) *api.Status {
 	out := &api.Status{
 		Limit: s.GetLimit(), Key: s.GetKey(), Exists: s.GetExists(), Rule: s.GetRule(),
 		Applied: s.GetApplied(), Used: number(s.GetUsed()), Capacity: number(s.GetCapacity()),
-		At: s.GetAt(), EmptyAt: s.EmptyAt, BlockedUntil: s.BlockedUntil, Reason: s.GetReason(),
+		At: s.GetAt(), ResetAt: s.ResetAt, BlockedUntil: s.BlockedUntil, Reason: s.GetReason(),
 		History: each(s.GetHistory(), func(a *pb.Attempt) api.Attempt {
 			return api.Attempt{Number: a.GetNumber(), At: a.GetAt(), Cost: number(a.GetCost()), Allowed: a.GetAllowed()}
 		}),

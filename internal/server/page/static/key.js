@@ -136,7 +136,7 @@ function update(state, c, l, refusals) {
   const one = (b, what, kind) => h("li", { class: kind || "" }, h("b", {}, b), h("span", {}, what));
   fill(c.figures, one(number(Number(l.used)) + (cap ? " of " + number(cap) : ""), "in use"), one(l.remaining === undefined ? "–" : number(l.remaining), "left"),
     one(passes, l.retry_after_ms === 0 ? "passes" : "passes again, at " + (l.retry_after_ms === null ? "no time" : clock(l.at + 1000 * l.retry_after_ms)), l.retry_after_ms === 0 ? "" : "refused"),
-    one(l.reset_after_ms > 0 ? "in " + span(l.reset_after_ms) : "now", "nothing in use any more"),
+    one(l.reset_after_ms > 0 ? "in " + span(l.reset_after_ms) : "now", "reset"),
     blocked && one(l.blocked_by === "limit" ? "by the limit" : "by hand", "blocked until " + clock(l.blocked_until), "refused"));
   fill(c.meter, blocked && l.reason ? h("p", {}, h("span", { class: "quiet" }, "Blocked because: "), said(l.reason)) : null, meter(Number(l.used), cap));
   fill(c.hint, l.hint ? ["By command: ", h("span", { class: "mono" }, said(l.hint))] : null);

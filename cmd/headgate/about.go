@@ -1,0 +1,147 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/docs"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/stores"
+)
+
+// What a release is, which the linker writes here: see the Makefile and .goreleaser.yaml. A build
+// without the linker's flags has what the go command knows.
+var (
+	release string // such as v0.4.0
+	commit  string // its hash
+	date    string // of the commit, in RFC 3339
+)
+
+// stamp is what this binary was built from.
+type stamp struct {
+	version string // devel where nobody named one
+	commit  string // hash; empty: it is not known
+	date    string // of the commit, in RFC 3339; empty: it is not known
+}
+
+// stamped returns what this binary was built from.
+func stamped() stamp {
+	s := stamp{release, commit, date}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		s.complete(info)
+	}
+	s.version = cmp.Or(s.version, "devel")
+	return s
+}
+
+// complete adds what the go command has recorded.
+func (s *stamp) complete(info *debug.BuildInfo) {
+	if s.version == "" {
+		s.version = strings.Trim(info.Main.Version, "()") // (devel) is that of no version
+	}
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			s.commit = cmp.Or(s.commit, setting.Value)
+		case "vcs.time":
+			s.date = cmp.Or(s.date, setting.Value)
+		}
+	}
+}
+
+// short is the version and the commit in one line.
+func (s stamp) short() string {
+	if c := s.commit[:min(12, len(s.commit))]; c != "" && !strings.Contains(s.version, c) {
+		return s.version + " " + c
+	}
+	return s.version
+}
+
+// version is that of this binary, the commit and the version of Go, in one line.
+func version() string { return stamped().short() + " " + runtime.Version() }
+
+// versionText is what --version prints.
+func versionText() string {
+	s := stamped()
+	return fmt.Sprintf("headgate %s\ncommit    %s\ndate      %s\nplatform  %s/%s\nstores    %s\n", version(),
+		cmp.Or(s.commit, "unknown"), cmp.Or(s.date, "unknown"), runtime.GOOS, runtime.GOARCH,
+		strings.Join(stores.Schemes(), ", "))
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print what this program is, and what it was built from",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
+			return err
+		},
+	}
+}
+
+// licenses are those of all that is linked into this binary; make licenses writes the
+// file.
+//
+//go:embed licenses.txt
+var licenses string
+
+func newLicensesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:        "licenses",
+		SuggestFor: []string{"license", "licence", "licences", "notice", "copyright"},
+		Short:      "Print the licences of this program and of all that it contains",
+		Args:       cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), licenses)
+			return err
+		},
+	}
+}
+
+// schemaCommands make the commands below `headgate schema`, which stores add.
+var schemaCommands []func() *cobra.Command
+
+func newSchemaCommand() *cobra.Command {
+	var place string
+	names := slices.Sorted(maps.Keys(stores.Schemas))
+	cmd := &cobra.Command{
+		Use:   "schema " + strings.Join(names, "|") + "|config|openapi",
+		Short: "Print the schema of a store as SQL, that of the config file, or that of the HTTP interface",
+		Long: "Print a store's schema as SQL, for a migration tool of your own, the config file's JSON Schema, or\n" +
+			"the OpenAPI description of the HTTP interface.",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: append(names, "config", "openapi"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch args[0] {
+			case "config":
+				_, err := cmd.OutOrStdout().Write(docs.ConfigSchema)
+				return err
+			case "openapi":
+				_, err := cmd.OutOrStdout().Write(api.OpenAPI)
+				return err
+			}
+			fmt.Fprint(cmd.OutOrStdout(), stores.Schemas[args[0]].Schema())
+			if print := stores.Schemas[args[0]].Articles; print != nil && place != "" {
+				fmt.Fprint(cmd.OutOrStdout(), "\n", print(place))
+			} else if place != "" {
+				return headgate.Invalid("articles", "%s has no schemas", args[0])
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&place, "articles", "", "print the functions of the articles too, for this `schema`")
+	for _, more := range schemaCommands {
+		cmd.AddCommand(more())
+	}
+	return cmd
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+)
+
+// aboutLimit says what LIMIT is, where the grammar would be too long.
+const aboutLimit = "LIMIT is a name in the store's catalogue, or one line such as 'token-bucket 5/1m':\n" +
+	"headgate help limits has the grammar."
+
+// notations is the grammar of limits.
+func notations() string {
+	var b strings.Builder
+	b.WriteString("LIMIT is a name in the store's catalogue, or one line:\n\n")
+	for _, a := range headgate.Algorithms() {
+		fmt.Fprintf(&b, "  %s\n      %s\n", a.Notation, a.About)
+	}
+	b.WriteString("\nPERIOD is a length of time such as s, 30s, 15m, 1h, 30d.")
+	return b.String()
+}
+
+// group is commands that the help names together.
+type group struct {
+	title    string
+	commands []*cobra.Command
+}
+
+// groups are all commands but those that build tags add, in the order of the help.
+func groups() []group {
+	return []group{
+		{"Ask:", []*cobra.Command{
+			newTakeCommand(false), newTakeCommand(true), newFillUpCommand(), newRunCommand(),
+		}},
+		{"Look:", []*cobra.Command{
+			newWhyCommand(), newListCommand(), newTopCommand(), newInspectCommand(), newHistoryCommand(), newAuditCommand(),
+			newExportCommand(),
+		}},
+		{"Act:", []*cobra.Command{newBlockCommand(), newResetCommand(), newOverrideCommand()}},
+		{"Limits:", []*cobra.Command{
+			newLimitsCommand(), newPlanCommand(), newExplainCommand(), newValidateCommand(),
+		}},
+		{"Logs:", []*cobra.Command{newReplayCommand(), newSuggestCommand()}},
+		{"Server and store:", []*cobra.Command{
+			newServeCommand(), newHealthCommand(), newTokenCommand(), newMigrateCommand(), newDoctorCommand(),
+			newSweepCommand(), newBenchCommand(), newSchemaCommand(),
+		}},
+	}
+}
+
+// addCommands adds all commands to the root.
+func addCommands(root *cobra.Command) {
+	cobra.EnableCommandSorting = false
+	for _, g := range groups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, cmd := range g.commands {
+			cmd.GroupID = g.title
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(newVersionCommand(), newLicensesCommand())
+	for _, more := range moreCommands {
+		root.AddCommand(more())
+	}
+	sayUsage(root)
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/run"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/stores"
+	"github.com/headgate/headgate/store"
+)
+
+func newService(s store.Store, c *config.Config, names catalog.Names) *service.Service {
+	return service.New(headgate.New(s, &headgate.Config{Names: names}), c, names)
+}
+
+func newMigrateCommand() *cobra.Command {
+	var o stores.Options
+	var remove bool
+	var role, user string
+	var c changing
+	cmd := &cobra.Command{
+		Use:        "migrate --store URL",
+		Short:      "Bring a store's schema up to date, and apply the config file's limits",
+		SuggestFor: []string{"upgrade", "install", "init"},
+		Args:       cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := loadConfig(cmd)
+			if err != nil {
+				return err
+			}
+			p, s, err := openBy(cmd, file, o)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			if remove {
+				return c.remove(cmd, s, p)
+			}
+			if c.yes || c.dry {
+				return headgate.Invalid("remove", "is missing: --yes and --dry-run go with it alone")
+			}
+			if (role == "") != (user == "") {
+				return headgate.Invalid("role", "--role and --user stand together")
+			}
+			m, ok := store.As[store.Migrator](s)
+			if !ok {
+				return headgate.Invalid("store", "%s has no schema", store.RedactURL(p.URL))
+			}
+			report, err := m.Migrate(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if role != "" {
+				lines, err := grant(cmd, s, p, role, user)
+				if err != nil {
+					return err
+				}
+				report = append(report, lines...)
+			}
+			for _, line := range report {
+				fmt.Fprintln(cmd.OutOrStdout(), line)
+			}
+			if file.Limits == nil && file.Plans == nil {
+				return nil
+			}
+			limits, err := readCatalog(cmd.Context(), s)
+			if err != nil {
+				return err
+			}
+			return applyOnce(cmd, limits, file.Defines())
+		},
+	}
+	addSettings(cmd, config.Store, config.File)
+	cmd.Flags().BoolVar(&remove, "remove", false,
+		"remove all that it has made, with the state of all keys; it prints what, and asks")
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "with --remove: do not ask")
+	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "with --remove: print what would be removed, and remove nothing")
+	cmd.Flags().StringVar(&role, "role", "", "give --user a `role`: app asks about limits by name, in SQL; "+
+		"service is for servers, the command and the Go library")
+	cmd.Flags().StringVar(&user, "user", "", "an existing `user` of the database, for --role")
+	cmd.Flags().StringVar(&o.Articles, "articles", "", "make the functions of five articles too, such as "+
+		"check_velocity, in this `schema` of PostgreSQL, or database of MariaDB or MySQL")
+	return cmd
+}
+
+// grant gives a user of the database a role.
+func grant(cmd *cobra.Command, s store.Store, p stores.Place, role, user string) ([]string, error) {
+	m, ok := store.As[store.Migrator](s)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s has no roles", headgate.ErrUnsupported, store.RedactURL(p.URL))
+	}
+	return m.Grant(cmd.Context(), store.Role(role), user)
+}
+
+// applyOnce applies a file as a server does: one that was applied before changes nothing.
+func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
+	before, _ := limits.Version()
+	d, version, err := limits.Apply(cmd.Context(), by("headgate migrate, "+f.Path), f, catalog.Once)
+	switch {
+	case err != nil:
+		return err
+	case d.Known == catalog.Older:
+		fmt.Fprintln(cmd.ErrOrStderr(), run.Older(f.Path))
+		return nil
+	case d.Known == catalog.Newest && !d.Empty():
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: limits were changed since it was applied; they stay as they are:\n", f.Path)
+	}
+	for _, line := range d.Lines() {
+		fmt.Fprintln(cmd.OutOrStdout(), line)
+	}
+	if d.Known == catalog.New {
+		made(cmd, version != before, version)
+	}
+	return nil
+}
+
+// remove removes all that migrate has made.
+func (c *changing) remove(cmd *cobra.Command, s store.Store, p stores.Place) error {
+	m, ok := store.As[store.Migrator](s)
+	if !ok {
+		return fmt.Errorf("%w: %s has nothing that migrate has made, or it is removed otherwise: see docs/stores.md",
+			headgate.ErrUnsupported, store.RedactURL(p.URL))
+	}
+	lines, err := m.Removal(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if len(lines) == 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
+		return nil
+	}
+	for _, line := range lines {
+		fmt.Fprintln(cmd.OutOrStdout(), "- "+line)
+	}
+	if c.dry {
+		return nil
+	}
+	if err := c.agreed(cmd, "Remove all of this from "+store.RedactURL(p.URL)+"?"); err != nil {
+		return err
+	}
+	if err := m.Remove(cmd.Context()); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), "removed")
+	return nil
+}
+
+func newDoctorCommand() *cobra.Command {
+	var asJSON printing
+	cmd := &cobra.Command{
+		Use:        "doctor --store URL",
+		Short:      "Look for what is wrong with a store: settings, rights, clocks, plans, bloat",
+		SuggestFor: []string{"diagnose", "status", "health", "verify", "examine"},
+		Long: "Look for what is wrong with a store, and print one line about each thing, with what to do about it.\n" +
+			"Nothing is changed. What is \"wrong\" makes limits inexact, loses charges that were admitted, or lets\n" +
+			"requests wait; a \"note\" may be intended, and says what it costs.\n\n" +
+			"Exit 0 nothing is wrong, 1 something is, 2 error.",
+		Example: "  headgate doctor --store postgres://localhost/app\n" +
+			"  headgate doctor --store redis://localhost/0 -o json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, p, s, err := openPlace(cmd)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			doctor, ok := store.As[store.Doctor](s)
+			if !ok {
+				return headgate.Invalid("store", "there is nothing to examine at %s", store.RedactURL(p.URL))
+			}
+			found, err := doctor.Examine(cmd.Context())
+			if wrong := printFindings(cmd.OutOrStdout(), found, asJSON); err == nil {
+				err = wrong
+			}
+			return err
+		},
+	}
+	addSettings(cmd, config.File, config.Store)
+	asJSON.flag(cmd)
+	return cmd
+}
+
+// printFindings prints what was found, and returns exitCode(1) if something is wrong.
+func printFindings(w io.Writer, found []store.Finding, asJSON printing) error {
+	var wrong error
+	for _, f := range found {
+		if f.Severity == store.Wrong {
+			wrong = exitCode(exitRefused)
+		}
+	}
+	err := asJSON.print(w, append([]store.Finding{}, found...), func(w io.Writer) error {
+		t := newTable(w)
+		for _, f := range found {
+			t.row(string(f.Severity), f.Check, text(f.Found))
+			if f.Remedy != "" {
+				t.row("", "", "do: "+f.Remedy)
+			}
+		}
+		return t.Flush()
+	})
+	return cmp.Or(err, wrong)
+}
+
+// sweepPortion is how many rows one call of Sweep removes at most.
+const sweepPortion = 5000
+
+// sweepOptions are the flags of headgate sweep.
+type sweepOptions struct {
+	max   int
+	every time.Duration
+}
+
+func newSweepCommand() *cobra.Command {
+	var o sweepOptions
+	cmd := &cobra.Command{
+		Use:        "sweep --store URL",
+		Short:      "Remove the rows that can refuse nobody any more",
+		SuggestFor: []string{"clean", "cleanup", "prune", "vacuum", "gc", "purge"},
+		Long: "Remove the rows that can refuse nobody any more, and print how many they were. The\n" +
+			"tables are read in portions, and no row that a decision holds is waited for.\n\n" +
+			"headgate serve and store/front do the same in the background. This command is for\n" +
+			"databases that are used from SQL alone. Once, from cron, it removes what is dead when it\n" +
+			"begins. With --every it repeats that until a signal comes, and prints a line each time;\n" +
+			"an error is printed then too, and the next time comes all the same. A Redis removes dead\n" +
+			"keys by itself, so there the number is 0.\n\n" +
+			"Exit 0 done, 2 error.",
+		Example: "  headgate sweep --store postgres://localhost/app\n" +
+			"  headgate sweep --store mysql://root@localhost/app --max 100000\n" +
+			"  headgate sweep --store postgres://localhost/app --every 10s",
+		Args: cobra.NoArgs,
+		RunE: o.run,
+	}
+	addSettings(cmd, config.File, config.Store)
+	cmd.Flags().IntVar(&o.max, "max", 0, "how many rows to remove at most, each time; 0: all that can be")
+	cmd.Flags().DurationVar(&o.every, "every", 0, "repeat it so long after each time, until a signal comes; 0: once")
+	return cmd
+}
+
+// check says what is wrong with the flags.
+func (o *sweepOptions) check() error {
+	switch {
+	case o.max < 0:
+		return headgate.Invalid("--max", "%d is negative", o.max)
+	case o.every < 0:
+		return headgate.Invalid("--every", "%s is negative", o.every)
+	}
+	return nil
+}
+
+func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	_, _, s, err := openPlace(cmd)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(o.sweep(cmd, s), s.Close())
+}
+
+// sweep sweeps once, or until a signal comes.
+func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
+	ctx := cmd.Context()
+	for {
+		removed, err := sweepAll(ctx, s, o.max)
+		if err == nil || removed > 0 {
+			fmt.Fprintf(cmd.OutOrStdout(), "removed %d rows\n", removed)
+		}
+		switch {
+		case o.every == 0 && ctx.Err() != nil && err != nil: // the signal came before the end
+			return fmt.Errorf("interrupted: %w", err)
+		case o.every == 0:
+			return err
+		case err != nil && ctx.Err() == nil:
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(o.every):
+		}
+	}
+}
+
+// sweepAll removes the rows that are dead when it begins, but no more than most;
+// 0: all. What dies meanwhile does not keep it going.
+func sweepAll(ctx context.Context, s store.Store, most int) (removed int, err error) {
+	begun := store.InfoOf(s)
+	for passes, before := int64(0), 0; ; {
+		portion := sweepPortion
+		if most > 0 {
+			portion = min(portion, most-removed)
+		}
+		n, err := s.Sweep(ctx, portion)
+		removed += n
+		if err != nil || removed == most && most > 0 {
+			return removed, err
+		}
+		if !begun.Partial {
+			if n < portion {
+				return removed, nil
+			}
+			continue
+		}
+		// A cell goes in the pass after that of its entries, so there are two passes,
+		// unless the first finds nothing.
+		if done := store.InfoOf(s).Passes - begun.Passes; done > passes {
+			if done >= 2 || removed == before {
+				return removed, nil
+			}
+			passes, before = done, removed
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/stores"
+)
+
+// charging are the flags of the commands that charge.
+type charging struct{ cost, keep string }
+
+func (c *charging) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.cost, "cost", "1", "what it costs, a `decimal`")
+	cmd.Flags().StringVar(&c.keep, "keep", "",
+		"headroom: how much has to be free after it, a share such as `10%` or an amount")
+}
+
+// newTakeCommand returns take, or check.
+func newTakeCommand(check bool) *cobra.Command {
+	verb, short := "take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error"
+	if check {
+		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
+	}
+	var a asking
+	var c charging
+	var id string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   verb + " LIMIT KEY",
+		Short: short,
+		Long:  short + ".\n\n" + aboutLimit,
+		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
+			" login alice --cost 2.5",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: completed(theLimit, theKey),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := headgate.ParseCost(c.cost); err != nil && c.cost != "" { // before a store is opened
+				return err
+			}
+			if wait != 0 {
+				if id != "" {
+					return headgate.Invalid("id", "does not go with --wait")
+				}
+				return a.takeWithin(cmd, args[0], args[1], &c, wait)
+			}
+			return decide(cmd, &a, func(s answerer) (*api.Decision, error) {
+				return s.Take(cmd.Context(), &api.Request{
+					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(c.cost), Keep: c.keep}, ID: id,
+				}, check)
+			}, func(d *api.Decision) bool { return d.Allowed }, sentence)
+		},
+	}
+	a.flags(cmd)
+	c.flags(cmd)
+	if !check {
+		cmd.Flags().DurationVar(&wait, "wait", 0,
+			"for how long to wait for a turn at most, such as `30s`; only with a store")
+		cmd.Flags().StringVar(&id, "id", "", "charge once, however often it is asked under this `id` within an hour")
+	}
+	return cmd
+}
+
+// decide asks for a decision and prints it. That it is a refusal is said by errRefused.
+func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error), allowed func(T) bool,
+	sentence func(T) string,
+) error {
+	return ask(cmd, func(s answerer) error {
+		d, err := question(s)
+		if err != nil {
+			return err
+		}
+		err = a.json.print(cmd.OutOrStdout(), d, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, sentence(d))
+			return err
+		})
+		if err == nil && !allowed(d) {
+			err = errRefused
+		}
+		return err
+	})
+}
+
+// takeWithin is take with --wait.
+func (a *asking) takeWithin(cmd *cobra.Command, limit, key string, c *charging, wait time.Duration) error {
+	url, err := serverOf(cmd)
+	if err != nil {
+		return err
+	}
+	if url != "" {
+		return headgate.Invalid("wait", "take does not wait at a server; name a store")
+	}
+	w, closeStore, err := chargeOf(cmd, limit, key, c)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	err = cmp.Or(w.limiter.WaitAtMost(cmd.Context(), wait, w.charge), closeStore())
+	denied, refused := errors.AsType[*headgate.DeniedError](err)
+	if err != nil && !refused {
+		return err
+	}
+	said := struct {
+		Allowed      bool   `json:"allowed"`
+		Limit        string `json:"limit"`
+		RetryAfterMS *int64 `json:"retry_after_ms"` // as of take; from now on
+		WaitedMS     int64  `json:"waited_ms"`
+	}{!refused, w.charge.Limit.Name(), new(int64), time.Since(begin).Milliseconds()}
+	if refused {
+		said.Limit, said.RetryAfterMS = denied.Decision.LimitName, nil // never
+		if d := denied.Decision.RetryAfter; d != headgate.Never {
+			ms := service.Millis(d)
+			said.RetryAfterMS = &ms
+		}
+	}
+	err = a.json.print(cmd.OutOrStdout(), said, func(w io.Writer) error {
+		if refused {
+			_, err := fmt.Fprintf(w, "refused  %s  %s\n", said.Limit, denied)
+			return err
+		}
+		_, err := fmt.Fprintf(w, "allowed  %s  after %s\n", said.Limit, span(said.WaitedMS))
+		return err
+	})
+	if err == nil && refused {
+		err = errRefused
+	}
+	return err
+}
+
+// sentence tells a decision.
+func sentence(d *api.Decision) string {
+	because := "" // of what was in force in the place of the limit itself
+	if d.Applied != "" {
+		because = ", by " + text(d.Applied)
+	}
+	switch {
+	case d.Allowed && d.Replayed:
+		return fmt.Sprintf("allowed  %s  remaining %s, reset in %s, as before%s", d.Limit, short(d.Remaining),
+			span(d.ResetAfterMS), because)
+	case d.Allowed:
+		return fmt.Sprintf("allowed  %s  remaining %s, reset in %s%s", d.Limit, short(d.Remaining),
+			span(d.ResetAfterMS), because)
+	case d.RetryAfterMS == nil:
+		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once%s", d.Limit, because)
+	}
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %s%s", d.Limit, span(*d.RetryAfterMS), short(d.Remaining),
+		because)
+}
+
+func newFillUpCommand() *cobra.Command {
+	const short = "Take as much of an amount as fits: exit 0 some or all of it, 1 nothing, 2 error"
+	var a asking
+	cmd := &cobra.Command{
+		Use:               "fill-up LIMIT KEY AMOUNT",
+		Short:             short,
+		Long:              short + ". AMOUNT is a decimal.\n\n" + aboutLimit,
+		SuggestFor:        []string{"fill", "fillup", "pour"},
+		Example:           "  headgate fill-up 'token-bucket 5/1m' alice 3\n  headgate fill-up export acme 2.5",
+		Args:              cobra.ExactArgs(3),
+		ValidArgsFunction: completed(theLimit, theKey),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			amount, err := headgate.ParseCost(args[2])
+			if err != nil {
+				if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
+					err = headgate.Invalid("amount", "%s", wrong.Problem)
+				}
+				return err
+			}
+			return decide(cmd, &a, func(s answerer) (*api.Filled, error) {
+				return s.FillUp(cmd.Context(), &api.Request{Charge: api.Charge{
+					Limit: args[0], Key: args[1], Cost: json.Number(amount.String()),
+				}})
+			}, func(f *api.Filled) bool { return f.Allowed }, func(f *api.Filled) string { return poured(f, amount) })
+		},
+	}
+	a.flags(cmd)
+	return cmd
+}
+
+// poured tells what fitted in.
+func poured(f *api.Filled, amount headgate.Cost) string {
+	if !f.Allowed {
+		return sentence(&f.Decision)
+	}
+	brim, because := "", ""
+	if f.Brim {
+		brim = ", at the brim"
+	}
+	if f.Applied != "" {
+		because = ", by " + text(f.Applied)
+	}
+	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", f.Accepted, amount,
+		f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS), because)
+}
+
+// waiter is a charge that can be waited for.
+type waiter struct {
+	limiter *headgate.Limiter
+	charge  headgate.Charge
+	place   stores.Place
+}
+
+// chargeOf opens the store, and makes a charge of what the command line says.
+func chargeOf(cmd *cobra.Command, limit, key string, said *charging) (w waiter, closeStore func() error, err error) {
+	c, err := loadConfig(cmd)
+	if err != nil {
+		return w, nil, err
+	}
+	if headgate.ValidName(limit) != nil { // what is wrong with a notation is found before a store is opened
+		if _, err := c.Resolve(limit); err != nil {
+			return w, nil, err
+		}
+	}
+	w.charge.Key = key
+	if w.charge.Cost, err = headgate.ParseCost(said.cost); err != nil {
+		return w, nil, err
+	}
+	if err := w.charge.Keep.UnmarshalText([]byte(said.keep)); err != nil {
+		return w, nil, err
+	}
+	p, s, err := openBy(cmd, c, stores.Options{})
+	if err != nil {
+		return w, nil, err
+	}
+	if w.charge.Limit, err = c.Resolve(limit); err == nil && w.charge.Limit.OnlyName() {
+		w.charge.Limit, err = newCatalogNames(cmd.Context(), s, c).Find(cmd.Context(), limit, key)
+	}
+	if err != nil {
+		s.Close()
+		return w, nil, err
+	}
+	w.limiter, w.place = headgate.New(s, nil), p
+	return w, s.Close, nil
+}
+
+// start waits for a turn, for so long at most if bounded. A turn that is held
+// until it is released is returned.
+func (w waiter) start(ctx context.Context, wait time.Duration, bounded bool) (*headgate.Lease, error) {
+	if !bounded {
+		wait = headgate.Never
+	}
+	if w.charge.Limit.Concurrency() {
+		return w.limiter.AwaitAtMost(ctx, wait, w.charge)
+	}
+	return nil, w.limiter.WaitAtMost(ctx, wait, w.charge)
+}

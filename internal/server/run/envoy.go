@@ -1,0 +1,115 @@
+package run
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/envoy"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/tlsconf"
+)
+
+// forEnvoy is Envoy's rate limit service of a server; nil: it has none.
+type forEnvoy struct {
+	path    string // of files; empty: xds has the limits
+	parse   envoy.Parser
+	xds     envoy.XDS
+	headers envoy.Headers
+
+	server *envoy.Server
+	files  *envoy.Follower     // nil: there are none
+	stream *envoy.Subscription // nil: there is none
+}
+
+// envoyOf reads the settings. What is wrong with the files is said before a store is opened.
+func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
+	r := c.Reader(given)
+	e = &forEnvoy{path: r.Text(config.Envoy), parse: envoy.Parse}
+	e.xds = envoy.XDS{Addr: r.Text(config.XDS), Node: r.Text(config.XDSNode)}
+	files := tlsconf.Files{CA: r.Text(config.XDSCA), Cert: r.Text(config.XDSCert), Key: r.Text(config.XDSKey)}
+	kinds, merge := r.Names(config.EnvoyHeaders), r.Bool(config.EnvoyMergeDomains)
+	if r.Err != nil {
+		return nil, r.Err
+	}
+	if e.xds.MergeDomains = merge; merge {
+		e.parse = envoy.Merge
+	}
+	if e.headers, err = envoy.ParseHeaders(kinds); err != nil {
+		return nil, err
+	}
+	switch {
+	case e.path == "" && e.xds.Addr == "":
+		if len(kinds) > 0 || merge || files != (tlsconf.Files{}) {
+			return nil, headgate.Invalid(config.Envoy.Name, "is missing, and so is %s: there are no limits for Envoy, "+
+				"but a setting of theirs", config.XDS.Name)
+		}
+		return nil, nil
+	case e.path != "" && e.xds.Addr != "":
+		return nil, headgate.Invalid(config.Envoy.Name, "stands beside %s; limits come from one of them",
+			config.XDS.Name)
+	case (files.Cert == "") != (files.Key == ""):
+		return nil, headgate.Invalid(config.XDSCert.Name, "and %s stand together", config.XDSKey.Name)
+	case e.path != "":
+		_, err = envoy.Read(e.path, e.parse)
+		return e, err
+	}
+	if files == (tlsconf.Files{}) {
+		return e, nil
+	}
+	e.xds.TLS = func() (*tls.Config, error) { return files.Config("xds_") }
+	_, err = e.xds.TLS()
+	return e, err
+}
+
+// open makes the server, with the limits of the files.
+func (e *forEnvoy) open(s *service.Service, log *slog.Logger) (err error) {
+	if e == nil {
+		return nil
+	}
+	e.server = envoy.New(s, log, e.headers)
+	if e.path != "" {
+		e.files, err = envoy.Follow(e.path, e.parse, e.server)
+		return err
+	}
+	e.xds.Log = log
+	e.stream, err = envoy.Subscribe(e.xds, e.server)
+	return err
+}
+
+// routes are the paths by HTTP, as envoyproxy/ratelimit has them.
+func (e *forEnvoy) routes() []rest.Route {
+	if e == nil {
+		return nil
+	}
+	return []rest.Route{
+		{Pattern: "POST /json", Role: auth.RoleTake, Handler: e.server.ServeJSON, MaxBody: envoy.MaxBody},
+		{Pattern: "GET /healthcheck", Role: auth.Anyone, Handler: e.server.ServeHealth},
+	}
+}
+
+// follow keeps the limits at what their source says, until ctx is done.
+func (e *forEnvoy) follow(ctx context.Context, log *slog.Logger) {
+	switch {
+	case e == nil:
+	case e.files != nil:
+		e.files.Run(ctx, log)
+	default:
+		e.stream.Run(ctx)
+	}
+}
+
+// Problem says why the limits are not those of their source; empty: they are.
+func (e *forEnvoy) Problem() string {
+	switch {
+	case e == nil || e.server == nil:
+		return ""
+	case e.files != nil:
+		return e.files.Problem()
+	}
+	return e.stream.Problem()
+}

@@ -1,0 +1,264 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/server/metrics"
+	"github.com/headgate/headgate/internal/server/page"
+	"github.com/headgate/headgate/internal/server/resp"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/server/rpc"
+	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/tlsconf"
+)
+
+// unixPrefix begins the address of a Unix socket.
+const unixPrefix = "unix:"
+
+// socketMode lets the owner and the group of a Unix socket use it.
+const socketMode = 0o660
+
+// listen listens on an address that a setting names.
+func listen(ctx context.Context, s config.Setting, addr string) (net.Listener, error) {
+	path, unix := strings.CutPrefix(addr, unixPrefix)
+	if !unix {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		return l, nil
+	}
+	if path == "" {
+		return nil, headgate.Invalid(s.Name, "%q names no socket; unix:/run/headgate/headgate.sock does", addr)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return l, nil
+}
+
+// removeStale removes a socket that no process listens on any more: one that was killed leaves it
+// behind. Any other file is left alone.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is not a socket", path)
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("%s is in use by another process", path)
+	}
+	return os.Remove(path)
+}
+
+// guarded returns an error if an address can be reached from other machines and lets everybody in.
+func (srv *server) guarded(s config.Setting, l net.Listener) error {
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	if !ok || tcp.IP.IsLoopback() || srv.everyone || srv.tokens != nil || srv.tls != nil && srv.clientCA {
+		return nil
+	}
+	return headgate.Invalid(s.Name, "%s can be reached from other machines, and everybody could take, reset and "+
+		"block there: set %s or %s, or %s if that is meant", l.Addr(), config.Tokens.Name, config.TLSClientCA.Name,
+		config.Open.Name)
+}
+
+// door is an address that is served.
+type door struct {
+	setting  config.Setting
+	listener net.Listener
+	server   protocol // nil until it is hung
+}
+
+// protocol serves a listener, whatever is spoken there. Serve returns nil or http.ErrServerClosed when
+// it was ended.
+type protocol interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
+}
+
+// doors are all addresses of a server.
+type doors []door
+
+// listen opens the addresses. Nothing is served there yet.
+func (srv *server) listen(ctx context.Context) (all doors, err error) {
+	defer func() {
+		if err != nil {
+			all.Close()
+		}
+	}()
+	for _, setting := range addresses {
+		listeners := srv.Sockets[setting.Name]
+		switch addr := srv.addr[setting.Name]; {
+		case len(listeners) > 0:
+			srv.addr[setting.Name] = listeners[0].Addr().String()
+		case addr != "":
+			l, err := listen(ctx, setting, addr)
+			if err != nil {
+				return all, err
+			}
+			listeners = append(listeners, l)
+		}
+		for _, l := range listeners {
+			all = append(all, door{setting: setting, listener: l})
+			if setting.Name == config.Metrics.Name { // which charges nothing and tells of no key
+				continue
+			}
+			if err := srv.guarded(setting, l); err != nil {
+				return all, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// hang gives each address its server.
+func (srv *server) hang(all doors, s *service.Service, log *slog.Logger) {
+	s.OnAdmin(func(a service.AdminAction) { logAction(log, a) })
+	public, everything, health := rest.Split(s, log, &srv.rest)
+	if srv.addr[config.Admin.Name] == "" {
+		public = everything
+	}
+	handlers := map[string]http.Handler{
+		config.HTTP.Name: page.Beside(public), config.Admin.Name: page.Beside(everything),
+		config.Metrics.Name: rest.Beside(health, metrics.Path, srv.measure.Handler()),
+	}
+	for i := range all {
+		name := all[i].setting.Name
+		secure := srv.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix"
+		switch name {
+		case config.GRPC.Name:
+			all[i].server = srv.rpc(s, log, secure)
+			continue
+		case config.RESP.Name:
+			all[i].server = srv.redis(s, log, secure)
+			continue
+		}
+		c := srv.edge
+		if secure {
+			c.TLS = srv.tls.Config(tlsconf.HTTP1)
+		}
+		handler := handlers[name]
+		if srv.traces != nil {
+			handler = srv.traces.Handler(handler)
+		}
+		all[i].server = edge.NewServer(handler, log, &c)
+	}
+}
+
+// rpc returns the server of gRPC with its services.
+func (srv *server) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Server {
+	c := rpc.Config{
+		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections,
+		NoAdmin: srv.addr[config.Admin.Name] != "",
+	}
+	if secure {
+		c.TLS = srv.tls.Config(tlsconf.HTTP2)
+	}
+	if srv.traces != nil {
+		c.Unary = append(c.Unary, srv.traces.Unary)
+		c.Stream = append(c.Stream, srv.traces.Stream)
+	}
+	server := rpc.New(s, log, &c)
+	if srv.envoy != nil {
+		server.Register(srv.envoy.server.Service())
+	}
+	return server
+}
+
+// redis returns the server of the protocol of Redis.
+func (srv *server) redis(s *service.Service, log *slog.Logger, secure bool) *resp.Server {
+	c := resp.Config{
+		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections, Version: srv.Version,
+	}
+	if secure {
+		c.TLS = srv.tls.Config(tlsconf.Unnamed)
+	}
+	return resp.New(s, log, &c)
+}
+
+// serve begins to serve all of them. The channel gets an error when one ends, of each one.
+func (d doors) serve() <-chan error {
+	served := make(chan error, len(d))
+	for _, one := range d {
+		go func() { served <- one.server.Serve(one.listener) }()
+	}
+	return served
+}
+
+// Shutdown stops accepting connections and waits for the requests under way, until ctx ends.
+func (d doors) Shutdown(ctx context.Context) error {
+	errs := make([]error, len(d))
+	var ended sync.WaitGroup
+	for i, one := range d {
+		ended.Go(func() { errs[i] = one.server.Shutdown(ctx) })
+	}
+	ended.Wait()
+	return errors.Join(errs...)
+}
+
+// Close closes all listeners and connections at once.
+func (d doors) Close() {
+	for _, one := range d {
+		one.listener.Close()
+		if one.server != nil {
+			_ = one.server.Close()
+		}
+	}
+}
+
+// wait waits until all have ended, and returns the first error that is not the end of a server that
+// was closed.
+func (d doors) wait(served <-chan error, ended int) (err error) {
+	for range len(d) - ended {
+		if one := <-served; err == nil && !errors.Is(one, http.ErrServerClosed) {
+			err = one
+		}
+	}
+	return err
+}
+
+// logAction logs an admin action: what was done to which key, by which caller, and why.
+func logAction(log *slog.Logger, a service.AdminAction) {
+	by := cmp.Or(a.Caller, "a caller without a name")
+	args := []any{"verb", a.Verb, "limit", a.Limit, "key", a.Key, "by", by, "reason", a.Reason}
+	if a.For > 0 {
+		args = append(args, "for", a.For)
+	}
+	if a.Err != nil {
+		args = append(args, "error", a.Err)
+	}
+	if a.Unrecorded != nil {
+		args = append(args, "unrecorded", a.Unrecorded)
+	}
+	log.Info("admin action", args...)
+}

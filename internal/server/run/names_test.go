@@ -1,0 +1,49 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// TestALimitThatTheStoreHasLostIsNotUnknown: until the file is applied again, a request for it is not the client's
+// fault.
+func TestALimitThatTheStoreHasLostIsNotUnknown(t *testing.T) {
+	t.Parallel()
+	file, err := config.Parse("c.yaml", []byte("limits: {api: gcra 1/s}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := catalog.Read(t.Context(), memory.New(nil), &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan struct{})
+	close(opened)
+	for _, c := range []struct {
+		limit string
+		lost  bool
+		want  error
+	}{
+		{"api", true, store.ErrUnavailable},
+		{"api", false, headgate.ErrUnknownLimit},
+		{"other", true, headgate.ErrUnknownLimit},
+	} {
+		n := &earlyNames{kept, file, opened, func() bool { return c.lost }}
+		_, one := n.Find(context.Background(), c.limit, "k")
+		all := n.FindAll(context.Background(), []headgate.Charge{{Limit: headgate.MustNamed(c.limit), Key: "k"}})
+		for _, err := range []error{one, all} {
+			unknown := errors.Is(err, headgate.ErrUnknownLimit)
+			if !errors.Is(err, c.want) || unknown == errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("%s, lost %t: %v, want %v", c.limit, c.lost, err, c.want)
+			}
+		}
+	}
+}

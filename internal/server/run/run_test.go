@@ -1,0 +1,176 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// output is what a server has said so far.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// take returns what it has said since it was last taken.
+func (o *output) take() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	defer o.text.Reset()
+	return o.text.String()
+}
+
+// served is a server of this process, whose store is memory and whose config file is a text.
+type served struct {
+	url    string
+	client http.Client
+	log    output
+	hangup chan os.Signal
+	stop   context.CancelFunc
+	ended  chan error
+
+	mu   sync.Mutex
+	file string
+}
+
+// write writes the config file.
+func (s *served) write(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.file = text
+}
+
+// read reads the config file.
+func (s *served) read(string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return []byte(s.file), nil
+}
+
+// begin serves with a config file, and settings of the command line such as "grpc=127.0.0.1:0".
+func begin(t *testing.T, file string, settings ...string) *served {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &served{
+		url: "http://" + l.Addr().String(), hangup: make(chan os.Signal, 1), ended: make(chan error, 1), file: file,
+		client: http.Client{Transport: &http.Transport{}},
+	}
+	c := Config{
+		ReadFile: s.read, Log: &s.log, Hangup: s.hangup, Sockets: map[string][]net.Listener{"http": {l}},
+		Pauses: Pauses{Reload: time.Millisecond, Catalogue: time.Millisecond},
+		Flags: func(name string) (string, bool) {
+			for _, setting := range append(settings, "store=memory:", "deadline=1m") {
+				if value, ok := strings.CutPrefix(setting, name+"="); ok {
+					return value, true
+				}
+			}
+			return "", false
+		},
+	}
+	if c.File, err = config.ReadWith(s.read, "headgate.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() { s.ended <- Serve(ctx, c) }()
+	t.Cleanup(func() { stop(); s.client.CloseIdleConnections() })
+	return s
+}
+
+// take asks for a decision, which waits until the server serves.
+func (s *served) take(t *testing.T, limit, key string) (d api.Decision, status int) {
+	t.Helper()
+	body, err := json.Marshal(api.Request{Charge: api.Charge{Limit: limit, Key: key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/v1/take", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(&d); err != nil {
+		t.Fatal(err)
+	}
+	return d, res.StatusCode
+}
+
+// TestAServerWithoutAProcess asks, changes the limit under it, and stops it.
+func TestAServerWithoutAProcess(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "limits: {login: fixed-window 1/30d}\n")
+	for i, want := range []bool{true, false} {
+		if d, status := s.take(t, "login", "alice"); status != http.StatusOK || d.Allowed != want {
+			t.Errorf("request %d: status %d, %+v, want %t", i, status, d, want)
+		}
+	}
+	s.write("limits: {login: fixed-window 3/30d}\n")
+	s.hangup <- syscall.SIGHUP
+	await.Until(t, "the greater limit", func() bool { d, _ := s.take(t, "login", "bob"); return d.Capacity.String() == "3" })
+	if d, _ := s.take(t, "login", "alice"); !d.Allowed {
+		t.Errorf("alice after the change: %+v", d)
+	}
+	s.stop()
+	if err := await.Receive(t, "the end", s.ended); err != nil {
+		t.Error(err)
+	}
+	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(s.url, "http://"), time.Second); err == nil {
+		t.Error("it still listens")
+	}
+	if log := s.log.String(); !strings.Contains(log, "headgate listens on "+s.url) || !strings.Contains(log, "stopping") {
+		t.Errorf("it said %q", log)
+	}
+}
+
+// TestWrongSettingsAreSaidBeforeAnythingIsServed ends at once.
+func TestWrongSettingsAreSaidBeforeAnythingIsServed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ setting, says string }{
+		{"store=ftp://db", `the scheme "ftp" is not known`},
+		{"tls-cert=a.pem", "tls_cert: and tls_key stand together"},
+		{"deadline=soon", "deadline"},
+		{"envoy-headers=draft", "envoy: is missing"},
+	} {
+		s := begin(t, "{}\n", tt.setting)
+		err := await.Receive(t, tt.setting, s.ended)
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v, want %q", tt.setting, err, tt.says)
+		}
+	}
+}

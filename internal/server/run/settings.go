@@ -1,0 +1,132 @@
+package run
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/front/pending"
+	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/server/forwardauth"
+	"github.com/headgate/headgate/internal/server/load"
+	"github.com/headgate/headgate/internal/server/metrics"
+	"github.com/headgate/headgate/internal/server/rest"
+	"github.com/headgate/headgate/internal/stores"
+	"github.com/headgate/headgate/internal/tlsconf"
+)
+
+// server is what is served, and where.
+type server struct {
+	Config
+	place   stores.Place
+	addr    map[string]string // what is listened on, by the setting that says it; empty: nothing
+	wait    time.Duration     // for the store, at the start; pending.NoLimit
+	options stores.Options
+
+	deadline time.Duration // of decisions; 0: the store's
+	logging  config.Logging
+	edge     edge.Config
+	rest     rest.Config
+	applied  *applied // the config file
+	envoy    *forEnvoy
+	measure  *metrics.Metrics
+	traces   tracer // nil: there are none
+
+	everyone    bool            // everybody may do everything on all addresses
+	tokens      *auth.File      // nil: there are none
+	tls         *tlsconf.Server // nil: connections are plain
+	clientCA    bool            // certificates of clients are verified
+	credentials credentials     // the files of tokens and tls
+}
+
+// Check returns what is wrong with the settings of a file, as far as they name no other files, and what it says and
+// can never work.
+func Check(c *config.Config) error {
+	srv := server{Config: Config{File: c, Flags: func(string) (string, bool) { return "", false }}}
+	if err := srv.readSettings(); err != nil {
+		return err
+	}
+	return errors.Join(impossible(c)...)
+}
+
+// read reads the settings, and the files that they name.
+func (srv *server) read() (err error) {
+	if err := config.WithoutRemoved(); err != nil {
+		return err
+	}
+	for _, file := range srv.File.Files { // which are read again when they are changed
+		if _, err := srv.ReadFile(file); err != nil {
+			return err
+		}
+	}
+	if err := srv.readSettings(); err != nil {
+		return err
+	}
+	if err := srv.readAccess(); err != nil {
+		return err
+	}
+	srv.envoy, err = envoyOf(srv.File, srv.Flags)
+	return err
+}
+
+// readSettings reads the settings that name no other files.
+func (srv *server) readSettings() error {
+	r := srv.File.Reader(srv.Flags)
+	url := r.Said(config.Store)
+	srv.place = stores.Place{URL: url.Value, Said: url.By != ""}
+	srv.addr = map[string]string{}
+	for _, s := range addresses {
+		srv.addr[s.Name] = r.Text(s)
+	}
+	srv.wait, srv.deadline = r.Duration(config.WaitStore, pending.NoLimit), r.Duration(config.Deadline, 0)
+	srv.logging = r.Logging()
+	srv.edge.MaxConnections = r.Count(config.MaxConnections)
+	srv.rest.Load = load.New(r.Count(config.MaxRequests), r.Size(config.MaxBuffered))
+	srv.edge.Hosts = r.Names(config.Host)
+	srv.File.Notations = r.Notations()
+	srv.edge.Proxied = rest.Proxied()
+	srv.rest.Auth.Proxies = r.Proxies()
+	srv.everyone = r.Bool(config.Open)
+	fields, err := forwardauth.ParseFields(r.Names(config.AuthHeaders))
+	srv.rest.Auth.Fields = fields
+	_, wrong := stores.Find(srv.place.URL)
+	return cmp.Or(r.Err, err, wrong)
+}
+
+// readAccess reads the settings that say who is let in.
+func (srv *server) readAccess() (err error) {
+	r := srv.File.Reader(srv.Flags)
+	tokens := r.Text(config.Tokens)
+	files := tlsconf.ServerFiles{
+		Cert: r.Text(config.TLSCert), Key: r.Text(config.TLSKey), ClientCA: r.Text(config.TLSClientCA),
+		Optional: tokens != "",
+	}
+	switch {
+	case r.Err != nil:
+		return r.Err
+	case srv.everyone && tokens != "":
+		return headgate.Invalid(config.Open.Name, "stands beside %s; say one or the other", config.Tokens.Name)
+	case (files.Cert == "") != (files.Key == ""):
+		return headgate.Invalid(config.TLSCert.Name, "and %s stand together", config.TLSKey.Name)
+	case files.ClientCA != "" && files.Cert == "":
+		return headgate.Invalid(config.TLSClientCA.Name, "needs %s and %s", config.TLSCert.Name, config.TLSKey.Name)
+	}
+	srv.clientCA = files.ClientCA != ""
+	if tokens != "" {
+		if srv.tokens, err = auth.Open(tokens); err != nil {
+			return err
+		}
+		srv.rest.Tokens = srv.tokens
+		srv.credentials = append(srv.credentials, newCredential(tokens, srv.tokens.Reload, tokens))
+	}
+	if files.Cert != "" {
+		if srv.tls, err = tlsconf.NewServer(files); err != nil {
+			return err
+		}
+		srv.credentials = append(srv.credentials, newCredential("the TLS files", srv.tls.Reload, srv.tls.Files()...))
+	}
+	return nil
+}

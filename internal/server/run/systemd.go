@@ -1,0 +1,100 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/config"
+)
+
+// tell tells the service manager how this server is, if one has started it that wants to know (NOTIFY_SOCKET).
+func tell(log *slog.Logger, lines ...string) {
+	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
+		log.Warn("the service manager cannot be told", "message", strings.Join(lines, " "), "error", err)
+	}
+}
+
+// tellStatus tells the service manager one line for people.
+func tellStatus(log *slog.Logger, text string) {
+	tell(log, "STATUS="+strings.ReplaceAll(text, "\n", " "))
+}
+
+// tellReloading tells the service manager that files are read again, until daemon.SdNotifyReady.
+func tellReloading(log *slog.Logger) {
+	tell(log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+}
+
+// watchdog tells the service manager that this process lives, twice in the time within which it wants to hear that,
+// until ctx is done. It asks nothing of the store or of the addresses: a server whose store is away, or that has more
+// connections than it can serve, is not cured by a restart.
+func watchdog(ctx context.Context, log *slog.Logger) {
+	within, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("the service manager's watchdog is not answered", "error", err)
+		return
+	}
+	if within <= 0 {
+		return
+	}
+	ticker := time.NewTicker(max(within/2, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		tell(log, daemon.SdNotifyWatchdog)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// addresses are the settings that say what is listened on.
+var addresses = []config.Setting{config.HTTP, config.GRPC, config.RESP, config.Admin, config.Metrics}
+
+// Sockets are those that the service manager has opened before it started this process, for Config.Sockets. They listen
+// while no server runs, so that a restart refuses no connection. A name of one that is none of an address is a
+// headgate.ErrInvalid.
+func Sockets() (map[string][]net.Listener, error) {
+	passed := map[string][]net.Listener{}
+	unnamed := ""
+	known := make([]string, len(addresses))
+	for i, s := range addresses {
+		known[i] = s.Name
+	}
+	for _, f := range activation.Files(true) {
+		name := f.Name()
+		switch {
+		case slices.Contains(known, name):
+		case !withoutName(name):
+			return nil, headgate.Invalid("FileDescriptorName", "%q is not the name of an address; known are %s", name,
+				strings.Join(known, ", "))
+		case unnamed != "" && unnamed != name:
+			return nil, headgate.Invalid("FileDescriptorName", "the sockets %s and %s have no name; name them %s",
+				unnamed, name, strings.Join(known, ", "))
+		default:
+			unnamed, name = name, config.HTTP.Name
+		}
+		l, err := net.FileListener(f)
+		if err != nil {
+			return nil, fmt.Errorf("the socket %s of the service manager: %w", f.Name(), err)
+		}
+		f.Close()
+		passed[name] = append(passed[name], l)
+	}
+	return passed, nil
+}
+
+// withoutName reports whether a socket has the name that it gets if nobody names it: that of its unit with systemd,
+// or none.
+func withoutName(name string) bool {
+	return strings.HasSuffix(name, ".socket") || name == "unknown" || strings.HasPrefix(name, "LISTEN_FD_")
+}

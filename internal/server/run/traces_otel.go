@@ -1,0 +1,20 @@
+//go:build headgate_otel
+
+package run
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/headgate/headgate/internal/server/tracing"
+)
+
+func init() {
+	openTracing = func(ctx context.Context, version string, log *slog.Logger) (tracer, error) {
+		t, err := tracing.Open(ctx, version, log)
+		if t == nil { // a nil *Tracing would be a tracer that is none
+			return nil, err
+		}
+		return t, err
+	}
+}

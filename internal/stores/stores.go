@@ -1,0 +1,109 @@
+// Package stores opens the store of a URL. It is the table of all drivers, of which build tags leave some out.
+package stores
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/store/memory"
+)
+
+// Kind is what the stores of a URL scheme have in common.
+type Kind struct {
+	// Server is whether they are servers, which may be away.
+	Server bool
+	open   func(ctx context.Context, url string, o Options) (store.Store, error)
+}
+
+// Options are what is said about a store beside its URL. The zero Options are the usual ones.
+type Options struct {
+	// Articles is the schema for the functions of the articles, or the database of MariaDB or MySQL. Empty: none are
+	// made.
+	Articles string
+	// Logger gets what a store has to say. Nil: the default one of log/slog.
+	Logger *slog.Logger
+	// Observer is told of transactions that are repeated. Nil: nobody is.
+	Observer store.Observer
+}
+
+// SQL is the schema of a kind of database, for those who install it themselves.
+type SQL struct {
+	// Schema returns the statements that make it.
+	Schema func() string
+	// Articles returns those that make the functions of the articles in a schema. Nil: there are none.
+	Articles func(schema string) string
+}
+
+// kinds are the kinds by URL scheme. Each file of a driver adds its schemes, unless a build tag leaves it out.
+var kinds = map[string]Kind{"memory": {open: openMemory}}
+
+// Schemas are the schemas by the names that headgate schema has for them.
+var Schemas = map[string]SQL{}
+
+// tags are the build tags that leave stores out, by scheme.
+var tags = map[string]string{
+	"sqlite":     "headgate_nosqlite",
+	"postgres":   "headgate_nopostgres",
+	"postgresql": "headgate_nopostgres",
+	"mysql":      "headgate_nomysql",
+	"mariadb":    "headgate_nomysql",
+	"redis":      "headgate_noredis",
+	"rediss":     "headgate_noredis",
+}
+
+// Schemes are the URL schemes that are known, sorted.
+func Schemes() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// Find returns the kind of a URL. An error is a headgate.ErrInvalid and shows no more of the URL than its scheme.
+func Find(url string) (Kind, error) {
+	scheme, _, ok := strings.Cut(url, ":")
+	kind, known := kinds[scheme]
+	if ok && known {
+		return kind, nil
+	}
+	if tag := tags[scheme]; ok && tag != "" {
+		return kind, headgate.Invalid("store", "this headgate was built without the stores of %s (build tag %s); "+
+			"it has %s", scheme, tag, strings.Join(Schemes(), ", "))
+	}
+	problem := "the URL has no scheme"
+	if scheme, _, ok := strings.Cut(store.RedactURL(url), ":"); ok {
+		problem = fmt.Sprintf("the scheme %q is not known", scheme)
+	}
+	return kind, headgate.Invalid("store", "%s; known are %s", problem, strings.Join(Schemes(), ", "))
+}
+
+// Open opens the store of a URL. Errors are those of Find and of the driver.
+func Open(ctx context.Context, url string, o Options) (store.Store, error) {
+	kind, err := Find(url)
+	if err != nil {
+		return nil, err
+	}
+	return kind.open(ctx, url, o)
+}
+
+func openMemory(_ context.Context, address string, _ Options) (store.Store, error) {
+	path, query, _ := strings.Cut(strings.TrimPrefix(address, "memory:"), "?")
+	options, err := url.ParseQuery(query)
+	var keys, bytes int64
+	valid := true
+	for name, to := range map[string]*int64{"max_keys": &keys, "max_bytes": &bytes} {
+		if values := options[name]; len(values) == 1 && err == nil {
+			*to, err = strconv.ParseInt(values[0], 10, 64)
+			valid = valid && *to > 0
+			delete(options, name)
+		}
+	}
+	if err != nil || !valid || path != "" || len(options) > 0 || int64(int(keys)) != keys {
+		return nil, headgate.Invalid("store", "memory: has no path, and two options: memory:?max_keys=N&max_bytes=M, "+
+			"the keys of each limit, and the bytes of all attempts and ids that are remembered; numbers above 0")
+	}
+	return memory.New(&memory.Config{Names: true, MaxKeys: int(keys), MaxBytes: bytes}), nil
+}
