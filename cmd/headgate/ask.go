@@ -34,7 +34,8 @@ func addAsked(cmd *cobra.Command) {
 // answerer is what answers: the service over a store that this process opens,
 // or a server.
 type answerer interface {
-	Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error)
+	Take(ctx context.Context, r *api.Request) (*api.Decision, error)
+	Check(ctx context.Context, r *api.Request) (*api.Decision, error)
 	FillUp(ctx context.Context, r *api.Request) (*api.Filled, error)
 	Inspect(ctx context.Context, r *api.InspectRequest) (*api.Status, error)
 	Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error)
@@ -134,11 +135,13 @@ func newTakeCommand(check bool) *cobra.Command {
 				return a.takeWithin(cmd, args[0], args[1], cost, keep, wait)
 			}
 			return ask(cmd, func(s answerer) error {
-				d, err := s.Take(cmd.Context(),
-					&api.Request{
-						Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost), Keep: keep}, ID: id,
-					},
-					check)
+				take := s.Take
+				if check {
+					take = s.Check
+				}
+				d, err := take(cmd.Context(), &api.Request{
+					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(cost), Keep: keep}, ID: id,
+				})
 				if err != nil {
 					return err
 				}

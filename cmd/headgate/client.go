@@ -39,12 +39,12 @@ func post[T any](ctx context.Context, r *remote, path string, in any) (*T, error
 	return call[T](ctx, r, http.MethodPost, path, in)
 }
 
-func (r *remote) Take(ctx context.Context, in *api.Request, check bool) (*api.Decision, error) {
-	path := "/v1/take"
-	if check {
-		path = "/v1/check"
-	}
-	return post[api.Decision](ctx, r, path, in)
+func (r *remote) Take(ctx context.Context, in *api.Request) (*api.Decision, error) {
+	return post[api.Decision](ctx, r, "/v1/take", in)
+}
+
+func (r *remote) Check(ctx context.Context, in *api.Request) (*api.Decision, error) {
+	return post[api.Decision](ctx, r, "/v1/check", in)
 }
 
 func (r *remote) FillUp(ctx context.Context, in *api.Request) (*api.Filled, error) {

@@ -91,7 +91,7 @@ func (e *exporting) keys(ctx context.Context, s answerer, write func(any, []stri
 			return true, err
 		}
 		return true, write(u, []string{
-			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), left(u.Remaining), strconv.FormatBool(u.Refused),
+			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), u.Remaining.String(), strconv.FormatBool(u.Refused),
 			number(u.RetryAfterMS), strconv.FormatInt(u.At, 10), number(u.EmptyAt), number(u.BlockedUntil), u.BlockedBy,
 			u.Reason,
 		})
@@ -158,13 +158,6 @@ func rowsOf(w io.Writer, format string, columns []string) func(object any, field
 		c.Flush()
 		return c.Error()
 	}
-}
-
-func left(a *api.Amount) string {
-	if a == nil {
-		return ""
-	}
-	return a.String()
 }
 
 func number(n *int64) string {

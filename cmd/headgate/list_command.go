@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -138,10 +139,7 @@ func (u *keyUse) percent() string {
 }
 
 func (u *keyUse) left() string {
-	if u.Remaining == nil {
-		return "-"
-	}
-	return u.Remaining.String()
+	return cmp.Or(u.Remaining.String(), "-")
 }
 
 // retry writes when a cost of 1 can pass.

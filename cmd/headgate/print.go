@@ -57,8 +57,8 @@ func printStatus(w io.Writer, s *api.Status) error {
 		return t.Flush()
 	}
 	line("used", "%s of %s", s.Used, s.Capacity)
-	if s.Remaining != nil {
-		line("remaining", "%s", *s.Remaining)
+	if s.Remaining != "" {
+		line("remaining", "%s", s.Remaining)
 	}
 	if s.EmptyAt != nil && *s.EmptyAt > s.At {
 		line("empty at", "%s, in %s", instant(*s.EmptyAt), time.Duration(*s.EmptyAt-s.At)*time.Microsecond)

@@ -55,7 +55,7 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 			if rule == l.Limit {
 				rule = "-"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s of %s\t%s\t%s\t%s\n", l.Limit, rule, l.Used, capacity(l), *l.Remaining,
+			fmt.Fprintf(t, "%s\t%s\t%s of %s\t%s\t%s\t%s\n", l.Limit, rule, l.Used, capacity(l), l.Remaining,
 				after(l.RetryAfterMS), ms(l.ResetAfterMS))
 		}
 		if err := t.Flush(); err != nil {

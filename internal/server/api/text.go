@@ -26,10 +26,10 @@ var plain = func() (plain [256]bool) {
 	return plain
 }()
 
-// text reads a string. A null is nil.
+// text reads a string.
 func (s *scanner) text() ([]byte, bool) {
 	if !s.skip('"') {
-		return nil, s.null() || s.mismatch("text")
+		return nil, s.mismatch("text")
 	}
 	return s.quoted()
 }

@@ -93,7 +93,7 @@ func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamRes
 	out = &pb.StreamResponse{Id: r.GetId()}
 	fail := func(err error, panicked any) {
 		told := v.of.problem(ctx, pb.HeadgateService_Stream_FullMethodName, err, panicked)
-		out.Result = &pb.StreamResponse_Problem{Problem: wire.ProblemOf(told)}
+		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](told)}
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,7 +102,7 @@ func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamRes
 	}()
 	ctx, err := v.of.known(ctx, pb.HeadgateService_Stream_FullMethodName)
 	if err != nil {
-		out.Result = &pb.StreamResponse_Problem{Problem: wire.ProblemOf(err)}
+		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](err)}
 		return out
 	}
 	within := service.Deadline

@@ -60,90 +60,88 @@ func objects(message any) int {
 	return 1
 }
 
-// answered makes a message of what a verb returns.
-func answered[A, M any](a *A, err error, message func(*A) *M) (*M, error) {
+// ask asks a verb of the service what a message asks, and returns a message with its answer.
+func ask[Answer, Question, In, Out any](ctx context.Context, r *Question, verb func(context.Context, *In) (*Out, error)) (
+	*Answer, error,
+) {
+	out, err := verb(ctx, wire.From[In](r))
 	if err != nil {
 		return nil, err
 	}
-	return message(a), nil
+	return wire.To[Answer](out), nil
 }
 
 func (v *verbs) service() *service.Service { return v.of.service }
 
+// unheld holds nothing: what an answer takes was held for by objects.
+func unheld(int) error { return nil }
+
 // Take implements pb.HeadgateServiceServer.
 func (v *verbs) Take(ctx context.Context, r *pb.Request) (*pb.Decision, error) {
-	d, err := v.service().Take(ctx, wire.Request(r), false)
-	return answered(d, err, wire.DecisionOf)
+	return ask[pb.Decision](ctx, r, v.service().Take)
 }
 
 // Check implements pb.HeadgateServiceServer.
 func (v *verbs) Check(ctx context.Context, r *pb.Request) (*pb.Decision, error) {
-	d, err := v.service().Take(ctx, wire.Request(r), true)
-	return answered(d, err, wire.DecisionOf)
+	return ask[pb.Decision](ctx, r, v.service().Check)
 }
 
 // FillUp implements pb.HeadgateServiceServer.
 func (v *verbs) FillUp(ctx context.Context, r *pb.Request) (*pb.FillUpResponse, error) {
-	f, err := v.service().FillUp(ctx, wire.Request(r))
-	return answered(f, err, wire.FilledOf)
+	return ask[pb.FillUpResponse](ctx, r, v.service().FillUp)
 }
 
 // Batch implements pb.HeadgateServiceServer.
 func (v *verbs) Batch(ctx context.Context, r *pb.BatchRequest) (*pb.BatchResponse, error) {
-	a, err := v.service().Batch(ctx, wire.Batch(r), func(err error) {
-		if ctx.Err() == nil {
-			v.of.logFailure(pb.HeadgateService_Batch_FullMethodName, err)
-		}
+	return ask[pb.BatchResponse](ctx, r, func(ctx context.Context, b *api.Batch) (*api.Answers, error) {
+		return v.service().Batch(ctx, b, func(err error) {
+			if ctx.Err() == nil {
+				v.of.logFailure(pb.HeadgateService_Batch_FullMethodName, err)
+			}
+		})
 	})
-	return answered(a, err, wire.AnswersOf)
 }
 
 // Reserve implements pb.HeadgateServiceServer.
 func (v *verbs) Reserve(ctx context.Context, r *pb.ReserveRequest) (*pb.ReserveResponse, error) {
-	a, err := v.service().Reserve(ctx, wire.Reserve(r))
-	return answered(a, err, wire.ReservedOf)
+	return ask[pb.ReserveResponse](ctx, r, v.service().Reserve)
 }
 
 // Extend implements pb.HeadgateServiceServer.
 func (v *verbs) Extend(ctx context.Context, r *pb.Request) (*pb.ExtendResponse, error) {
-	a, err := v.service().Extend(ctx, wire.Request(r))
-	return answered(a, err, wire.ExtendedOf)
+	return ask[pb.ExtendResponse](ctx, r, v.service().Extend)
 }
 
 // Settle implements pb.HeadgateServiceServer.
 func (v *verbs) Settle(ctx context.Context, r *pb.SettleRequest) (*pb.SettleResponse, error) {
-	a, err := v.service().Settle(ctx, wire.Settle(r))
-	return answered(a, err, wire.SettledOf)
+	return ask[pb.SettleResponse](ctx, r, v.service().Settle)
 }
 
 // Cancel implements pb.HeadgateServiceServer.
 func (v *verbs) Cancel(ctx context.Context, r *pb.SettleRequest) (*pb.SettleResponse, error) {
-	a, err := v.service().Cancel(ctx, wire.Settle(r))
-	return answered(a, err, wire.SettledOf)
+	return ask[pb.SettleResponse](ctx, r, v.service().Cancel)
 }
 
 // Acquire implements pb.HeadgateServiceServer.
 func (v *verbs) Acquire(ctx context.Context, r *pb.Request) (*pb.AcquireResponse, error) {
-	a, err := v.service().Acquire(ctx, wire.Request(r))
-	return answered(a, err, wire.AcquiredOf)
+	return ask[pb.AcquireResponse](ctx, r, v.service().Acquire)
 }
 
 // Renew implements pb.HeadgateServiceServer.
 func (v *verbs) Renew(ctx context.Context, r *pb.LeasesRequest) (*pb.LeasesResponse, error) {
-	a, err := v.service().Renew(ctx, wire.Leases(r))
-	return answered(a, err, wire.LostOf)
+	return ask[pb.LeasesResponse](ctx, r, v.service().Renew)
 }
 
 // Release implements pb.HeadgateServiceServer.
 func (v *verbs) Release(ctx context.Context, r *pb.LeasesRequest) (*pb.LeasesResponse, error) {
-	a, err := v.service().Release(ctx, wire.Leases(r))
-	return answered(a, err, wire.LostOf)
+	return ask[pb.LeasesResponse](ctx, r, v.service().Release)
 }
 
 // Inspect implements pb.HeadgateServiceServer.
 func (v *verbs) Inspect(ctx context.Context, r *pb.InspectRequest) (*pb.Status, error) {
-	a, err := v.service().Inspect(ctx, wire.Inspect(r), func(int) error { return nil }) // held for by objects
-	return answered(a, err, wire.StatusOf)
+	return ask[pb.Status](ctx, r, func(ctx context.Context, r *api.InspectRequest) (*api.Status, error) {
+		return v.service().Inspect(ctx, r, unheld)
+	})
 }
 
 // Usage implements pb.HeadgateServiceServer.
@@ -151,18 +149,19 @@ func (v *verbs) Usage(ctx context.Context, r *pb.UsageRequest) (*pb.UsageRespons
 	if r.Key == nil {
 		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
 	}
-	q := &service.UsageQuery{Key: r.GetKey(), Limits: r.GetLimits(), Authors: r.GetAuthors()}
-	if err := (law.Cell{Key: q.Key}).ValidText(); err != nil {
+	if err := (law.Cell{Key: r.GetKey()}).ValidText(); err != nil {
 		return nil, err
 	}
-	u, err := v.service().Usage(ctx, q, func(int) error { return nil }) // held for by objects
-	return answered(u, err, wire.UsageOf)
+	return ask[pb.UsageResponse](ctx, r, func(ctx context.Context, q *api.UsageQuery) (*api.Usage, error) {
+		return v.service().Usage(ctx, q, unheld)
+	})
 }
 
 // ListLimits implements pb.HeadgateServiceServer.
-func (v *verbs) ListLimits(ctx context.Context, _ *pb.ListLimitsRequest) (*pb.ListLimitsResponse, error) {
-	a, err := v.service().Limits(ctx)
-	return answered(a, err, wire.LimitsOf)
+func (v *verbs) ListLimits(ctx context.Context, r *pb.ListLimitsRequest) (*pb.ListLimitsResponse, error) {
+	return ask[pb.ListLimitsResponse](ctx, r, func(ctx context.Context, _ *struct{}) (*api.Limits, error) {
+		return v.service().Limits(ctx)
+	})
 }
 
 // ListCells implements pb.HeadgateServiceServer.
@@ -176,8 +175,11 @@ func (v *verbs) ListCells(ctx context.Context, r *pb.ListCellsRequest) (*pb.List
 			return nil, err
 		}
 	}
-	a, err := v.service().Cells(ctx, r.GetLimit(), r.GetBlocked(), q)
-	return answered(a, err, wire.CellsOf)
+	cells, err := v.service().Cells(ctx, r.GetLimit(), r.GetBlocked(), q)
+	if err != nil {
+		return nil, err
+	}
+	return wire.To[pb.ListCellsResponse](cells), nil
 }
 
 // Explain implements pb.HeadgateServiceServer.
@@ -185,14 +187,13 @@ func (v *verbs) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainR
 	if err := few("headers", len(r.GetHeaders())); err != nil {
 		return nil, err
 	}
-	a, err := v.service().Explain(ctx, wire.Explain(r))
-	return answered(a, err, wire.ExplanationOf)
+	return ask[pb.ExplainResponse](ctx, r, v.service().Explain)
 }
 
-// few is an error if there are more headers than a request may have.
+// few is an error if a list has more texts than it may.
 func few(field string, n int) error {
-	if n > api.MaxHeaders {
-		return headgate.Invalid(field, "are more than %d", api.MaxHeaders)
+	if n > api.MaxTexts {
+		return headgate.Invalid(field, "are more than %d", api.MaxTexts)
 	}
 	return nil
 }
@@ -202,45 +203,38 @@ func (v *verbs) Observe(ctx context.Context, r *pb.ObserveRequest) (*pb.ObserveR
 	if err := few("headers", len(r.GetHeaders())); err != nil {
 		return nil, err
 	}
-	a, err := v.service().Observe(ctx, wire.Observe(r))
-	return answered(a, err, wire.ObservedOf)
+	return ask[pb.ObserveResponse](ctx, r, v.service().Observe)
 }
 
 // Reset implements pb.HeadgateServiceServer.
 func (v *verbs) Reset(ctx context.Context, r *pb.ResetRequest) (*pb.ResetResponse, error) {
-	a, err := v.service().Reset(ctx, wire.Reset(r))
-	return answered(a, err, wire.ForgottenOf)
+	return ask[pb.ResetResponse](ctx, r, v.service().Reset)
 }
 
 // Block implements pb.HeadgateServiceServer.
 func (v *verbs) Block(ctx context.Context, r *pb.BlockRequest) (*pb.Status, error) {
-	a, err := v.service().Block(ctx, wire.Block(r))
-	return answered(a, err, wire.StatusOf)
+	return ask[pb.Status](ctx, r, v.service().Block)
 }
 
 // SetLimit implements pb.HeadgateServiceServer.
 func (v *verbs) SetLimit(ctx context.Context, r *pb.SetLimitRequest) (*pb.ChangedResponse, error) {
-	a, err := v.service().SetLimit(ctx, wire.SetLimit(r))
-	return answered(a, err, wire.ChangedOf)
+	return ask[pb.ChangedResponse](ctx, r, v.service().SetLimit)
 }
 
 // SetOverride implements pb.HeadgateServiceServer.
 func (v *verbs) SetOverride(ctx context.Context, r *pb.SetOverrideRequest) (*pb.ChangedResponse, error) {
-	a, err := v.service().Override(ctx, wire.Override(r))
-	return answered(a, err, wire.ChangedOf)
+	return ask[pb.ChangedResponse](ctx, r, v.service().Override)
 }
 
 // SetPlan implements pb.HeadgateServiceServer.
 func (v *verbs) SetPlan(ctx context.Context, r *pb.SetPlanRequest) (*pb.ChangedResponse, error) {
-	a, err := v.service().SetPlan(ctx, wire.SetPlan(r))
-	return answered(a, err, wire.ChangedOf)
+	return ask[pb.ChangedResponse](ctx, r, v.service().SetPlan)
 }
 
 // Rollback implements pb.HeadgateServiceServer.
 func (v *verbs) Rollback(ctx context.Context, r *pb.RollbackRequest) (*pb.ChangedResponse, error) {
-	if len(r.GetLimits()) > api.MaxRollback {
-		return nil, headgate.Invalid("limits", "are more than %d", api.MaxRollback)
+	if err := few("limits", len(r.GetLimits())); err != nil {
+		return nil, err
 	}
-	a, err := v.service().Rollback(ctx, wire.Rollback(r))
-	return answered(a, err, wire.ChangedOf)
+	return ask[pb.ChangedResponse](ctx, r, v.service().Rollback)
 }

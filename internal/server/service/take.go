@@ -13,8 +13,17 @@ import (
 // MaxBatch is how many charges one request or batch may carry.
 const MaxBatch = api.MaxCharges
 
-// Take takes the charges of a request, or asks about them with check.
-func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
+// Take takes the charges of a request.
+func (s *Service) Take(ctx context.Context, r *api.Request) (*api.Decision, error) {
+	return s.take(ctx, r, false)
+}
+
+// Check asks about the charges of a request, and takes nothing.
+func (s *Service) Check(ctx context.Context, r *api.Request) (*api.Decision, error) {
+	return s.take(ctx, r, true)
+}
+
+func (s *Service) take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
 	if r.Check {
 		return nil, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
 	}
@@ -188,8 +197,8 @@ type answer struct {
 func (a *answer) set(d *headgate.Decision, several bool) {
 	a.Decision = api.Decision{
 		Allowed: d.Allowed, Limit: d.LimitName,
-		Capacity:     api.Amount{Units: d.Capacity, Nanos: d.CapacityNanos},
-		Remaining:    api.Amount{Units: d.Remaining, Nanos: d.RemainingNanos},
+		Capacity:     api.Number(d.Capacity, d.CapacityNanos),
+		Remaining:    api.Number(d.Remaining, d.RemainingNanos),
 		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed,
 		Applied: d.Applied,
 	}
@@ -211,8 +220,8 @@ func figures(list []headgate.Figures) []api.Figures {
 		f := &list[i]
 		each[i] = api.Figures{
 			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
-			Capacity:     api.Amount{Units: f.Capacity, Nanos: f.CapacityNanos},
-			Remaining:    api.Amount{Units: f.Remaining, Nanos: f.RemainingNanos},
+			Capacity:     api.Number(f.Capacity, f.CapacityNanos),
+			Remaining:    api.Number(f.Remaining, f.RemainingNanos),
 			ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
 		}
 		each[i].RetryAfterMS = retryAfter(f.RetryAfter, &retries[i])
