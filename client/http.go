@@ -65,12 +65,12 @@ func (t *httpTransport) close() {
 // call implements transport.
 func (t *httpTransport) call(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
-	switch in := in.(type) {
-	case nil:
-	case interface{ Values() url.Values }:
-		path += "?" + in.Values().Encode()
+	var err error
+	switch {
+	case in == nil:
+	case method == http.MethodGet:
+		path += "?" + api.Values(in).Encode()
 	default:
-		var err error
 		if body, err = json.Marshal(in); err != nil {
 			return headgate.Invalid("body", "%v", err)
 		}

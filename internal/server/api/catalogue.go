@@ -1,10 +1,6 @@
 package api
 
-import (
-	"net/url"
-	"strconv"
-	"time"
-)
+import "time"
 
 // Catalogue is the limits and plans that the store keeps, as one version of it has them.
 type Catalogue struct {
@@ -34,9 +30,9 @@ type CatalogPlan struct {
 
 // OverridesQuery says which overrides GET /v1/overrides lists.
 type OverridesQuery struct {
-	Max        int    // of a page
-	AfterLimit string // with AfterKey the last of the page before; empty: the first page
-	AfterKey   string
+	Max        int    `query:"max" range:"1-1000"` // of a page
+	AfterLimit string `query:"after_limit"`        // with AfterKey the last of the page before; empty: the first page
+	AfterKey   string `query:"after_key"`
 }
 
 // Overrides are limits that are in force for single keys, or for all that begin with a text.
@@ -60,9 +56,9 @@ type OverrideInForce struct {
 
 // VersionsQuery says which versions of the catalogue GET /v1/versions lists.
 type VersionsQuery struct {
-	Limit  string // only those that have changed it; empty: all
-	Before int64  // only those below it; 0: all
-	Max    int
+	Limit  string `query:"limit"`  // only those that have changed it; empty: all
+	Before int64  `query:"before"` // only those below it; 0: all
+	Max    int    `query:"max" range:"1-500"`
 }
 
 // Versions are versions of the catalogue, the newest first.
@@ -130,32 +126,4 @@ type SetPlan struct {
 	NoKey  bool       `json:"-"` // there is no key in it
 	Prefix bool       `json:"-"` // of all keys that begin with Key; only a program that has the store can say it
 	Until  *time.Time `json:"-"` // in the place of For; only a program that has the store can say it
-}
-
-// Values are the parameters of the query.
-func (q OverridesQuery) Values() url.Values {
-	v := url.Values{}
-	if q.AfterLimit != "" || q.AfterKey != "" {
-		v.Set("after_limit", q.AfterLimit)
-		v.Set("after_key", q.AfterKey)
-	}
-	if q.Max != 0 {
-		v.Set("max", strconv.Itoa(q.Max))
-	}
-	return v
-}
-
-// Values are the parameters of the query.
-func (q VersionsQuery) Values() url.Values {
-	v := url.Values{}
-	if q.Limit != "" {
-		v.Set("limit", q.Limit)
-	}
-	if q.Before != 0 {
-		v.Set("before", strconv.FormatInt(q.Before, 10))
-	}
-	if q.Max != 0 {
-		v.Set("max", strconv.Itoa(q.Max))
-	}
-	return v
 }

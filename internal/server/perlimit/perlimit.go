@@ -19,16 +19,20 @@ const (
 type Values[T any] struct {
 	max     int
 	defined func(name string) bool
+	value   func(name string) *T
 
 	known                   atomic.Pointer[map[string]*T] // by name; replaced, never changed
-	inline, unknown, others T
+	inline, unknown, others *T
 
 	mu sync.Mutex // held while known is replaced
 }
 
-// New returns values of which at most max are of limits alone. defined reports whether the catalogue has a limit.
-func New[T any](max int, defined func(name string) bool) *Values[T] {
-	return &Values[T]{max: max, defined: defined}
+// New returns values of which at most max are of limits alone. defined reports whether the catalogue has a limit, and
+// value makes one for a limit, or for another of the names.
+func New[T any](max int, defined func(name string) bool, value func(name string) *T) *Values[T] {
+	return &Values[T]{
+		max: max, defined: defined, value: value, inline: value(Inline), unknown: value(Unknown), others: value(Others),
+	}
 }
 
 // Of returns the value of a limit, which is given by its name or notation.
@@ -40,10 +44,10 @@ func (v *Values[T]) Of(name string) *T {
 		}
 	}
 	if strings.Contains(name, " ") {
-		return &v.inline
+		return v.inline
 	}
 	if name == "" || !v.defined(name) {
-		return &v.unknown
+		return v.unknown
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -53,19 +57,19 @@ func (v *Values[T]) Of(name string) *T {
 			return t
 		}
 		if len(*known) >= v.max {
-			return &v.others
+			return v.others
 		}
 		for name, t := range *known {
 			more[name] = t
 		}
 	}
-	more[name] = new(T)
+	more[name] = v.value(name)
 	v.known.Store(&more)
 	return more[name]
 }
 
 // Forget forgets limits that are defined no more, and calls gone for each of them.
-func (v *Values[T]) Forget(gone func(*T)) {
+func (v *Values[T]) Forget(gone func(name string, t *T)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	known := v.known.Load()
@@ -77,7 +81,7 @@ func (v *Values[T]) Forget(gone func(*T)) {
 		if v.defined(name) {
 			kept[name] = t
 		} else {
-			gone(t)
+			gone(name, t)
 		}
 	}
 	v.known.Store(&kept)
@@ -90,7 +94,7 @@ func (v *Values[T]) Each(do func(name string, t *T)) {
 			do(name, t)
 		}
 	}
-	do(Inline, &v.inline)
-	do(Unknown, &v.unknown)
-	do(Others, &v.others)
+	do(Inline, v.inline)
+	do(Unknown, v.unknown)
+	do(Others, v.others)
 }

@@ -12,25 +12,18 @@ import (
 // batch serves batches.
 func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	b := new(api.Batch)
-	if err := take(w, r, maxList, s, b); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	failed := failures{}
-	got, err := d.service.Batch(ctx, b, func(err error) {
-		if !gone(r, err) {
-			failed.add(err)
+	return d.posted(w, r, s, maxList, b, func(ctx context.Context) (any, error) {
+		failed := failures{}
+		got, err := d.service.Batch(ctx, b, func(err error) {
+			if !gone(r, err) {
+				failed.add(err)
+			}
+		})
+		for _, f := range failed {
+			d.logFailure(r, f.err, f.count)
 		}
+		return got, err
 	})
-	if err != nil {
-		return err
-	}
-	for _, f := range failed {
-		d.logFailure(r, f.err, f.count)
-	}
-	s.Leave()
-	return d.answer(w, got)
 }
 
 // failures counts errors by their class, and keeps one of each.

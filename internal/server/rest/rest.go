@@ -134,8 +134,26 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, lim
 	if err := take(w, r, limit, s, in); err != nil {
 		return err
 	}
-	ctx := withTimeout(r.Context(), deadline)
-	defer ctx.stop()
+	return d.decided(w, r, s, do)
+}
+
+// answering reserves hold bytes, calls do with the deadline of a request, and writes its result.
+func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share, hold int,
+	do func(context.Context) (any, error),
+) error {
+	if err := s.Enter(); err != nil {
+		return err
+	}
+	if err := s.Hold(int64(hold)); err != nil {
+		return err
+	}
+	return d.decided(w, r, s, do)
+}
+
+// decided calls do with the deadline of a request, and writes its result.
+func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share, do func(context.Context) (any, error)) error {
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
 	out, err := do(ctx)
 	if err != nil {
 		return err
@@ -152,15 +170,15 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 	if err := b.read(w, r, limit, s); err != nil {
 		return err
 	}
-	text := max(0, s.Bytes()-int64(len(b.text))) // what was read out of it lives on
+	text := max(0, s.Bytes()-int64(b.Len())) // what was read out of it lives on
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	if err := s.HoldObjects(bytes.Count(b.text, []byte("{"))); err != nil {
+	if err := s.HoldObjects(bytes.Count(b.Bytes(), []byte("{"))); err != nil {
 		return err
 	}
 	defer func() { _ = s.Hold(-text) }() // which cannot fail
-	if err := api.Read(b.text, to); err != nil {
+	if err := api.Read(b.Bytes(), to); err != nil {
 		return invalid(err)
 	}
 	return nil
@@ -168,18 +186,13 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 
 // limits answers with the named limits.
 func (d *door) limits(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	if err := s.Enter(); err != nil {
-		return err
-	}
-	list, err := d.service.Limits(r.Context())
-	if err != nil {
-		return err
-	}
-	if err := s.Hold(int64(load.PerObject * len(list.Limits))); err != nil {
-		return err
-	}
-	s.Leave()
-	return d.answer(w, list)
+	return d.answering(w, r, s, 0, func(ctx context.Context) (any, error) {
+		list, err := d.service.Limits(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return list, s.Hold(int64(load.PerObject * len(list.Limits)))
+	})
 }
 
 // ok is the status of a server that is well.

@@ -121,22 +121,17 @@ func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamRes
 func (v *verbs) decide(ctx context.Context, r *pb.StreamRequest, out *pb.StreamResponse) error {
 	share := v.of.config.Load.Share()
 	defer share.Release()
-	hold := func(message any) error { return (&method{objects: objects}).hold(&share, message) }
+	if err := (&method{objects: objects}).hold(&share, r); err != nil {
+		return err
+	}
 	var d *pb.Decision
 	var err error
 	switch verb := r.GetVerb().(type) {
 	case *pb.StreamRequest_Take:
-		if err = hold(verb.Take); err == nil {
-			d, err = v.Take(ctx, verb.Take)
-		}
+		d, err = v.Take(ctx, verb.Take)
 	case *pb.StreamRequest_Check:
-		if err = hold(verb.Check); err == nil {
-			d, err = v.Check(ctx, verb.Check)
-		}
+		d, err = v.Check(ctx, verb.Check)
 	case *pb.StreamRequest_Batch:
-		if err := hold(verb.Batch); err != nil {
-			return err
-		}
 		b, err := v.Batch(ctx, verb.Batch)
 		out.Result = &pb.StreamResponse_Batch{Batch: b}
 		return err

@@ -50,6 +50,8 @@ func objects(message any) int {
 			n += len(r.GetCharges())
 		}
 		return n
+	case *pb.StreamRequest: // one of them is not nil
+		return objects(m.GetTake()) + objects(m.GetCheck()) + objects(m.GetBatch())
 	case *pb.ListCellsRequest:
 		return 2 * int(min(m.GetMax(), maxCells)) // a cell takes more than a charge
 	case *pb.InspectRequest:
@@ -146,9 +148,6 @@ func (v *verbs) Inspect(ctx context.Context, r *pb.InspectRequest) (*pb.Status, 
 
 // Usage implements pb.HeadgateServiceServer.
 func (v *verbs) Usage(ctx context.Context, r *pb.UsageRequest) (*pb.UsageResponse, error) {
-	if r.Key == nil {
-		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
-	}
 	if err := (law.Cell{Key: r.GetKey()}).ValidText(); err != nil {
 		return nil, err
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/headgate/headgate/internal/server/api"
 	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 )
@@ -55,7 +53,7 @@ func structs(to, from reflect.Value) {
 }
 
 var (
-	typeMessage = reflect.TypeFor[proto.Message]()
+	messages    = reflect.TypeFor[pb.Request]().PkgPath()
 	typeNumber  = reflect.TypeFor[json.Number]()
 	typeCharges = reflect.TypeFor[[]api.Charge]()
 	typeAnswer  = reflect.TypeFor[api.Answer]()
@@ -63,7 +61,7 @@ var (
 
 // plan says how to copy a struct.
 func (p pair) plan() (list []step) {
-	toMessage := reflect.PointerTo(p.to).Implements(typeMessage)
+	toMessage := p.to.PkgPath() == messages
 	message, value := p.from, p.to
 	if toMessage {
 		message, value = p.to, p.from
