@@ -18,29 +18,29 @@ type verb func(ctx context.Context, t *rpcTransport, in, out any) error
 
 // verbs are the paths of the JSON interface that gRPC serves too.
 var verbs = map[string]verb{
-	"POST /v1/take":     unary(pb.HeadgateService_Take_FullMethodName, wire.To[pb.Request, api.Request], wire.From[api.Decision, pb.Decision]),
-	"POST /v1/check":    unary(pb.HeadgateService_Check_FullMethodName, wire.To[pb.Request, api.Request], wire.From[api.Decision, pb.Decision]),
-	"POST /v1/fill-up":  unary(pb.HeadgateService_FillUp_FullMethodName, wire.To[pb.Request, api.Request], wire.From[api.Filled, pb.FillUpResponse]),
-	"POST /v1/batch":    unary(pb.HeadgateService_Batch_FullMethodName, wire.To[pb.BatchRequest, api.Batch], wire.From[api.Answers, pb.BatchResponse]),
-	"POST /v1/reserve":  unary(pb.HeadgateService_Reserve_FullMethodName, wire.To[pb.ReserveRequest, api.Reserve], wire.From[api.Reserved, pb.ReserveResponse]),
-	"POST /v1/extend":   unary(pb.HeadgateService_Extend_FullMethodName, wire.To[pb.Request, api.Request], wire.From[api.Extended, pb.ExtendResponse]),
-	"POST /v1/settle":   unary(pb.HeadgateService_Settle_FullMethodName, wire.To[pb.SettleRequest, api.Settle], wire.From[api.Settled, pb.SettleResponse]),
-	"POST /v1/cancel":   unary(pb.HeadgateService_Cancel_FullMethodName, wire.To[pb.SettleRequest, api.Settle], wire.From[api.Settled, pb.SettleResponse]),
-	"POST /v1/acquire":  unary(pb.HeadgateService_Acquire_FullMethodName, wire.To[pb.Request, api.Request], wire.From[api.Acquired, pb.AcquireResponse]),
-	"POST /v1/renew":    unary(pb.HeadgateService_Renew_FullMethodName, wire.To[pb.LeasesRequest, api.Leases], wire.From[api.Lost, pb.LeasesResponse]),
-	"POST /v1/release":  unary(pb.HeadgateService_Release_FullMethodName, wire.To[pb.LeasesRequest, api.Leases], wire.From[api.Lost, pb.LeasesResponse]),
-	"POST /v1/inspect":  unary(pb.HeadgateService_Inspect_FullMethodName, wire.To[pb.InspectRequest, api.InspectRequest], wire.From[api.Status, pb.Status]),
-	"POST /v1/explain":  unary(pb.HeadgateService_Explain_FullMethodName, wire.To[pb.ExplainRequest, api.Explain], wire.From[api.Explanation, pb.ExplainResponse]),
-	"POST /v1/reset":    unary(pb.HeadgateService_Reset_FullMethodName, wire.To[pb.ResetRequest, api.ResetRequest], wire.From[api.Reset, pb.ResetResponse]),
-	"POST /v1/block":    unary(pb.HeadgateService_Block_FullMethodName, wire.To[pb.BlockRequest, api.Block], wire.From[api.Status, pb.Status]),
-	"POST /v1/observe":  unary(pb.HeadgateService_Observe_FullMethodName, wire.To[pb.ObserveRequest, api.Observe], wire.From[api.Observed, pb.ObserveResponse]),
-	"POST /v1/limit":    unary(pb.HeadgateService_SetLimit_FullMethodName, wire.To[pb.SetLimitRequest, api.SetLimit], wire.From[api.Changed, pb.ChangedResponse]),
-	"POST /v1/override": unary(pb.HeadgateService_SetOverride_FullMethodName, wire.To[pb.SetOverrideRequest, api.Override], wire.From[api.Changed, pb.ChangedResponse]),
-	"POST /v1/plan":     unary(pb.HeadgateService_SetPlan_FullMethodName, wire.To[pb.SetPlanRequest, api.SetPlan], wire.From[api.Changed, pb.ChangedResponse]),
-	"POST /v1/rollback": unary(pb.HeadgateService_Rollback_FullMethodName, wire.To[pb.RollbackRequest, api.Rollback], wire.From[api.Changed, pb.ChangedResponse]),
-	"GET /v1/usage":     unary(pb.HeadgateService_Usage_FullMethodName, wire.To[pb.UsageRequest, api.UsageQuery], wire.From[api.Usage, pb.UsageResponse]),
-	"GET /v1/limits":    unary(pb.HeadgateService_ListLimits_FullMethodName, wire.To[pb.ListLimitsRequest, struct{}], wire.From[api.Limits, pb.ListLimitsResponse]),
-	"GET /v1/cells":     unary(pb.HeadgateService_ListCells_FullMethodName, cellsOf, wire.From[api.Cells, pb.ListCellsResponse]),
+	"POST /v1/take":     unary[api.Request, pb.Request, pb.Decision, api.Decision]("Take"),
+	"POST /v1/check":    unary[api.Request, pb.Request, pb.Decision, api.Decision]("Check"),
+	"POST /v1/fill-up":  unary[api.Request, pb.Request, pb.FillUpResponse, api.Filled]("FillUp"),
+	"POST /v1/batch":    unary[api.Batch, pb.BatchRequest, pb.BatchResponse, api.Answers]("Batch"),
+	"POST /v1/reserve":  unary[api.Reserve, pb.ReserveRequest, pb.ReserveResponse, api.Reserved]("Reserve"),
+	"POST /v1/extend":   unary[api.Request, pb.Request, pb.ExtendResponse, api.Extended]("Extend"),
+	"POST /v1/settle":   unary[api.Settle, pb.SettleRequest, pb.SettleResponse, api.Settled]("Settle"),
+	"POST /v1/cancel":   unary[api.Settle, pb.SettleRequest, pb.SettleResponse, api.Settled]("Cancel"),
+	"POST /v1/acquire":  unary[api.Request, pb.Request, pb.AcquireResponse, api.Acquired]("Acquire"),
+	"POST /v1/renew":    unary[api.Leases, pb.LeasesRequest, pb.LeasesResponse, api.Lost]("Renew"),
+	"POST /v1/release":  unary[api.Leases, pb.LeasesRequest, pb.LeasesResponse, api.Lost]("Release"),
+	"POST /v1/inspect":  unary[api.InspectRequest, pb.InspectRequest, pb.Status, api.Status]("Inspect"),
+	"POST /v1/explain":  unary[api.Explain, pb.ExplainRequest, pb.ExplainResponse, api.Explanation]("Explain"),
+	"POST /v1/reset":    unary[api.ResetRequest, pb.ResetRequest, pb.ResetResponse, api.Reset]("Reset"),
+	"POST /v1/block":    unary[api.Block, pb.BlockRequest, pb.Status, api.Status]("Block"),
+	"POST /v1/observe":  unary[api.Observe, pb.ObserveRequest, pb.ObserveResponse, api.Observed]("Observe"),
+	"POST /v1/limit":    unary[api.SetLimit, pb.SetLimitRequest, pb.ChangedResponse, api.Changed]("SetLimit"),
+	"POST /v1/override": unary[api.Override, pb.SetOverrideRequest, pb.ChangedResponse, api.Changed]("SetOverride"),
+	"POST /v1/plan":     unary[api.SetPlan, pb.SetPlanRequest, pb.ChangedResponse, api.Changed]("SetPlan"),
+	"POST /v1/rollback": unary[api.Rollback, pb.RollbackRequest, pb.ChangedResponse, api.Changed]("Rollback"),
+	"GET /v1/usage":     unary[api.UsageQuery, pb.UsageRequest, pb.UsageResponse, api.Usage]("Usage"),
+	"GET /v1/limits":    unary[struct{}, pb.ListLimitsRequest, pb.ListLimitsResponse, api.Limits]("ListLimits"),
+	"GET /v1/cells":     asking("ListCells", cellsOf, wire.From[api.Cells, pb.ListCellsResponse]),
 }
 
 // cellsOf is a query for keys as a message.
@@ -51,8 +51,16 @@ func cellsOf(q *api.CellsQuery) *pb.ListCellsRequest {
 	}
 }
 
-// unary returns the verb of a method: question makes its message, and answer reads that of the server.
-func unary[In, Out, Question, Answer any](name string, question func(*In) *Question, answer func(*Answer) *Out) verb {
+// unary returns the verb of a method, whose messages have the same fields as types of package api.
+func unary[In, Question, Answer, Out any](method string) verb {
+	return asking(method, wire.To[Question, In], wire.From[Out, Answer])
+}
+
+// asking returns the verb of a method: question makes its message, and answer reads that of the server.
+func asking[In, Out, Question, Answer any](
+	method string, question func(*In) *Question, answer func(*Answer) *Out,
+) verb {
+	name := "/" + pb.HeadgateService_ServiceDesc.ServiceName + "/" + method
 	return func(ctx context.Context, t *rpcTransport, in, out any) error {
 		typed, err := as[In](in)
 		if err != nil {

@@ -151,7 +151,9 @@ func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share, 
 }
 
 // decided calls do with the deadline of a request, and writes its result.
-func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share, do func(context.Context) (any, error)) error {
+func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
+	do func(context.Context) (any, error),
+) error {
 	ctx, cancel := context.WithTimeout(r.Context(), deadline)
 	defer cancel()
 	out, err := do(ctx)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
@@ -100,7 +101,8 @@ func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamRes
 			fail(nil, p)
 		}
 	}()
-	ctx, err := v.of.known(ctx, pb.HeadgateService_Stream_FullMethodName)
+	md, _ := metadata.FromIncomingContext(ctx)
+	ctx, err := v.of.known(ctx, pb.HeadgateService_Stream_FullMethodName, md)
 	if err != nil {
 		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](err)}
 		return out
@@ -128,11 +130,11 @@ func (v *verbs) decide(ctx context.Context, r *pb.StreamRequest, out *pb.StreamR
 	var err error
 	switch verb := r.GetVerb().(type) {
 	case *pb.StreamRequest_Take:
-		d, err = v.Take(ctx, verb.Take)
+		d, err = ask[pb.Decision](ctx, verb.Take, v.of.service.Take)
 	case *pb.StreamRequest_Check:
-		d, err = v.Check(ctx, verb.Check)
+		d, err = ask[pb.Decision](ctx, verb.Check, v.of.service.Check)
 	case *pb.StreamRequest_Batch:
-		b, err := v.Batch(ctx, verb.Batch)
+		b, err := ask[pb.BatchResponse](ctx, verb.Batch, v.batch)
 		out.Result = &pb.StreamResponse_Batch{Batch: b}
 		return err
 	default:

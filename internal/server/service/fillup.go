@@ -26,7 +26,7 @@ func (s *Service) FillUp(ctx context.Context, r *api.Request) (*api.Filled, erro
 	}
 	s.refusals.add(&f.Decision, charges)
 	return &api.Filled{
-		Decision: *decisionOf(&f.Decision, false), Accepted: json.Number(f.Accepted.String()), Level: json.Number(f.Level.String()),
-		Brim: f.Brim,
+		Decision: *decisionOf(&f.Decision, false), Accepted: json.Number(f.Accepted.String()),
+		Level: json.Number(f.Level.String()), Brim: f.Brim,
 	}, nil
 }

@@ -66,10 +66,10 @@ func (p pair) plan() (list []step) {
 	if toMessage {
 		message, value = p.to, p.from
 	}
-	if value == typeAnswer {
-		if toMessage {
-			return []step{toAnswer}
-		}
+	switch {
+	case value == typeAnswer && toMessage:
+		return []step{toAnswer}
+	case value == typeAnswer:
 		return []step{fromAnswer}
 	}
 	for _, m := range reflect.VisibleFields(message) {
@@ -80,43 +80,46 @@ func (p pair) plan() (list []step) {
 		if !ok {
 			panic(fmt.Sprintf("%v has no field %s", value, m.Name))
 		}
-		flag, flagged := value.FieldByName("No" + v.Name)
 		nanos, _ := message.FieldByName(m.Name + "Nanos")
+		amount := v.Type == typeNumber && m.Type.Kind() != reflect.String
 		switch {
 		case v.Type == typeCharges && toMessage:
 			list = append(list, toCharges)
 		case v.Type == typeCharges:
 			list = append(list, fromCharges)
-		case v.Type == typeNumber && m.Type.Kind() != reflect.String && toMessage:
+		case amount && toMessage:
 			list = append(list, toAmount(m.Index, nanos.Index, v.Index))
-		case v.Type == typeNumber && m.Type.Kind() != reflect.String:
+		case amount:
 			list = append(list, fromAmount(m.Index, nanos.Index, v.Index))
-		case flagged && toMessage:
-			list = append(list, func(to, from reflect.Value) {
-				if !from.FieldByIndex(flag.Index).Bool() {
-					convert(to.FieldByIndex(m.Index), from.FieldByIndex(v.Index))
-				}
-			})
-		case flagged:
-			list = append(list, func(to, from reflect.Value) {
-				to.FieldByIndex(flag.Index).SetBool(from.FieldByIndex(m.Index).IsNil())
-				convert(to.FieldByIndex(v.Index), from.FieldByIndex(m.Index))
-			})
-		case toMessage:
-			list = append(list, func(to, from reflect.Value) {
-				convert(to.FieldByIndex(m.Index), from.FieldByIndex(v.Index))
-			})
 		default:
-			always := v.Type.Kind() == reflect.Slice && !strings.HasSuffix(v.Tag.Get("json"), ",omitempty")
-			list = append(list, func(to, from reflect.Value) {
-				convert(to.FieldByIndex(v.Index), from.FieldByIndex(m.Index))
-				if always && to.FieldByIndex(v.Index).IsNil() {
-					to.FieldByIndex(v.Index).Set(reflect.MakeSlice(v.Type, 0, 0))
-				}
-			})
+			flag, _ := value.FieldByName("No" + v.Name)
+			list = append(list, field(m, v, flag.Index, toMessage))
 		}
 	}
 	return list
+}
+
+// field returns what copies a field of a message and of a value. flag is where the value says that it has none; nil:
+// it does not.
+func field(m, v reflect.StructField, flag []int, toMessage bool) step {
+	if toMessage {
+		return func(to, from reflect.Value) {
+			if flag == nil || !from.FieldByIndex(flag).Bool() {
+				convert(to.FieldByIndex(m.Index), from.FieldByIndex(v.Index))
+			}
+		}
+	}
+	always := v.Type.Kind() == reflect.Slice && !strings.HasSuffix(v.Tag.Get("json"), ",omitempty")
+	return func(to, from reflect.Value) {
+		out, in := to.FieldByIndex(v.Index), from.FieldByIndex(m.Index)
+		convert(out, in)
+		if flag != nil {
+			to.FieldByIndex(flag).SetBool(in.IsNil())
+		}
+		if always && out.IsNil() {
+			out.Set(reflect.MakeSlice(v.Type, 0, 0))
+		}
+	}
 }
 
 // convert copies a field to one that says the same in another type.
