@@ -99,12 +99,12 @@ func handler[Question, Answer any](
 	answer func(context.Context, *Question) (*Answer, error),
 ) func(method string) grpc.MethodHandler {
 	return func(method string) grpc.MethodHandler {
-		return func(impl any, ctx context.Context, read func(any) error, within grpc.UnaryServerInterceptor) (any, error) {
+		return func(impl any, ctx context.Context, read func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
 			q := new(Question)
 			if err := read(q); err != nil {
 				return nil, err
 			}
-			return within(ctx, q, &grpc.UnaryServerInfo{Server: impl, FullMethod: method},
+			return next(ctx, q, &grpc.UnaryServerInfo{Server: impl, FullMethod: method},
 				func(ctx context.Context, q any) (any, error) { return answer(ctx, q.(*Question)) })
 		}
 	}
