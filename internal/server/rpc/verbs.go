@@ -99,9 +99,9 @@ func handler[Question, Answer any](
 	answer func(context.Context, *Question) (*Answer, error),
 ) func(method string) grpc.MethodHandler {
 	return func(method string) grpc.MethodHandler {
-		return func(impl any, ctx context.Context, read func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
+		return func(impl any, ctx context.Context, in func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
 			q := new(Question)
-			if err := read(q); err != nil {
+			if err := in(q); err != nil {
 				return nil, err
 			}
 			return next(ctx, q, &grpc.UnaryServerInfo{Server: impl, FullMethod: method},
