@@ -1,11 +1,14 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/store"
 )
 
 // maxBody is how many bytes of requests make a batch full, as [part.load] counts them. With one more share
@@ -66,11 +69,9 @@ func charge(c *headgate.Charge) api.Charge {
 }
 
 // decision returns what the wire says about charges.
-func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
+func decision(w *api.Decision, charges []headgate.Charge) (headgate.Decision, error) {
 	d := headgate.Decision{
 		Allowed: w.Allowed, LimitName: w.Limit, Key: w.Key,
-		Capacity: w.Capacity.Units, CapacityNanos: w.Capacity.Nanos,
-		Remaining: w.Remaining.Units, RemainingNanos: w.Remaining.Nanos,
 		RetryAfter: retryAfter(w.RetryAfterMS), ResetAfter: millis(w.ResetAfterMS),
 		At: time.UnixMicro(w.At).UTC(), EntryNumber: w.Entry,
 		Replayed: w.Replayed, Applied: w.Applied,
@@ -78,22 +79,34 @@ func decision(w *api.Decision, charges []headgate.Charge) headgate.Decision {
 	if len(charges) == 1 {
 		d.Key = charges[0].Key
 	}
+	var wrong error
+	figure := func(n json.Number) (units int64, nanos int32) {
+		units, nanos, err := api.Amount(n)
+		wrong = cmp.Or(wrong, err)
+		return units, nanos
+	}
+	d.Capacity, d.CapacityNanos = figure(w.Capacity)
+	d.Remaining, d.RemainingNanos = figure(w.Remaining)
 	for i := range w.Each {
 		f := &w.Each[i]
-		d.Each = append(d.Each, headgate.Figures{
+		to := headgate.Figures{
 			Charge: f.Charge, Allowed: f.Allowed, LimitName: f.Limit, Key: f.Key,
-			Capacity: f.Capacity.Units, CapacityNanos: f.Capacity.Nanos,
-			Remaining: f.Remaining.Units, RemainingNanos: f.Remaining.Nanos,
 			RetryAfter: retryAfter(f.RetryAfterMS), ResetAfter: millis(f.ResetAfterMS),
 			Applied: f.Applied,
-		})
+		}
+		to.Capacity, to.CapacityNanos = figure(f.Capacity)
+		to.Remaining, to.RemainingNanos = figure(f.Remaining)
+		d.Each = append(d.Each, to)
 	}
 	for _, via := range []headgate.Via{headgate.ViaPrefetch, headgate.ViaLocal, headgate.ViaFallback} {
 		if w.Via != "" && w.Via == via.String() {
 			d.Via = via
 		}
 	}
-	return d
+	if wrong != nil {
+		return headgate.Decision{}, fmt.Errorf("server: %w: %w", store.ErrUnknownOutcome, wrong)
+	}
+	return d, nil
 }
 
 func retryAfter(ms *int64) time.Duration {

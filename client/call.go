@@ -41,7 +41,7 @@ func (c *Client) alone(ctx context.Context, check bool, charges []headgate.Charg
 	if err := c.Call(ctx, http.MethodPost, path, &r, &d); err != nil {
 		return headgate.Decision{}, err
 	}
-	return decision(&d, charges), nil
+	return decision(&d, charges)
 }
 
 // fly sends a batch.

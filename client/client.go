@@ -189,7 +189,7 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	if p.Load.answer.Decision == nil {
 		return headgate.Decision{}, failure(p.Load.answer.Problem)
 	}
-	return decision(p.Load.answer.Decision, charges), nil
+	return decision(p.Load.answer.Decision, charges)
 }
 
 // maxShare is how many bytes a caller may bring to a batch.

@@ -101,13 +101,13 @@ func (t *rpcTransport) call(ctx context.Context, method, path string, in, out an
 }
 
 // invoke asks one method.
-func (t *rpcTransport) invoke(ctx context.Context, name string, in, out proto.Message) error {
+func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) error {
 	t.calls.RLock()
 	defer t.calls.RUnlock()
 	if t.closed {
 		return errClosed
 	}
-	if n := proto.Size(in); n > maxMessage {
+	if n := proto.Size(in.(proto.Message)); n > maxMessage {
 		return headgate.Invalid("body", "has %d bytes, which is more than %d", n, maxMessage)
 	}
 	sent := new(atomic.Bool)

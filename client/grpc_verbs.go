@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
 	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
@@ -20,48 +18,55 @@ type verb func(ctx context.Context, t *rpcTransport, in, out any) error
 
 // verbs are the paths of the JSON interface that gRPC serves too.
 var verbs = map[string]verb{
-	"POST /v1/take":     unary(pb.HeadgateService_Take_FullMethodName, wire.RequestOf, wire.Decision),
-	"POST /v1/check":    unary(pb.HeadgateService_Check_FullMethodName, wire.RequestOf, wire.Decision),
-	"POST /v1/fill-up":  unary(pb.HeadgateService_FillUp_FullMethodName, wire.RequestOf, wire.Filled),
-	"POST /v1/batch":    unary(pb.HeadgateService_Batch_FullMethodName, wire.BatchOf, wire.Answers),
-	"POST /v1/reserve":  unary(pb.HeadgateService_Reserve_FullMethodName, wire.ReserveOf, wire.Reserved),
-	"POST /v1/extend":   unary(pb.HeadgateService_Extend_FullMethodName, wire.RequestOf, wire.Extended),
-	"POST /v1/settle":   unary(pb.HeadgateService_Settle_FullMethodName, wire.SettleOf, wire.Settled),
-	"POST /v1/cancel":   unary(pb.HeadgateService_Cancel_FullMethodName, wire.SettleOf, wire.Settled),
-	"POST /v1/acquire":  unary(pb.HeadgateService_Acquire_FullMethodName, wire.RequestOf, wire.Acquired),
-	"POST /v1/renew":    unary(pb.HeadgateService_Renew_FullMethodName, wire.LeasesOf, wire.Lost),
-	"POST /v1/release":  unary(pb.HeadgateService_Release_FullMethodName, wire.LeasesOf, wire.Lost),
-	"POST /v1/inspect":  unary(pb.HeadgateService_Inspect_FullMethodName, wire.InspectOf, wire.Status),
-	"POST /v1/explain":  unary(pb.HeadgateService_Explain_FullMethodName, wire.ExplainOf, wire.Explanation),
-	"POST /v1/reset":    unary(pb.HeadgateService_Reset_FullMethodName, wire.ResetOf, wire.Forgotten),
-	"POST /v1/block":    unary(pb.HeadgateService_Block_FullMethodName, wire.BlockOf, wire.Status),
-	"POST /v1/observe":  unary(pb.HeadgateService_Observe_FullMethodName, wire.ObserveOf, wire.Observed),
-	"POST /v1/limit":    unary(pb.HeadgateService_SetLimit_FullMethodName, wire.SetLimitOf, wire.Changed),
-	"POST /v1/override": unary(pb.HeadgateService_SetOverride_FullMethodName, wire.OverrideOf, wire.Changed),
-	"POST /v1/plan":     unary(pb.HeadgateService_SetPlan_FullMethodName, wire.SetPlanOf, wire.Changed),
-	"POST /v1/rollback": unary(pb.HeadgateService_Rollback_FullMethodName, wire.RollbackOf, wire.Changed),
-	"GET /v1/usage":     unary(pb.HeadgateService_Usage_FullMethodName, wire.UsageQueryOf, wire.Usage),
-	"GET /v1/cells":     unary(pb.HeadgateService_ListCells_FullMethodName, wire.CellsQueryOf, wire.Cells),
-	"GET /v1/limits": unary(pb.HeadgateService_ListLimits_FullMethodName,
-		func(*struct{}) *pb.ListLimitsRequest { return &pb.ListLimitsRequest{} }, wire.Limits),
+	"POST /v1/take":     unary[api.Request, pb.Request, pb.Decision, api.Decision]("Take"),
+	"POST /v1/check":    unary[api.Request, pb.Request, pb.Decision, api.Decision]("Check"),
+	"POST /v1/fill-up":  unary[api.Request, pb.Request, pb.FillUpResponse, api.Filled]("FillUp"),
+	"POST /v1/batch":    unary[api.Batch, pb.BatchRequest, pb.BatchResponse, api.Answers]("Batch"),
+	"POST /v1/reserve":  unary[api.Reserve, pb.ReserveRequest, pb.ReserveResponse, api.Reserved]("Reserve"),
+	"POST /v1/extend":   unary[api.Request, pb.Request, pb.ExtendResponse, api.Extended]("Extend"),
+	"POST /v1/settle":   unary[api.Settle, pb.SettleRequest, pb.SettleResponse, api.Settled]("Settle"),
+	"POST /v1/cancel":   unary[api.Settle, pb.SettleRequest, pb.SettleResponse, api.Settled]("Cancel"),
+	"POST /v1/acquire":  unary[api.Request, pb.Request, pb.AcquireResponse, api.Acquired]("Acquire"),
+	"POST /v1/renew":    unary[api.Leases, pb.LeasesRequest, pb.LeasesResponse, api.Lost]("Renew"),
+	"POST /v1/release":  unary[api.Leases, pb.LeasesRequest, pb.LeasesResponse, api.Lost]("Release"),
+	"POST /v1/inspect":  unary[api.InspectRequest, pb.InspectRequest, pb.Status, api.Status]("Inspect"),
+	"POST /v1/explain":  unary[api.Explain, pb.ExplainRequest, pb.ExplainResponse, api.Explanation]("Explain"),
+	"POST /v1/reset":    unary[api.ResetRequest, pb.ResetRequest, pb.ResetResponse, api.Reset]("Reset"),
+	"POST /v1/block":    unary[api.Block, pb.BlockRequest, pb.Status, api.Status]("Block"),
+	"POST /v1/observe":  unary[api.Observe, pb.ObserveRequest, pb.ObserveResponse, api.Observed]("Observe"),
+	"POST /v1/limit":    unary[api.SetLimit, pb.SetLimitRequest, pb.ChangedResponse, api.Changed]("SetLimit"),
+	"POST /v1/override": unary[api.Override, pb.SetOverrideRequest, pb.ChangedResponse, api.Changed]("SetOverride"),
+	"POST /v1/plan":     unary[api.SetPlan, pb.SetPlanRequest, pb.ChangedResponse, api.Changed]("SetPlan"),
+	"POST /v1/rollback": unary[api.Rollback, pb.RollbackRequest, pb.ChangedResponse, api.Changed]("Rollback"),
+	"GET /v1/usage":     unary[api.UsageQuery, pb.UsageRequest, pb.UsageResponse, api.Usage]("Usage"),
+	"GET /v1/limits":    unary[struct{}, pb.ListLimitsRequest, pb.ListLimitsResponse, api.Limits]("ListLimits"),
+	"GET /v1/cells":     asking("ListCells", cellsOf, wire.From[api.Cells, pb.ListCellsResponse]),
 }
 
-// message is a message of type M.
-type message[M any] interface {
-	*M
-	proto.Message
+// cellsOf is a query for keys as a message.
+func cellsOf(q *api.CellsQuery) *pb.ListCellsRequest {
+	return &pb.ListCellsRequest{
+		Limit: q.Limit, Blocked: q.Blocked, Max: int64(q.Max),
+		After: &pb.Subject{Limit: q.AfterLimit, Key: &q.AfterKey},
+	}
 }
 
-// unary returns the verb of a method: question makes its message, and answer reads that of the server.
-func unary[In, Out, A any, Question proto.Message, Answer message[A]](
-	name string, question func(*In) Question, answer func(Answer) *Out,
+// unary returns the verb of a method, whose messages have the same fields as types of package api.
+func unary[In, Question, Answer, Out any](method string) verb {
+	return asking(method, wire.To[Question, In], wire.From[Out, Answer])
+}
+
+// asking returns the verb of a method: question makes its message, and answer reads that of the server.
+func asking[In, Out, Question, Answer any](
+	method string, question func(*In) *Question, answer func(*Answer) *Out,
 ) verb {
+	name := "/" + pb.HeadgateService_ServiceDesc.ServiceName + "/" + method
 	return func(ctx context.Context, t *rpcTransport, in, out any) error {
 		typed, err := as[In](in)
 		if err != nil {
 			return err
 		}
-		told := Answer(new(A))
+		told := new(Answer)
 		if err := t.invoke(ctx, name, question(typed), told); err != nil {
 			return err
 		}
@@ -87,16 +92,9 @@ func as[In any](in any) (*In, error) {
 		return nil, headgate.Invalid("body", "%v", err)
 	}
 	out := new(In)
-	if reader, ok := any(out).(interface{ ReadJSON(data []byte) error }); ok {
-		err = reader.ReadJSON(text)
-	} else {
-		err = json.Unmarshal(text, out)
-	}
-	if wrong, ok := errors.AsType[*api.ReadError](err); ok {
+	var wrong *api.ReadError
+	if errors.As(api.Read(text, out), &wrong) {
 		return nil, headgate.Invalid(wrong.Field, "%s", wrong.Detail)
-	}
-	if err != nil {
-		return nil, headgate.Invalid("body", "%v", err)
 	}
 	return out, nil
 }

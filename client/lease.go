@@ -32,7 +32,11 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 			}
 		}
 	}
-	return headgate.NewLease(c, decision(&out.Decision, charges), held, millis(out.TTLMS), asked)
+	d, err := decision(&out.Decision, charges)
+	if err != nil {
+		return nil, err
+	}
+	return headgate.NewLease(c, d, held, millis(out.TTLMS), asked)
 }
 
 // The pauses between attempts to acquire a lease.

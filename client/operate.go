@@ -83,8 +83,8 @@ func status(w *api.Status) (s headgate.Status, err error) {
 	if s.Used, err = cost(w.Used); err == nil {
 		s.Capacity, err = cost(w.Capacity)
 	}
-	if w.Remaining != nil {
-		s.Remaining, s.RemainingNanos = w.Remaining.Units, w.Remaining.Nanos
+	if w.Remaining != "" && err == nil {
+		s.Remaining, s.RemainingNanos, err = api.Amount(w.Remaining)
 	}
 	if w.ResetAt != nil {
 		s.EmptyAt = time.UnixMicro(*w.ResetAt).UTC()

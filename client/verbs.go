@@ -43,8 +43,9 @@ func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate
 	if err != nil {
 		return headgate.Filled{}, fmt.Errorf("server: %w: answer of /v1/fill-up: %w", store.ErrUnknownOutcome, err)
 	}
-	f.Brim, f.Decision = out.Brim, decision(&out.Decision, charges)
-	return f, nil
+	f.Brim = out.Brim
+	f.Decision, err = decision(&out.Decision, charges)
+	return f, err
 }
 
 // ownLife is for how long a server remembers a reservation that has no id of the caller's.
@@ -81,7 +82,11 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 	if out.StartAt != nil && out.DelayMS != nil {
 		start, delay = time.UnixMicro(*out.StartAt).UTC(), millis(*out.DelayMS)
 	}
-	made := headgate.NewReservation(decision(&out.Decision, charges), start, delay, len(charges),
+	d, err := decision(&out.Decision, charges)
+	if err != nil {
+		return nil, err
+	}
+	made := headgate.NewReservation(d, start, delay, len(charges),
 		func(ctx context.Context, actual []headgate.Cost) ([]headgate.Cost, error) {
 			if actual == nil {
 				return c.settle(ctx, "/v1/cancel", id, charges, nil)
@@ -167,7 +172,7 @@ func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.De
 	if err := o.c.Call(ctx, http.MethodPost, "/v1/take", &in, &out); err != nil {
 		return headgate.Decision{}, err
 	}
-	return decision(&out, charges), nil
+	return decision(&out, charges)
 }
 
 // Reserve implements headgate.Once.
@@ -187,8 +192,10 @@ func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgat
 	if err := o.c.Call(ctx, http.MethodPost, "/v1/extend", &in, &out); err != nil {
 		return e, err
 	}
-	e.Charged, err = costs("/v1/extend", out.Charged)
-	e.Decision = decision(&out.Decision, charges)
+	if e.Charged, err = costs("/v1/extend", out.Charged); err != nil {
+		return e, err
+	}
+	e.Decision, err = decision(&out.Decision, charges)
 	return e, err
 }
 

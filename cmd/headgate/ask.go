@@ -47,7 +47,8 @@ func addAsked(cmd *cobra.Command) {
 // answerer is what answers: the service over a store that this process opens,
 // or a server.
 type answerer interface {
-	Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error)
+	Take(ctx context.Context, r *api.Request) (*api.Decision, error)
+	Check(ctx context.Context, r *api.Request) (*api.Decision, error)
 	FillUp(ctx context.Context, r *api.Request) (*api.Filled, error)
 	Inspect(ctx context.Context, r *api.InspectRequest) (*api.Status, error)
 	Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error)
@@ -187,12 +188,12 @@ func post[T any](ctx context.Context, r *remote, path string, in any) (*T, error
 	return call[T](ctx, r, http.MethodPost, path, in)
 }
 
-func (r *remote) Take(ctx context.Context, in *api.Request, check bool) (*api.Decision, error) {
-	path := "/v1/take"
-	if check {
-		path = "/v1/check"
-	}
-	return post[api.Decision](ctx, r, path, in)
+func (r *remote) Take(ctx context.Context, in *api.Request) (*api.Decision, error) {
+	return post[api.Decision](ctx, r, "/v1/take", in)
+}
+
+func (r *remote) Check(ctx context.Context, in *api.Request) (*api.Decision, error) {
+	return post[api.Decision](ctx, r, "/v1/check", in)
 }
 
 func (r *remote) FillUp(ctx context.Context, in *api.Request) (*api.Filled, error) {

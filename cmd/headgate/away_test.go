@@ -172,7 +172,7 @@ func startsBefore(t *testing.T, begin func(context.Context) (*dbtest.Server, err
 		t.Fatal(err)
 	}
 	s.ready(t, http.StatusOK)
-	if d, _, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed || d.Remaining.Units != 999 {
+	if d, _, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed || d.Remaining != "999" {
 		t.Errorf("the first take: %+v, %v", d, err)
 	}
 	lines := func(gone, back int) {

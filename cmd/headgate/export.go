@@ -92,7 +92,7 @@ func (e *exporting) keys(ctx context.Context, s answerer, write func(any, []stri
 			return true, err
 		}
 		return true, write(u, []string{
-			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), number(u.Remaining), strconv.FormatBool(u.Refused),
+			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), u.Remaining.String(), strconv.FormatBool(u.Refused),
 			number(u.RetryAfterMS), strconv.FormatInt(u.At, 10), number(u.ResetAt), number(u.BlockedUntil), u.BlockedBy,
 			u.Reason,
 		})
@@ -157,9 +157,9 @@ func rowsOf(w io.Writer, format string, columns []string) func(object any, field
 }
 
 // number writes a number exactly; nil: nothing.
-func number[T any](n *T) string {
+func number(n *int64) string {
 	if n == nil {
 		return ""
 	}
-	return fmt.Sprint(*n)
+	return strconv.FormatInt(*n, 10)
 }

@@ -71,7 +71,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		return t.Flush()
 	}
 	t.row("used", used(s))
-	if s.Remaining != nil {
+	if s.Remaining != "" {
 		t.row("remaining", left(s))
 	}
 	if s.ResetAt != nil && *s.ResetAt > s.At {

@@ -107,8 +107,8 @@ func useOf(c *api.Status) *keyUse {
 	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // it is over
 		u.BlockedUntil = nil
 	}
-	u.Refused = u.BlockedUntil != nil || u.Remaining != nil && *u.Remaining == (api.Amount{})
-	if u.Refused || u.Remaining == nil {
+	u.Refused = u.BlockedUntil != nil || u.Remaining == "0"
+	if u.Refused || u.Remaining == "" {
 		u.RetryAfterMS = nil
 	}
 	u.measure()

@@ -39,10 +39,10 @@ func (p *pagesOf) Page(_ context.Context, q *api.CellsQuery) (*api.Cells, error)
 func someCells(n int) *pagesOf {
 	p := new(pagesOf)
 	for i := range n {
-		left := api.Amount{Units: int64(n - i)}
+		left := api.Number(int64(n-i), 0)
 		p.cells = append(p.cells, api.Status{
 			Limit: "api", Key: fmt.Sprintf("k%06d", i), Used: json.Number(fmt.Sprint(i)), At: 1,
-			Capacity: json.Number(fmt.Sprint(n)), Remaining: &left,
+			Capacity: json.Number(fmt.Sprint(n)), Remaining: left,
 		})
 	}
 	return p
@@ -123,7 +123,7 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 		"a", "\x1b[2J\a\r\nx", strings.Repeat("😀", 128), strings.Repeat("k", 512), "<script>", "\u202eevil", "",
 	} {
 		u := useOf(&api.Status{
-			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: new(api.Amount),
+			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: "0",
 		})
 		list = append(list, topRow{u, "12345678", bars + bars})
 	}

@@ -89,7 +89,7 @@ func after(ms *int64) string {
 }
 
 // short writes an amount for people: with one decimal, or as many as show that it is not 0.
-func short(amount fmt.Stringer) string {
+func short(amount json.Number) string {
 	text := amount.String()
 	f, err := strconv.ParseFloat(text, 64)
 	if _, decimals, _ := strings.Cut(text, "."); err != nil || len(decimals) < 2 {

@@ -55,9 +55,13 @@ func newTakeCommand(check bool) *cobra.Command {
 				return a.takeWithin(cmd, args[0], args[1], &c, wait)
 			}
 			return decide(cmd, &a, func(s answerer) (*api.Decision, error) {
-				return s.Take(cmd.Context(), &api.Request{
+				take := s.Take
+				if check {
+					take = s.Check
+				}
+				return take(cmd.Context(), &api.Request{
 					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(c.cost), Keep: c.keep}, ID: id,
-				}, check)
+				})
 			}, func(d *api.Decision) bool { return d.Allowed }, sentence)
 		},
 	}

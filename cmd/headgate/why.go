@@ -172,7 +172,7 @@ func used(s *api.Status) string {
 
 // left writes what is left, if that is known.
 func left(s *api.Status) string {
-	if s.Remaining == nil {
+	if s.Remaining == "" {
 		return "-"
 	}
 	return short(s.Remaining)

@@ -11,7 +11,7 @@ import (
 type Charge struct {
 	Limit string      `json:"limit"`          // a name, or a one-line notation where the server accepts it
 	Key   string      `json:"key"`            // at most 512 bytes
-	NoKey bool        `json:"-"`              // ReadJSON found no key, which is not the same as an empty one
+	NoKey bool        `json:"-"`              // Read found no key, which is not the same as an empty one
 	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
 	Keep  string      `json:"keep,omitempty"` // headroom: a share such as 10%, or an amount; absent: none
 }
@@ -83,17 +83,17 @@ type Batch struct {
 // Decision answers a request. Of several charges it is about the one that
 // refused and has to wait longest, else the one with the smallest share left.
 type Decision struct {
-	Allowed      bool   `json:"allowed"`
-	Limit        string `json:"limit"`
-	Key          string `json:"key,omitempty"`  // said of several charges only
-	Capacity     Amount `json:"capacity"`       // what can pass at once
-	Remaining    Amount `json:"remaining"`      // what could pass now, rounded down
-	RetryAfterMS *int64 `json:"retry_after_ms"` // rounded up; 0 if allowed, null if this cost can never pass
-	ResetAfterMS int64  `json:"reset_after_ms"` // rounded up
-	At           int64  `json:"at"`             // the store's decision time, microseconds since the epoch
-	Entry        int64  `json:"entry,omitempty"`
-	Via          string `json:"via,omitempty"`      // prefetch, local or fallback; absent: the store decided
-	Replayed     bool   `json:"replayed,omitempty"` // it was admitted before, under the same id
+	Allowed      bool        `json:"allowed"`
+	Limit        string      `json:"limit"`
+	Key          string      `json:"key,omitempty"`  // said of several charges only
+	Capacity     json.Number `json:"capacity"`       // what can pass at once
+	Remaining    json.Number `json:"remaining"`      // what could pass now, rounded down
+	RetryAfterMS *int64      `json:"retry_after_ms"` // rounded up; 0 if allowed, null if this cost can never pass
+	ResetAfterMS int64       `json:"reset_after_ms"` // rounded up
+	At           int64       `json:"at"`             // the store's decision time, microseconds since the epoch
+	Entry        int64       `json:"entry,omitempty"`
+	Via          string      `json:"via,omitempty"`      // prefetch, local or fallback; absent: the store decided
+	Replayed     bool        `json:"replayed,omitempty"` // it was admitted before, under the same id
 	// what was in force in the place of the limit itself: an override, or a plan
 	Applied string `json:"applied,omitempty"`
 	// the figures of every charge that was looked at, of several; the others are about one of them
@@ -102,15 +102,15 @@ type Decision struct {
 
 // Figures are those of one charge of a request of several.
 type Figures struct {
-	Charge       int    `json:"charge"`  // its place in the request, from 0
-	Allowed      bool   `json:"allowed"` // it would have passed alone
-	Limit        string `json:"limit"`
-	Key          string `json:"key"`
-	Capacity     Amount `json:"capacity"`
-	Remaining    Amount `json:"remaining"`
-	RetryAfterMS *int64 `json:"retry_after_ms"`
-	ResetAfterMS int64  `json:"reset_after_ms"`
-	Applied      string `json:"applied,omitempty"`
+	Charge       int         `json:"charge"`  // its place in the request, from 0
+	Allowed      bool        `json:"allowed"` // it would have passed alone
+	Limit        string      `json:"limit"`
+	Key          string      `json:"key"`
+	Capacity     json.Number `json:"capacity"`
+	Remaining    json.Number `json:"remaining"`
+	RetryAfterMS *int64      `json:"retry_after_ms"`
+	ResetAfterMS int64       `json:"reset_after_ms"`
+	Applied      string      `json:"applied,omitempty"`
 }
 
 // Answer is what became of one request of a batch: a decision or a problem.
@@ -128,7 +128,7 @@ type Answers struct {
 type LeaseToken struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
-	NoKey  bool   `json:"-"` // ReadJSON found no key
+	NoKey  bool   `json:"-"` // Read found no key
 	Number int64  `json:"number"`
 }
 
@@ -154,7 +154,7 @@ type Lost struct {
 type Subject struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key"`
-	NoKey bool   `json:"-"` // ReadJSON found no key
+	NoKey bool   `json:"-"` // Read found no key
 }
 
 // InspectRequest asks about a key.
@@ -226,7 +226,7 @@ type Status struct {
 	Applied      string      `json:"applied,omitempty"` // what is in force in the place of the limit itself
 	Used         json.Number `json:"used"`
 	Capacity     json.Number `json:"capacity,omitempty"`
-	Remaining    *Amount     `json:"remaining,omitempty"`
+	Remaining    json.Number `json:"remaining,omitempty"`
 	At           int64       `json:"at"`
 	ResetAt      *int64      `json:"reset_at"`
 	BlockedUntil *int64      `json:"blocked_until"`

@@ -2,8 +2,6 @@ package api
 
 import (
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -64,23 +62,8 @@ type AuditEntry struct {
 
 // AuditQuery says which entries GET /v1/audit lists.
 type AuditQuery struct {
-	Limit  string // empty: of all limits
-	Key    string
-	HasKey bool // of this key only
-	Max    int  // entries; 0: 100
-}
-
-// Values are the parameters of the query.
-func (q AuditQuery) Values() url.Values {
-	v := url.Values{}
-	if q.Limit != "" {
-		v.Set("limit", q.Limit)
-	}
-	if q.HasKey {
-		v.Set("key", q.Key)
-	}
-	if q.Max != 0 {
-		v.Set("max", strconv.Itoa(q.Max))
-	}
-	return v
+	Limit  string `query:"limit"` // empty: of all limits
+	Key    string `query:"key"`
+	HasKey bool   // of this key only
+	Max    int    `query:"max" range:"1-1000"` // entries; 0: 100
 }

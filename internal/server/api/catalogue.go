@@ -1,10 +1,6 @@
 package api
 
-import (
-	"net/url"
-	"strconv"
-	"time"
-)
+import "time"
 
 // Catalogue is the limits and plans that the store keeps, as one version of it has them.
 type Catalogue struct {
@@ -34,9 +30,9 @@ type CatalogPlan struct {
 
 // OverridesQuery says which overrides GET /v1/overrides lists.
 type OverridesQuery struct {
-	Max        int    // of a page
-	AfterLimit string // with AfterKey the last of the page before; empty: the first page
-	AfterKey   string
+	Max        int    `query:"max" range:"1-1000"` // of a page
+	AfterLimit string `query:"after_limit"`        // with AfterKey the last of the page before; empty: the first page
+	AfterKey   string `query:"after_key"`
 }
 
 // Overrides are limits that are in force for single keys, or for all that begin with a text.
@@ -60,9 +56,9 @@ type OverrideInForce struct {
 
 // VersionsQuery says which versions of the catalogue GET /v1/versions lists.
 type VersionsQuery struct {
-	Limit  string // only those that have changed it; empty: all
-	Before int64  // only those below it; 0: all
-	Max    int
+	Limit  string `query:"limit"`  // only those that have changed it; empty: all
+	Before int64  `query:"before"` // only those below it; 0: all
+	Max    int    `query:"max" range:"1-500"`
 }
 
 // Versions are versions of the catalogue, the newest first.
@@ -130,131 +126,4 @@ type SetPlan struct {
 	NoKey  bool       `json:"-"` // there is no key in it
 	Prefix bool       `json:"-"` // of all keys that begin with Key; only a program that has the store can say it
 	Until  *time.Time `json:"-"` // in the place of For; only a program that has the store can say it
-}
-
-// Values are the parameters of the query.
-func (q OverridesQuery) Values() url.Values {
-	v := url.Values{}
-	if q.AfterLimit != "" || q.AfterKey != "" {
-		v.Set("after_limit", q.AfterLimit)
-		v.Set("after_key", q.AfterKey)
-	}
-	if q.Max != 0 {
-		v.Set("max", strconv.Itoa(q.Max))
-	}
-	return v
-}
-
-// Values are the parameters of the query.
-func (q VersionsQuery) Values() url.Values {
-	v := url.Values{}
-	if q.Limit != "" {
-		v.Set("limit", q.Limit)
-	}
-	if q.Before != 0 {
-		v.Set("before", strconv.FormatInt(q.Before, 10))
-	}
-	if q.Max != 0 {
-		v.Set("max", strconv.Itoa(q.Max))
-	}
-	return v
-}
-
-// ReadJSON reads the definition of a limit.
-func (r *SetLimit) ReadJSON(data []byte) error {
-	return read(data, func(s *scanner, name []byte) uint {
-		var ok bool
-		switch string(name) {
-		case "name":
-			return s.string(&r.Name, 1)
-		case "limit":
-			return s.string(&r.Limit, 1<<1)
-		case "description":
-			r.Description = new(string)
-			return s.string(r.Description, 1<<2)
-		case "seen":
-			r.Seen = new(int64)
-			if *r.Seen, ok = s.integer(); ok {
-				return 1 << 3
-			}
-		case "reason":
-			return s.string(&r.Reason, 1<<4)
-		case "dry_run":
-			if r.DryRun, ok = s.flag(); ok {
-				return 1 << 5
-			}
-		}
-		return 0
-	})
-}
-
-// ReadJSON reads the plan of a key.
-func (r *SetPlan) ReadJSON(data []byte) error {
-	r.NoKey = true
-	return read(data, func(s *scanner, name []byte) uint {
-		switch string(name) {
-		case "key":
-			return s.key(&r.Key, &r.NoKey, 1)
-		case "plan":
-			return s.string(&r.Plan, 1<<1)
-		case "remove":
-			var ok bool
-			if r.Remove, ok = s.flag(); ok {
-				return 1 << 2
-			}
-		case "for":
-			return s.string(&r.For, 1<<3)
-		case "reason":
-			return s.string(&r.Reason, 1<<4)
-		}
-		return 0
-	})
-}
-
-// MaxRollback is how many limits one rollback may name.
-const MaxRollback = 1000
-
-// ReadJSON reads a rollback.
-func (r *Rollback) ReadJSON(data []byte) error {
-	r.NoVersion = true
-	return read(data, func(s *scanner, name []byte) uint {
-		var ok bool
-		switch string(name) {
-		case "version":
-			if r.Version, ok = s.integer(); ok {
-				r.NoVersion = false
-				return 1
-			}
-		case "seen":
-			r.Seen = new(int64)
-			if *r.Seen, ok = s.integer(); ok {
-				return 1 << 1
-			}
-		case "dry_run":
-			if r.DryRun, ok = s.flag(); ok {
-				return 1 << 2
-			}
-		case "reason":
-			return s.string(&r.Reason, 1<<3)
-		case "limits":
-			if s.array(func() bool {
-				if len(r.Limits) == MaxRollback {
-					return s.wrong(s.at, "are more than %d", MaxRollback)
-				}
-				var one string
-				if s.string(&one, 1) == 0 {
-					return false
-				}
-				r.Limits = append(r.Limits, one)
-				return true
-			}) {
-				if len(r.Limits) == 0 { // to name none is not to mean all
-					s.wrong(s.at, "is empty; leave it out to roll back all limits")
-					return 0
-				}
-				return 1 << 4
-			}
-		}
-		return 0
-	})
 }

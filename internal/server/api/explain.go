@@ -9,9 +9,6 @@ type Explain struct {
 	Client  string   `json:"client,omitempty"`  // its address; absent: not known
 }
 
-// MaxHeaders is how many headers an [Explain] or an [Observe] may have.
-const MaxHeaders = 1000
-
 // Explanation answers an Explain: what would become of the request now, and why. Nothing was charged.
 type Explanation struct {
 	Allowed bool   `json:"allowed"`
@@ -41,38 +38,4 @@ type Verdict struct {
 	At      string `json:"at,omitempty"`
 	Matches bool   `json:"matches"`
 	Why     string `json:"why"`
-}
-
-// ReadJSON reads the description of a request.
-func (r *Explain) ReadJSON(data []byte) error {
-	return read(data, func(s *scanner, name []byte) uint {
-		switch string(name) {
-		case "method":
-			return s.string(&r.Method, 1<<0)
-		case "host":
-			return s.string(&r.Host, 1<<1)
-		case "uri":
-			return s.string(&r.URI, 1<<2)
-		case "headers":
-			return s.strings(&r.Headers, 1<<3)
-		case "client":
-			return s.string(&r.Client, 1<<4)
-		}
-		return 0
-	})
-}
-
-// strings reads a list of strings and returns bit, or 0.
-func (s *scanner) strings(to *[]string, bit uint) uint {
-	if !s.array(func() bool {
-		if len(*to) == MaxHeaders {
-			return s.wrong(s.at, "are more than %d", MaxHeaders)
-		}
-		text, ok := s.text()
-		*to = append(*to, string(text))
-		return ok
-	}) {
-		return 0
-	}
-	return bit
 }

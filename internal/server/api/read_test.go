@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -9,29 +10,31 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
-// reader is a request that is read strictly.
-type reader interface{ ReadJSON(data []byte) error }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // requests are one of each kind.
-var requests = []func() reader{
-	func() reader { return new(api.Batch) },
-	func() reader { return new(api.Request) },
-	func() reader { return new(api.Reserve) },
-	func() reader { return new(api.Settle) },
-	func() reader { return new(api.Leases) },
-	func() reader { return new(api.InspectRequest) },
-	func() reader { return new(api.Block) },
-	func() reader { return new(api.ResetRequest) },
-	func() reader { return new(api.Explain) },
-	func() reader { return new(api.Override) },
+var requests = []func() any{
+	func() any { return new(api.Batch) },
+	func() any { return new(api.Request) },
+	func() any { return new(api.Reserve) },
+	func() any { return new(api.Settle) },
+	func() any { return new(api.Leases) },
+	func() any { return new(api.InspectRequest) },
+	func() any { return new(api.Block) },
+	func() any { return new(api.ResetRequest) },
+	func() any { return new(api.Explain) },
+	func() any { return new(api.Override) },
+	func() any { return new(api.SetLimit) },
+	func() any { return new(api.Rollback) },
 }
 
 var known = []string{
 	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
 	"for", "reason", "keep", "method", "host", "uri", "headers", "client",
-	"override", "remove",
+	"override", "remove", "name", "description", "seen", "dry_run", "version", "limits",
 }
 
 const held = `{"held":[{"limit":"l","key":"k","number":1}]}`
@@ -72,6 +75,12 @@ var texts = []struct {
 	{`{"limit":"login","key":"k"}`, 5, ""},
 	{`{"limit":"login","key":"k","for":"1h","reason":"r"}`, 6, ""},
 	{`{}`, 5, ""},
+	{`{"name":"n","limit":"l","description":"","seen":7,"dry_run":true}`, 10, ""},
+	{`{"name":"n","description":null,"seen":null}`, 10, ""},
+	{`{"version":0,"limits":["a","b"],"seen":0}`, 11, ""},
+	{`{"version":null,"limits":[]}`, 11, ""},
+	{`{"seen":-1}`, 10, `seen: must be a whole number`},
+	{`{"limits":[["a"]]}`, 11, `limits: must be text, not an array`},
 
 	// Names.
 	{`{"requests":[{"limit":"a"}],"requests":[{"key":"b"}]}`, 0, `requests: stands twice in one object (at byte 29)`},
@@ -164,13 +173,38 @@ var texts = []struct {
 func TestRequestsAreReadStrictly(t *testing.T) {
 	t.Parallel()
 	for _, tt := range texts {
-		err := requests[tt.request]().ReadJSON([]byte(tt.text))
+		err := api.Read([]byte(tt.text), requests[tt.request]())
 		switch read := agrees(t, []byte(tt.text), requests[tt.request]); {
 		case read != (tt.says == ""):
 			t.Errorf("%q: read %v, %v", tt.text, read, err)
 		case !read && !strings.HasPrefix(err.Error(), tt.says) && !strings.Contains(err.Error(), ": "+tt.says) &&
 			!strings.Contains(err.Error(), "an "+tt.says):
 			t.Errorf("%q: %v, want %s", tt.text, err, tt.says)
+		}
+	}
+}
+
+// TestObservedHeadersAreReadStrictly: their names may be any.
+func TestObservedHeadersAreReadStrictly(t *testing.T) {
+	t.Parallel()
+	var many strings.Builder
+	for i := range api.MaxTexts + 1 {
+		fmt.Fprintf(&many, `"%d":"",`, i)
+	}
+	for text, says := range map[string]string{
+		`{"limit":"l","key":"k","status":429,"headers":{"A":"b","a":"c"}}`: "",
+		`{"headers":null}`:                          "headers: must be an object, not null",
+		`{"headers":{"A":1}}`:                       "A: must be text, not a number",
+		`{"headers":{"A":"b","A":"c"}}`:             "A: stands twice",
+		`{"headers":{` + many.String() + `"b":""}}`: "is one of more than 1000",
+	} {
+		var o api.Observe
+		err := api.Read([]byte(text), &o)
+		if got := fmt.Sprint(err); (err == nil) != (says == "") || err != nil && !strings.Contains(got, says) {
+			t.Errorf("%.80s: %+v, %v; want %q", text, o, err, says)
+		}
+		if err == nil && (len(o.Headers) != 2 || o.Headers["a"] != "c" || o.Status != 429 || o.NoKey) {
+			t.Errorf("%s: %+v", text, o)
 		}
 	}
 }
@@ -184,7 +218,7 @@ func TestTextsThatAreCutOffSaySo(t *testing.T) {
 		}
 		text := strings.TrimRight(tt.text, " \n")
 		for i := 1; i < len(text); i++ {
-			err := requests[tt.request]().ReadJSON([]byte(text[:i]))
+			err := api.Read([]byte(text[:i]), requests[tt.request]())
 			if err == nil || !strings.Contains(err.Error(), "ends in the middle") &&
 				!strings.Contains(err.Error(), "empty") && !strings.Contains(err.Error(), "UTF-8") {
 				t.Errorf("%q: %v", text[:i], err)
@@ -208,25 +242,31 @@ func TestWhatIsTooMuchIsRefusedBeforeItTakesMemory(t *testing.T) {
 		{`{"charges":[`, `{},`, `{}]}`, 2, "charges"},
 		{`{"charges":[`, `{},`, `{}]}`, 3, "charges"},
 		{`{"held":[`, `{},`, `{}]}`, 4, "held"},
+		{`{"headers":[`, `"",`, `""]}`, 8, "headers"},
+		{`{"limits":[`, `"",`, `""]}`, 11, "limits"},
 	} {
+		bound := api.MaxCharges
+		if strings.Contains(tt.each, `"",`) {
+			bound = api.MaxTexts
+		}
 		text := []byte(tt.before + strings.Repeat(tt.each, 4<<20/len(tt.each)) + tt.after)
 		var err error
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err = requests[tt.request]().ReadJSON(text)
+		err = api.Read(text, requests[tt.request]())
 		runtime.ReadMemStats(&after)
 		used := after.TotalAlloc - before.TotalAlloc
 		var re *api.ReadError
-		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, strconv.Itoa(api.MaxCharges)) {
+		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, strconv.Itoa(bound)) {
 			t.Errorf("%s: %v", tt.before, err)
 		}
 		if used > most {
 			t.Errorf("%s: reading it took %d bytes, want at most %d", tt.before, used, most)
 		}
 		// As many as may be are read.
-		n := api.MaxCharges / max(1, strings.Count(tt.each, "{}"))
+		n := bound / max(1, strings.Count(tt.each, "{}"))
 		text = []byte(tt.before + strings.TrimSuffix(strings.Repeat(tt.each, n), ",") + tt.after[2:])
-		if err := requests[tt.request]().ReadJSON(text); err != nil {
+		if err := api.Read(text, requests[tt.request]()); err != nil {
 			t.Errorf("%s: %d: %v", tt.before, n, err)
 		}
 	}
@@ -257,7 +297,7 @@ func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
 		text := []byte(tt.before + long(tt.each) + tt.after)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		err := new(api.Request).ReadJSON(text)
+		err := api.Read(text, new(api.Request))
 		runtime.ReadMemStats(&after)
 		var re *api.ReadError
 		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, tt.says) ||
@@ -272,7 +312,7 @@ func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
 		`{"key":"` + strings.Repeat("k", 4096) + `"}`,
 		`{"key":"` + strings.Repeat(`\u0001`, 4096) + `"}`, `{"cost":0.` + strings.Repeat("0", 4094) + `}`,
 	} {
-		if err := new(api.Request).ReadJSON([]byte(text)); err != nil {
+		if err := api.Read([]byte(text), new(api.Request)); err != nil {
 			t.Errorf("%.20s: %v", text, err)
 		}
 	}
@@ -288,23 +328,21 @@ func FuzzRead(f *testing.F) {
 		}
 		// And what is written is read again.
 		var b, again api.Batch
-		if b.ReadJSON(data) != nil || len(b.Requests) == 0 {
+		if api.Read(data, &b) != nil {
 			return
 		}
-		text := []byte(`{"requests":[`)
 		for i := range b.Requests {
 			r := &b.Requests[i]
-			if r.Charge != (api.Charge{NoKey: true}) {
-				r.Charges = nil // one or the other is written
-			}
-			r.NoKey = len(r.Charges) > 0 // a key is always written
+			r.NoKey = false // a key is always written
 			for k := range r.Charges {
 				r.Charges[k].NoKey = false
 			}
-			text = append(r.AppendJSON(text), ',')
 		}
-		text = append(text[:len(text)-1], `]}`...)
-		if err := again.ReadJSON(text); err != nil || !equal(&again, &b) {
+		text, err := json.Marshal(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := api.Read(text, &again); err != nil || !equal(&again, &b) {
 			t.Errorf("%+v was written %s and read %+v, %v", b, text, again, err)
 		}
 	})

@@ -7,24 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// A ReadError says what is wrong with the JSON of a request.
-type ReadError struct {
-	Field  string // the member that is wrong; "body" for the text as a whole
-	Detail string // what is wrong with it, and at which byte, counted from 1
-}
-
-// Error implements error.
-func (e *ReadError) Error() string { return e.Field + ": " + e.Detail }
-
 // scanner reads JSON (RFC 8259), and what I-JSON (RFC 7493) asks for in addition:
 // text is valid Unicode, and an object has each member once. Its methods report
-// false for what is wrong, and keep the first reason. A null is read as a member
-// that is absent.
+// false for what is wrong, and keep the first reason.
 type scanner struct {
 	data []byte
 	at   int
-	last [2]string // what repeated read
 	err  *ReadError
+
+	nested  bool // within a list
+	objects int  // in lists, but for those that have lists of their own
 }
 
 // wrong keeps the reason for which something cannot be read. The object around it
@@ -116,101 +108,36 @@ func (s *scanner) end() bool {
 	return false
 }
 
-// anyName is the bit of the members of an object whose names are arbitrary. object does not detect repeated ones.
-const anyName = 1 << 31
-
-// object reads an object. member reads the value of one, and returns a bit that no
-// other member has; or 0 if the member is not known, or its value is wrong.
-func (s *scanner) object(member func(name []byte) (bit uint)) (seen uint, ok bool) {
+// members reads an object. read reads the value of a member, whose name stands at a byte.
+func (s *scanner) members(read func(at int, name []byte) bool) bool {
 	if !s.skip('{') {
-		return 0, s.mismatch("an object")
+		return s.mismatch("an object")
 	}
 	if s.skip('}') {
-		return 0, true
-	}
-	for {
-		start := s.at
-		if !s.skip('"') {
-			return 0, s.noJSON("the name of a member")
-		}
-		name, ok := s.quoted()
-		if !ok {
-			return 0, s.named("body")
-		}
-		if !s.skip(':') {
-			return 0, s.noJSON(`":"`)
-		}
-		bit := member(name)
-		switch {
-		case bit == 0 && s.err == nil:
-			s.unknown(start, name)
-			return 0, false
-		case bit == 0:
-			return 0, s.named(string(name))
-		case seen&bit != 0 && bit != anyName:
-			s.wrong(start, "stands twice in one object")
-			return 0, s.named(string(name))
-		}
-		seen |= bit
-		if !s.skip(',') {
-			if !s.skip('}') {
-				return 0, s.noJSON(`"," or "}"`)
-			}
-			return seen, true
-		}
-	}
-}
-
-// named names the member that is wrong, unless something within it was named.
-func (s *scanner) named(name string) bool {
-	if s.err.Field == "" {
-		s.err.Field = name
-	}
-	return false
-}
-
-// unknown is wrong about a name.
-func (s *scanner) unknown(at int, name []byte) {
-	hint := ""
-	if !bytes.Equal(bytes.ToLower(name), name) {
-		hint = "; names are in lower case"
-	}
-	s.wrong(at, "has an unknown field %+.40q%s", name, hint)
-	s.named("body")
-}
-
-// array reads an array.
-func (s *scanner) array(element func() bool) bool {
-	if !s.skip('[') {
-		return s.null() || s.mismatch("an array")
-	}
-	if s.skip(']') {
 		return true
 	}
 	for {
-		if !element() {
-			return false
+		at := s.at
+		if !s.skip('"') {
+			return s.noJSON("the name of a member")
+		}
+		name, ok := s.quoted()
+		if !ok {
+			return s.named("body")
+		}
+		if !s.skip(':') {
+			return s.noJSON(`":"`)
+		}
+		if !read(at, name) {
+			return s.named(string(name))
 		}
 		if !s.skip(',') {
-			return s.skip(']') || s.noJSON(`"," or "]"`)
+			return s.skip('}') || s.noJSON(`"," or "}"`)
 		}
 	}
 }
 
-// repeated reads a string that is likely to have come shortly before.
-func (s *scanner) repeated() (string, bool) {
-	text, ok := s.text()
-	for _, known := range s.last {
-		if ok && string(text) == known {
-			return known, true
-		}
-	}
-	s.last[1] = s.last[0]
-	s.last[0] = string(text)
-	return s.last[0], ok
-}
-
-// number reads a number. A null is nil.
+// number reads a number.
 func (s *scanner) number() ([]byte, bool) {
 	s.peek()
 	start := s.at
@@ -222,7 +149,7 @@ func (s *scanner) number() ([]byte, bool) {
 		if s.at > start {
 			return nil, s.noJSON("a digit")
 		}
-		return nil, s.null() || s.mismatch("a number")
+		return nil, s.mismatch("a number")
 	}
 	if whole > 1 && s.data[s.at-whole] == '0' {
 		s.at += 1 - whole
@@ -258,36 +185,27 @@ func (s *scanner) digits() int {
 	return s.at - start
 }
 
-// integer reads a whole number that is not negative. A null is 0.
+// integer reads a whole number that is not negative.
 func (s *scanner) integer() (int64, bool) {
 	s.peek()
 	start := s.at
-	var v int64
-	for s.at < len(s.data) && s.data[s.at]-'0' <= 9 {
-		v = v*10 + int64(s.data[s.at]-'0')
-		s.at++
+	text, ok := s.number()
+	if !ok {
+		return 0, false
 	}
-	n := s.at - start
-	if fraction := s.at < len(s.data) && (s.data[s.at] == '.' || s.data[s.at]|0x20 == 'e'); n == 0 || n > 18 || n > 1 &&
-		s.data[start] == '0' || fraction {
-		s.at = start
-		text, ok := s.number()
-		if !ok || text == nil {
-			return 0, ok
-		}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || n < 0 || n >= 1e18 {
 		return 0, s.wrong(start, "must be a whole number of at most 18 digits, and not negative")
 	}
-	return v, true
+	return n, true
 }
 
 func (s *scanner) flag() (value, ok bool) {
 	if s.word("true") {
 		return true, true
 	}
-	return false, s.word("false") || s.null() || s.mismatch("true or false")
+	return false, s.word("false") || s.mismatch("true or false")
 }
-
-func (s *scanner) null() bool { return s.word("null") }
 
 func (s *scanner) word(w string) bool {
 	s.peek()

@@ -18,77 +18,30 @@ func (s *scanner) tooLong(at int) bool {
 	return s.wrong(at, "is longer than %d bytes", maxText)
 }
 
-// plain says which bytes of a string stand for themselves, in ASCII.
-var plain = func() (plain [256]bool) {
-	for c := ' '; c < utf8.RuneSelf; c++ {
-		plain[c] = c != '"' && c != '\\'
-	}
-	return plain
-}()
-
-// text reads a string. A null is nil.
+// text reads a string.
 func (s *scanner) text() ([]byte, bool) {
 	if !s.skip('"') {
-		return nil, s.null() || s.mismatch("text")
+		return nil, s.mismatch("text")
 	}
 	return s.quoted()
 }
 
 // quoted reads the rest of a string.
 func (s *scanner) quoted() ([]byte, bool) {
-	ascii := true
-	for i := s.at; i < len(s.data); i++ {
-		switch c := s.data[i]; {
-		case plain[c]:
-		case c == '"':
-			text := s.data[s.at:i]
-			if len(text) > maxText {
-				return nil, s.tooLong(s.at)
-			}
-			if !ascii && !utf8.Valid(text) {
-				return nil, s.notUTF8(i)
-			}
-			s.at = i + 1
-			return text, true
-		case c == '\\':
-			return s.escaped()
-		case c < ' ':
-			s.at = i
-			return nil, s.noJSON("text without control characters")
-		default:
-			ascii = false
-		}
-	}
-	s.at = len(s.data)
-	return nil, s.noJSON(`'"'`)
-}
-
-// notUTF8 is wrong about a byte before end that is no part of a character.
-func (s *scanner) notUTF8(end int) bool {
-	for at := s.at; at < end; {
-		r, size := utf8.DecodeRune(s.data[at:end])
-		if r == utf8.RuneError && size == 1 {
-			return s.wrong(at, "is not valid UTF-8")
-		}
-		at += size
-	}
-	return s.wrong(s.at, "is not valid UTF-8")
-}
-
-// escaped reads the rest of a string that has escapes.
-func (s *scanner) escaped() ([]byte, bool) {
-	text := make([]byte, 0, 64)
 	first := s.at
+	var text []byte // nil: it stands there as it is
 	for s.at < len(s.data) {
-		start := s.at
-		if len(text) > maxText {
-			return nil, s.tooLong(first)
-		}
 		switch c := s.data[s.at]; {
 		case c == '"':
+			if text == nil {
+				text = s.data[first:s.at]
+			}
 			s.at++
 			return text, true
 		case c == '\\':
+			if text == nil {
+				text = append(make([]byte, 0, 64), s.data[first:s.at]...)
+			}
 			r, ok := s.escape()
 			if !ok {
 				return nil, false
@@ -101,8 +54,13 @@ func (s *scanner) escaped() ([]byte, bool) {
 			if r == utf8.RuneError && size == 1 {
 				return nil, s.wrong(s.at, "is not valid UTF-8")
 			}
+			if text != nil {
+				text = append(text, s.data[s.at:s.at+size]...)
+			}
 			s.at += size
-			text = append(text, s.data[start:s.at]...)
+		}
+		if len(text) > maxText || text == nil && s.at-first > maxText {
+			return nil, s.tooLong(first)
 		}
 	}
 	return nil, s.noJSON(`'"'`)

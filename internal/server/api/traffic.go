@@ -1,10 +1,6 @@
 package api
 
-import (
-	"encoding/json"
-	"net/url"
-	"strconv"
-)
+import "encoding/json"
 
 // Traffic is what the server that answers has decided in the last five minutes. Checks are not counted.
 type Traffic struct {
@@ -45,26 +41,8 @@ const (
 
 // TrafficQuery says of what GET /v1/traffic tells.
 type TrafficQuery struct {
-	Limit   string // empty: of all limits
-	By      string // the order of the keys; empty: ByRefused
-	Top     int    // how many keys; below 0: none, 0: 20
-	Seconds int    // how many seconds; 0: 300
-}
-
-// Values are the parameters of the query.
-func (q TrafficQuery) Values() url.Values {
-	v := url.Values{}
-	if q.Limit != "" {
-		v.Set("limit", q.Limit)
-	}
-	if q.By != "" {
-		v.Set("by", q.By)
-	}
-	if q.Top != 0 {
-		v.Set("top", strconv.Itoa(max(q.Top, 0)))
-	}
-	if q.Seconds != 0 {
-		v.Set("seconds", strconv.Itoa(q.Seconds))
-	}
-	return v
+	Limit   string `query:"limit"`                 // empty: of all limits
+	By      string `query:"by"`                    // the order of the keys; empty: ByRefused
+	Top     int    `query:"top" range:"0-100"`     // how many keys; of a client, 0 is 20
+	Seconds int    `query:"seconds" range:"1-300"` // how many seconds; 0: 300
 }

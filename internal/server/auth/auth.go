@@ -128,12 +128,8 @@ func With(ctx context.Context, c *Caller) context.Context {
 	return context.WithValue(ctx, key{}, c)
 }
 
-// From returns the caller of a context; nil is none. A context that has a method Caller is asked by
-// that.
+// From returns the caller of a context; nil is none.
 func From(ctx context.Context) *Caller {
-	if with, ok := ctx.(interface{ Caller() *Caller }); ok {
-		return with.Caller()
-	}
 	c, _ := ctx.Value(key{}).(*Caller)
 	return c
 }

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"container/list"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -16,44 +17,13 @@ type connections struct {
 	mu    sync.Mutex
 	freed *sync.Cond // on mu: a connection has ended, or waits for a request; or a listener was closed
 	open  int        // guarded by mu: how many are counted
-	quiet queue      // guarded by mu: without a request, the longest first
+	quiet list.List  // guarded by mu: of *heading without a request, the longest first
 }
 
 // standing is what is counted of a connection, guarded by the mutex of its connections.
 type standing struct {
-	open, quiet    bool
-	before, behind *heading // in the queue
-}
-
-// queue is a list of connections through their standings, so that a request moves its connection
-// without memory of its own.
-type queue struct{ first, last *heading }
-
-func (q *queue) push(h *heading) {
-	h.quiet, h.before, h.behind = true, q.last, nil
-	if q.last == nil {
-		q.first = h
-	} else {
-		q.last.behind = h
-	}
-	q.last = h
-}
-
-func (q *queue) remove(h *heading) {
-	if !h.quiet {
-		return
-	}
-	if h.before == nil {
-		q.first = h.behind
-	} else {
-		h.before.behind = h.behind
-	}
-	if h.behind == nil {
-		q.last = h.before
-	} else {
-		h.behind.before = h.before
-	}
-	h.quiet, h.before, h.behind = false, nil, nil
+	open  bool
+	quiet *list.Element // in the list of those; nil: it has a request
 }
 
 func newConnections(most int, log *slog.Logger) *connections {
@@ -115,18 +85,19 @@ func (l *listener) admit(conn *heading) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !l.closed && l.open >= l.max {
-		longest := l.quiet.first
-		if longest == nil {
+		first := l.quiet.Front()
+		if first == nil {
 			l.freed.Wait()
 			continue
 		}
+		longest := first.Value.(*heading)
 		l.forget(longest)
 		_ = longest.Close()
 	}
 	if !l.closed {
 		l.open++
 		conn.open = true
-		l.quiet.push(conn)
+		conn.quiet = l.quiet.PushBack(conn)
 	}
 	return !l.closed
 }
@@ -150,9 +121,9 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew: // quiet, since it was admitted
 	case http.StateActive:
-		c.quiet.remove(h)
+		c.hears(h)
 	case http.StateIdle:
-		c.quiet.push(h)
+		h.quiet = c.quiet.PushBack(h)
 		c.freed.Broadcast()
 	case http.StateHijacked, http.StateClosed:
 		c.forget(h)
@@ -160,9 +131,17 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
+// hears notes that a connection is not quiet. The caller holds mu.
+func (c *connections) hears(h *heading) {
+	if h.quiet != nil {
+		c.quiet.Remove(h.quiet)
+		h.quiet = nil
+	}
+}
+
 // forget stops counting a connection. The caller holds mu.
 func (c *connections) forget(h *heading) {
-	c.quiet.remove(h)
+	c.hears(h)
 	h.open = false
 	c.open--
 }

@@ -17,9 +17,5 @@ func (s *Server) AllQuiet() bool {
 	c := s.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := 0
-	for h := c.quiet.first; h != nil; h = h.behind {
-		n++
-	}
-	return c.open == n
+	return c.open == c.quiet.Len()
 }

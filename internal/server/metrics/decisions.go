@@ -3,35 +3,17 @@ package metrics
 import (
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/perlimit"
 	"github.com/headgate/headgate/internal/server/service"
-	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
 // MaxLimits is how many limits have series of their own.
 const MaxLimits = 1000
-
-// verbs are those of decisions; another one would count as the last.
-var verbs = [...]headgate.Verb{
-	headgate.VerbTake, headgate.VerbCheck, headgate.VerbFillUp, headgate.VerbDebit, headgate.VerbReserve,
-	headgate.VerbExtend, headgate.VerbAcquire,
-}
-
-// ways are those of decisions, by law.Via. What failed has the way none.
-var ways = [...]string{
-	law.ViaStore: "store", law.ViaPrefetch: "prefetch", law.ViaLocal: "local", law.ViaFallback: "fallback",
-	wayNone: "none",
-}
-
-const wayNone = law.ViaFallback + 1
 
 // failures are the outcomes of what failed, with the errors that they stand for. The first that fits counts.
 var failures = []struct {
@@ -57,51 +39,42 @@ var failures = []struct {
 	{"canceled", context.Canceled},
 }
 
-// outcomes are the failures, what fits none of them, and what succeeded, admitted and refused, by each way.
-const (
-	maxFailures = 20 // room for other
-	outcomes    = maxFailures + 2*int(wayNone)
-)
-
-// failureOf returns the place of an error in failures; one after the last is other.
-func failureOf(err error) int {
+// failureOf names what failed.
+func failureOf(err error) string {
 	for i := range failures {
 		if errors.Is(err, failures[i].err) {
-			return i
+			return failures[i].name
 		}
-	}
-	return len(failures)
-}
-
-func failureName(i int) string {
-	if i < len(failures) {
-		return failures[i].name
 	}
 	return "other"
 }
 
-// block counts the decisions of one limit and verb.
-type block [service.Protocols][outcomes]atomic.Uint64
-
-// limit counts the decisions of one limit. Its blocks are made when they are needed.
-type limit struct {
-	blocks [len(verbs)]atomic.Pointer[block]
-}
-
-func (l *limit) add(verb int, p service.Protocol, outcome int) {
-	b := l.blocks[verb].Load()
-	for b == nil {
-		l.blocks[verb].CompareAndSwap(nil, new(block))
-		b = l.blocks[verb].Load()
-	}
-	b[p][outcome].Add(1)
-}
-
 // decisions counts decisions. It is safe for concurrent use.
 type decisions struct {
-	since  time.Time
-	limits *perlimit.Values[limit]
-	took   [service.Protocols][len(ways)]atomic.Pointer[histogram]
+	limits *perlimit.Values[prometheus.CounterVec]
+	total  *prometheus.CounterVec
+	took   *prometheus.HistogramVec
+}
+
+// register makes the metrics. defined reports whether the catalogue has a limit.
+func (d *decisions) register(to prometheus.Registerer, defined func(name string) bool) {
+	d.total = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headgate_decisions_total", Help: "Decisions, and attempts that failed.",
+	}, []string{"limit", "verb", "outcome", "protocol", "way"})
+	o := histogramOpts("headgate_decision_seconds", "How long decisions took, the store's time included.", powersOfTwo)
+	o.NativeHistogramMaxBucketNumber = 0 // there are 240 at most, within a deadline and above this:
+	o.NativeHistogramZeroThreshold = 0x1p-24
+	d.took = prometheus.NewHistogramVec(o, []string{"protocol", "way"})
+	d.limits = perlimit.New(MaxLimits, defined, func(limit string) *prometheus.CounterVec {
+		return d.total.MustCurryWith(prometheus.Labels{"limit": limit})
+	})
+	to.MustRegister(d.total, d.took)
+}
+
+// powersOfTwo are the ends of classic buckets, in seconds: native buckets end there too.
+var powersOfTwo = []float64{
+	0x1p-20, 0x1p-18, 0x1p-16, 0x1p-14, 0x1p-13, 0x1p-12, 0x1p-11, 0x1p-10, 0x1p-9, 0x1p-8, 0x1p-7, 0x1p-6, 0x1p-5,
+	0x1p-4, 0x1p-3, 0x1p-2, 0x1p-1, 1, 4,
 }
 
 // Decided implements headgate.Observer.
@@ -110,75 +83,20 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	if p >= service.ProtocolNone {
 		return
 	}
-	verb := 0
-	for verb < len(verbs)-1 && verbs[verb] != e.Verb {
-		verb++
+	way, name, outcome := e.Decision.Via.String(), e.Decision.LimitName, "refused"
+	switch {
+	case e.Err != nil:
+		way, name, outcome = "none", e.Limit, failureOf(e.Err)
+	case e.Decision.Allowed:
+		outcome = "admitted"
 	}
-	way, name := wayNone, e.Limit
-	var outcome int
-	if e.Err != nil {
-		outcome = failureOf(e.Err)
-	} else {
-		way, name = min(e.Decision.Via, law.ViaFallback), e.Decision.LimitName
-		if outcome = maxFailures + 2*int(way); e.Decision.Allowed {
-			outcome++
-		}
-	}
-	d.limits.Of(name).add(verb, p, outcome)
-	h := d.took[p][way].Load()
-	for h == nil {
-		d.took[p][way].CompareAndSwap(nil, new(histogram))
-		h = d.took[p][way].Load()
-	}
-	h.observe(e.Took)
+	d.limits.Of(name).WithLabelValues(string(e.Verb), outcome, p.String(), way).Inc()
+	d.took.WithLabelValues(p.String(), way).Observe(e.Took.Seconds())
 }
 
-var (
-	decisionsDesc = prometheus.NewDesc("headgate_decisions_total",
-		"Decisions, and attempts that failed.", []string{"limit", "verb", "outcome", "protocol", "way"}, nil)
-	decisionDesc = prometheus.NewDesc("headgate_decision_seconds",
-		"How long decisions took, the store's time included.", []string{"protocol", "way"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (d *decisions) Describe(to chan<- *prometheus.Desc) { to <- decisionsDesc; to <- decisionDesc }
-
-// Collect implements prometheus.Collector.
-func (d *decisions) Collect(to chan<- prometheus.Metric) {
-	d.limits.Each(func(name string, l *limit) { l.collect(to, name) })
-	for p := range d.took {
-		for way := range d.took[p] {
-			if h := d.took[p][way].Load(); h != nil {
-				to <- &timed{h, decisionDesc, []*dto.LabelPair{
-					{Name: new("protocol"), Value: new(service.Protocol(p).String())},
-					{Name: new("way"), Value: &ways[way]},
-				}, d.since}
-			}
-		}
-	}
-}
-
-// collect sends the counts that are not 0.
-func (l *limit) collect(to chan<- prometheus.Metric, name string) {
-	for verb := range l.blocks {
-		b := l.blocks[verb].Load()
-		if b == nil {
-			continue
-		}
-		for p := range b {
-			for i := range b[p] {
-				n := b[p][i].Load()
-				if n == 0 {
-					continue
-				}
-				outcome, way := failureName(i), ways[wayNone]
-				if i >= maxFailures {
-					way = ways[(i-maxFailures)/2]
-					outcome = [2]string{"refused", "admitted"}[(i-maxFailures)%2]
-				}
-				to <- prometheus.MustNewConstMetric(decisionsDesc, prometheus.CounterValue, float64(n), name,
-					string(verbs[verb]), outcome, service.Protocol(p).String(), way)
-			}
-		}
-	}
+// forget forgets the limits that the catalogue has no more.
+func (d *decisions) forget() {
+	d.limits.Forget(func(limit string, _ *prometheus.CounterVec) {
+		d.total.DeletePartialMatch(prometheus.Labels{"limit": limit})
+	})
 }

@@ -68,7 +68,7 @@ func resultOf(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	return failureName(failureOf(err))
+	return failureOf(err)
 }
 
 // Batched implements store.Observer.

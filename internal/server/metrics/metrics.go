@@ -18,7 +18,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/load"
-	"github.com/headgate/headgate/internal/server/perlimit"
 	"github.com/headgate/headgate/store/front"
 )
 
@@ -57,16 +56,15 @@ func New(c *Config) *Metrics {
 		m.log = slog.Default()
 	}
 	m.front = func() (*front.Store, bool) { return nil, false }
-	m.limits = perlimit.New[limit](MaxLimits, m.defined)
-	m.since = time.Now()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "headgate_build_info", Help: "1; the labels say which program runs.",
 		ConstLabels: prometheus.Labels{"version": c.Version, "go_version": runtime.Version(), "store": c.Store},
 	})
 	build.Set(1)
-	m.registry.MustRegister(&m.decisions, build, &state{m}, collectors.NewGoCollector(),
+	m.registry.MustRegister(build, &state{m}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.register(m.registry)
+	m.decisions.register(m.registry, m.defined)
+	m.events.register(m.registry)
 	return m
 }
 
@@ -90,7 +88,7 @@ func (m *Metrics) defined(name string) bool {
 func (m *Metrics) Looked(l catalog.Look) {
 	m.looked(l)
 	if m.version.Swap(l.Version) != l.Version && m.catalogue.Load() != nil {
-		m.limits.Forget(func(*limit) {})
+		m.forget()
 	}
 }
 

@@ -118,7 +118,7 @@ func (s *served) take(limit, key string, times int) {
 	s.t.Helper()
 	for range times {
 		r := &api.Request{Charge: api.Charge{Limit: limit, Key: key}}
-		if _, err := s.service.Take(s.t.Context(), r, false); err != nil {
+		if _, err := s.service.Take(s.t.Context(), r); err != nil {
 			s.t.Fatal(err)
 		}
 	}

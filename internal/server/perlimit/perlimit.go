@@ -3,6 +3,7 @@
 package perlimit
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,78 +20,72 @@ const (
 type Values[T any] struct {
 	max     int
 	defined func(name string) bool
+	value   func(name string) *T
 
 	known                   atomic.Pointer[map[string]*T] // by name; replaced, never changed
-	inline, unknown, others T
+	inline, unknown, others *T
 
 	mu sync.Mutex // held while known is replaced
 }
 
-// New returns values of which at most max are of limits alone. defined reports whether the catalogue has a limit.
-func New[T any](max int, defined func(name string) bool) *Values[T] {
-	return &Values[T]{max: max, defined: defined}
+// New returns values of which at most max are of limits alone. defined reports whether the catalogue has a limit, and
+// value makes one for a limit, or for another of the names.
+func New[T any](max int, defined func(name string) bool, value func(name string) *T) *Values[T] {
+	v := &Values[T]{
+		max: max, defined: defined, value: value, inline: value(Inline), unknown: value(Unknown), others: value(Others),
+	}
+	v.known.Store(&map[string]*T{})
+	return v
 }
 
 // Of returns the value of a limit, which is given by its name or notation.
 func (v *Values[T]) Of(name string) *T {
-	known := v.known.Load()
-	if known != nil {
-		if t := (*known)[name]; t != nil {
-			return t
-		}
+	known := *v.known.Load()
+	if t := known[name]; t != nil {
+		return t
 	}
 	if strings.Contains(name, " ") {
-		return &v.inline
+		return v.inline
 	}
 	if name == "" || !v.defined(name) {
-		return &v.unknown
+		return v.unknown
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	more := map[string]*T{}
-	if known = v.known.Load(); known != nil {
-		if t := (*known)[name]; t != nil {
-			return t
-		}
-		if len(*known) >= v.max {
-			return &v.others
-		}
-		for name, t := range *known {
-			more[name] = t
-		}
+	known = *v.known.Load()
+	switch {
+	case known[name] != nil:
+		return known[name]
+	case len(known) >= v.max:
+		return v.others
 	}
-	more[name] = new(T)
+	more := maps.Clone(known)
+	more[name] = v.value(name)
 	v.known.Store(&more)
 	return more[name]
 }
 
 // Forget forgets limits that are defined no more, and calls gone for each of them.
-func (v *Values[T]) Forget(gone func(*T)) {
+func (v *Values[T]) Forget(gone func(name string, t *T)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	known := v.known.Load()
-	if known == nil {
-		return
-	}
-	kept := map[string]*T{}
-	for name, t := range *known {
-		if v.defined(name) {
-			kept[name] = t
-		} else {
-			gone(t)
+	known := maps.Clone(*v.known.Load())
+	maps.DeleteFunc(known, func(name string, t *T) bool {
+		defined := v.defined(name)
+		if !defined {
+			gone(name, t)
 		}
-	}
-	v.known.Store(&kept)
+		return !defined
+	})
+	v.known.Store(&known)
 }
 
 // Each calls do for each value, the shared ones last.
 func (v *Values[T]) Each(do func(name string, t *T)) {
-	if known := v.known.Load(); known != nil {
-		for name, t := range *known {
-			do(name, t)
-		}
+	for name, t := range *v.known.Load() {
+		do(name, t)
 	}
-	do(Inline, &v.inline)
-	do(Unknown, &v.unknown)
-	do(Others, &v.others)
+	do(Inline, v.inline)
+	do(Unknown, v.unknown)
+	do(Others, v.others)
 }

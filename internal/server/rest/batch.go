@@ -3,48 +3,27 @@ package rest
 import (
 	"context"
 	"net/http"
-	"sync"
 
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/load"
 	"github.com/headgate/headgate/store"
 )
 
-// answers are buffers for answers of batches, and for decisions.
-var answers = sync.Pool{New: func() any { return new([]byte) }}
-
-// maxKept is how large a buffer may be that is used again.
-const maxKept = 256 << 10
-
-// batch serves batches. They carry most decisions where there are many, so
-// their answers go a faster way.
+// batch serves batches.
 func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	b := new(api.Batch)
-	if err := take(w, r, maxList, s, b); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
-	defer cancel()
-	failed := failures{}
-	got, err := d.service.Batch(ctx, b, func(err error) {
-		if !gone(r, err) {
-			failed.add(err)
+	return d.posted(w, r, s, maxList, b, func(ctx context.Context) (any, error) {
+		failed := failures{}
+		got, err := d.service.Batch(ctx, b, func(err error) {
+			if !gone(r, err) {
+				failed.add(err)
+			}
+		})
+		for _, f := range failed {
+			d.logFailure(r, f.err, f.count)
 		}
+		return got, err
 	})
-	if err != nil {
-		return err
-	}
-	for _, f := range failed {
-		d.logFailure(r, f.err, f.count)
-	}
-	buf := answers.Get().(*[]byte)
-	*buf = append(got.AppendJSON((*buf)[:0]), '\n')
-	s.Leave()
-	d.write(w, *buf)
-	if cap(*buf) <= maxKept {
-		answers.Put(buf)
-	}
-	return nil
 }
 
 // failures counts errors by their class, and keeps one of each.

@@ -76,7 +76,7 @@ func jsonHandler(*testing.B) (http.Handler, *slog.Logger) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(&api.Decision{
-			Allowed: true, Limit: in.Limit, Remaining: api.Amount{Units: 999_999}, RetryAfterMS: new(int64),
+			Allowed: true, Limit: in.Limit, Remaining: "999999", RetryAfterMS: new(int64),
 			ResetAfterMS: 1, At: 1_763_712_000_123_456,
 		})
 	}), slog.New(slog.DiscardHandler)

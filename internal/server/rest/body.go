@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,29 +20,20 @@ const (
 	maxBody = 64 << 10 // where there is one key
 )
 
-// Bodies are read into buffers of these sizes, each after the one before it is full:
-// what was announced and has not come takes no memory. What is longer takes more of
-// the last size.
-var sizes = [...]int{load.FreeBytes, 16 << 10, 64 << 10}
-
-var pools [len(sizes)]sync.Pool
+// bodies are buffers for small bodies. Others take memory as they arrive: what was announced and has not come takes
+// none.
+var bodies = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, load.FreeBytes)) }}
 
 // body is what a request has sent.
-type body struct {
-	text []byte
-	kept []*[]byte // buffers from the pools
-}
+type body struct{ *bytes.Buffer }
 
-// free gives the buffers back. The text is invalid then.
+// free gives the buffer back. The text is invalid then.
 func (b *body) free() {
-	for _, buf := range b.kept {
-		for i, size := range sizes {
-			if len(*buf) == size {
-				pools[i].Put(buf)
-			}
-		}
+	if b.Buffer != nil && b.Cap() == load.FreeBytes {
+		b.Reset()
+		bodies.Put(b.Buffer)
 	}
-	*b = body{}
+	b.Buffer = nil
 }
 
 // read reads a request's body of at most limit bytes, and counts it in a share.
@@ -50,57 +42,25 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load
 		return &http.MaxBytesError{Limit: limit}
 	}
 	in := http.MaxBytesReader(w, r.Body, limit)
-	buf, n, total := b.next(0), 0, 0
+	b.Buffer = bodies.Get().(*bytes.Buffer)
 	for {
-		m, err := in.Read(buf[n:])
-		n, total = n+m, total+m
+		if b.Available() == 0 {
+			more := b.Cap()
+			if err := s.Hold(int64(more)); err != nil {
+				return err
+			}
+			b.Buffer = bytes.NewBuffer(append(make([]byte, 0, b.Cap()+more), b.Bytes()...))
+		}
+		room := b.AvailableBuffer()
+		n, err := in.Read(room[:cap(room)])
+		b.Write(room[:n])
 		switch {
 		case errors.Is(err, io.EOF):
-			return b.join(buf[:n], total, s)
+			return nil
 		case err != nil:
-			return unread(r, total, err)
-		case n < len(buf):
-			continue
+			return unread(r, b.Len(), err)
 		}
-		class := min(len(b.kept), len(sizes)-1)
-		if err := s.Hold(int64(sizes[class])); err != nil {
-			return err
-		}
-		larger := b.next(class)
-		if len(larger) > len(buf) {
-			copy(larger, buf) // n goes on
-		} else {
-			n = 0
-		}
-		buf = larger
 	}
-}
-
-// next takes a buffer.
-func (b *body) next(class int) []byte {
-	buf, ok := pools[class].Get().(*[]byte)
-	if !ok {
-		buf = new(make([]byte, sizes[class]))
-	}
-	b.kept = append(b.kept, buf)
-	return *buf
-}
-
-// join makes one text of the buffers of which the last is given.
-func (b *body) join(last []byte, total int, s *load.Share) error {
-	if len(last) == total {
-		b.text = last
-		return nil
-	}
-	if err := s.Hold(int64(total)); err != nil {
-		return err
-	}
-	b.text = make([]byte, 0, total)
-	for _, buf := range b.kept[len(sizes)-1 : len(b.kept)-1] {
-		b.text = append(b.text, *buf...)
-	}
-	b.text = append(b.text, last...)
-	return nil
 }
 
 // unread says why a body was not read to its end.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/headgate/headgate/internal/server/edge"
@@ -32,9 +33,8 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	if err := s.Hold(load.PerObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-load.FreeObjects))); err != nil {
 		return err
 	}
-	ctx := withTimeout(r.Context(), deadline)
-	ctx.protocol = service.ProtocolAuth
-	defer ctx.stop()
+	ctx, cancel := context.WithTimeout(service.By(r.Context(), service.ProtocolAuth), deadline)
+	defer cancel()
 	return d.auth.Serve(ctx, w, r)
 }
 
@@ -48,12 +48,5 @@ func (d *door) settleForwarded(w http.ResponseWriter, r *http.Request, s *load.S
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	ctx := withTimeout(r.Context(), deadline)
-	defer ctx.stop()
-	out, err := d.auth.Settle(ctx, r.Header, b.text)
-	if err != nil {
-		return err
-	}
-	s.Leave()
-	return d.answer(w, out)
+	return d.decided(w, r, s, func(ctx context.Context) (any, error) { return d.auth.Settle(ctx, r.Header, b.Bytes()) })
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/server/api"
@@ -118,32 +119,43 @@ func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *load.Shar
 	}
 }
 
-// reader reads itself.
-type reader interface{ ReadJSON(data []byte) error }
-
-// readerOf is a *T that reads itself.
-type readerOf[T any] interface {
-	*T
-	reader
-}
-
 // post serves what takes a T in at most limit bytes.
-func post[T any, R readerOf[T]](d *door, limit int64, do func(context.Context, R) (any, error)) http.HandlerFunc {
+func post[T, Out any](d *door, limit int64, do func(context.Context, *T) (*Out, error)) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-		in := R(new(T))
+		in := new(T)
 		return d.posted(w, r, s, limit, in, func(ctx context.Context) (any, error) { return do(ctx, in) })
 	})
 }
 
 // posted reads a body, calls do with the deadline of a request, and writes its result.
-func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, limit int64, in reader,
+func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, limit int64, in any,
 	do func(context.Context) (any, error),
 ) error {
 	if err := take(w, r, limit, s, in); err != nil {
 		return err
 	}
-	ctx := withTimeout(r.Context(), deadline)
-	defer ctx.stop()
+	return d.decided(w, r, s, do)
+}
+
+// answering reserves hold bytes, calls do with the deadline of a request, and writes its result.
+func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share, hold int,
+	do func(context.Context) (any, error),
+) error {
+	if err := s.Enter(); err != nil {
+		return err
+	}
+	if err := s.Hold(int64(hold)); err != nil {
+		return err
+	}
+	return d.decided(w, r, s, do)
+}
+
+// decided calls do with the deadline of a request, and writes its result.
+func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
+	do func(context.Context) (any, error),
+) error {
+	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	defer cancel()
 	out, err := do(ctx)
 	if err != nil {
 		return err
@@ -154,21 +166,21 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, lim
 
 // take reads a body, and counts the request among those that are being decided. What
 // it holds until the end is what it takes to decide it.
-func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to reader) error {
+func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to any) error {
 	var b body
 	defer b.free()
 	if err := b.read(w, r, limit, s); err != nil {
 		return err
 	}
-	text := max(0, s.Bytes()-int64(len(b.text))) // what was read out of it lives on
+	text := max(0, s.Bytes()-int64(b.Len())) // what was read out of it lives on
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	if err := s.HoldObjects(bytes.Count(b.text, []byte("{"))); err != nil {
+	if err := s.HoldObjects(bytes.Count(b.Bytes(), []byte("{"))); err != nil {
 		return err
 	}
 	defer func() { _ = s.Hold(-text) }() // which cannot fail
-	if err := to.ReadJSON(b.text); err != nil {
+	if err := api.Read(b.Bytes(), to); err != nil {
 		return invalid(err)
 	}
 	return nil
@@ -176,18 +188,13 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 
 // limits answers with the named limits.
 func (d *door) limits(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	if err := s.Enter(); err != nil {
-		return err
-	}
-	list, err := d.service.Limits(r.Context())
-	if err != nil {
-		return err
-	}
-	if err := s.Hold(int64(load.PerObject * len(list.Limits))); err != nil {
-		return err
-	}
-	s.Leave()
-	return d.answer(w, list)
+	return d.answering(w, r, s, 0, func(ctx context.Context) (any, error) {
+		list, err := d.service.Limits(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return list, s.Hold(int64(load.PerObject * len(list.Limits)))
+	})
 }
 
 // ok is the status of a server that is well.
@@ -243,22 +250,25 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 
 // answer writes an answer. It fails before anything is written, or not at all.
 func (d *door) answer(w http.ResponseWriter, v any) error {
-	if decision, ok := v.(*api.Decision); ok {
-		buf := answers.Get().(*[]byte)
-		*buf = append(api.AppendDecision((*buf)[:0], decision), '\n')
-		d.write(w, *buf)
-		answers.Put(buf)
-		return nil
-	}
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
+	text := texts.Get().(*bytes.Buffer)
+	text.Reset()
+	enc := json.NewEncoder(text)
+	enc.SetEscapeHTML(false) // by these escapes a text could grow to six times its length
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	d.write(w, text.Bytes())
+	if text.Cap() <= maxKept {
+		texts.Put(text)
+	}
 	return nil
 }
+
+// texts are buffers for answers.
+var texts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// maxKept is how large a buffer may be that is used again.
+const maxKept = 256 << 10
 
 // Values of headers. Each is in the headers of all answers, so nothing may change it.
 var (

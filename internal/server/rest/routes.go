@@ -1,10 +1,8 @@
 package rest
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/auth"
@@ -64,34 +62,10 @@ func elsewhere(w http.ResponseWriter, r *http.Request) {
 // handler serves routes.
 func handler(routes []route) http.Handler {
 	mux := http.NewServeMux()
-	usual := map[string][]route{}
 	for _, r := range routes {
 		mux.HandleFunc(r.pattern, r.handler)
-		_, path, ok := strings.Cut(r.pattern, " ")
-		if !ok {
-			path = r.pattern
-		}
-		usual[path] = append(usual[path], r)
 	}
-	rest := problems(mux)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A path that is written as in its pattern is found in a map; the mux takes four times as long.
-		for _, one := range usual[r.URL.Path] {
-			if r.URL.RawPath == "" && one.serves(r.Method) {
-				r.Pattern = one.pattern
-				one.handler(w, r)
-				return
-			}
-		}
-		rest.ServeHTTP(w, r)
-	})
-}
-
-// serves reports whether a route is for a method, as it is written in the pattern. The mux knows that GET is
-// for HEAD too, and what CONNECT is about.
-func (r *route) serves(method string) bool {
-	own, _, ok := strings.Cut(r.pattern, " ")
-	return ok && own == method || !ok && method != http.MethodConnect
+	return problems(mux)
 }
 
 // routes are all routes. Each is guarded by the role that it needs.
@@ -145,45 +119,28 @@ func (d *door) bounded(r Route) http.HandlerFunc {
 func (d *door) unguarded() []route {
 	s := d.service
 	return []route{
-		{"POST /v1/take", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, false) })},
-		{"POST /v1/check", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Take(ctx, r, true) })},
-		{"POST /v1/fill-up", auth.RoleTake, post(d, maxBody,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.FillUp(ctx, r) })},
+		{"POST /v1/take", auth.RoleTake, post(d, maxList, s.Take)},
+		{"POST /v1/check", auth.RoleTake, post(d, maxList, s.Check)},
+		{"POST /v1/fill-up", auth.RoleTake, post(d, maxBody, s.FillUp)},
 		{"POST /v1/batch", auth.RoleTake, d.with(d.batch)},
-		{"POST /v1/reserve", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Reserve) (any, error) { return s.Reserve(ctx, r) })},
-		{"POST /v1/extend", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Extend(ctx, r) })},
-		{"POST /v1/settle", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Settle) (any, error) { return s.Settle(ctx, r) })},
-		{"POST /v1/cancel", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Settle) (any, error) { return s.Cancel(ctx, r) })},
-		{"POST /v1/acquire", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Request) (any, error) { return s.Acquire(ctx, r) })},
-		{"POST /v1/renew", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Leases) (any, error) { return s.Renew(ctx, r) })},
-		{"POST /v1/release", auth.RoleTake, post(d, maxList,
-			func(ctx context.Context, r *api.Leases) (any, error) { return s.Release(ctx, r) })},
-		{"POST /v1/observe", auth.RoleTake, post(d, maxBody,
-			func(ctx context.Context, r *api.Observe) (any, error) { return s.Observe(ctx, r) })},
+		{"POST /v1/reserve", auth.RoleTake, post(d, maxList, s.Reserve)},
+		{"POST /v1/extend", auth.RoleTake, post(d, maxList, s.Extend)},
+		{"POST /v1/settle", auth.RoleTake, post(d, maxList, s.Settle)},
+		{"POST /v1/cancel", auth.RoleTake, post(d, maxList, s.Cancel)},
+		{"POST /v1/acquire", auth.RoleTake, post(d, maxList, s.Acquire)},
+		{"POST /v1/renew", auth.RoleTake, post(d, maxList, s.Renew)},
+		{"POST /v1/release", auth.RoleTake, post(d, maxList, s.Release)},
+		{"POST /v1/observe", auth.RoleTake, post(d, maxBody, s.Observe)},
 		{"POST /v1/inspect", auth.RoleRead, d.with(d.inspect)},
 		{"POST /v1/explain", auth.RoleRead, d.with(d.explain)},
-		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody,
-			func(ctx context.Context, r *api.ResetRequest) (any, error) { return s.Reset(ctx, r) })},
-		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody,
-			func(ctx context.Context, r *api.Block) (any, error) { return s.Block(ctx, r) })},
-		{"POST /v1/override", auth.RoleAdmin, post(d, maxBody,
-			func(ctx context.Context, r *api.Override) (any, error) { return s.Override(ctx, r) })},
-		{"POST /v1/limit", auth.RoleAdmin, post(d, maxBody,
-			func(ctx context.Context, r *api.SetLimit) (any, error) { return s.SetLimit(ctx, r) })},
-		{"POST /v1/plan", auth.RoleAdmin, post(d, maxBody,
-			func(ctx context.Context, r *api.SetPlan) (any, error) { return s.SetPlan(ctx, r) })},
+		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody, s.Reset)},
+		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody, s.Block)},
+		{"POST /v1/override", auth.RoleAdmin, post(d, maxBody, s.Override)},
+		{"POST /v1/limit", auth.RoleAdmin, post(d, maxBody, s.SetLimit)},
+		{"POST /v1/plan", auth.RoleAdmin, post(d, maxBody, s.SetPlan)},
 		{mePath, auth.RoleRead, d.me(true)},
 		{"GET /v1/audit", auth.RoleRead, d.with(d.audit)},
-		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody,
-			func(ctx context.Context, r *api.Rollback) (any, error) { return s.Rollback(ctx, r) })},
+		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody, s.Rollback)},
 		{"GET /v1/catalogue", auth.RoleRead, d.with(d.catalogue)},
 		{"GET /v1/overrides", auth.RoleRead, d.with(d.overrides)},
 		{"GET /v1/versions", auth.RoleRead, d.with(d.versions)},

@@ -54,17 +54,14 @@ func (s *Server) permitted(ctx context.Context, info *tap.Info) (context.Context
 				info.FullMethodName + " is one.",
 		})
 	}
-	if s.config.Tokens == nil || m.role == auth.Anyone {
+	if m.role == auth.Anyone {
 		return ctx, nil
 	}
-	caller, err := s.caller(ctx, info.Header)
-	if err == nil {
-		err = caller.Can(m.role)
+	ctx, p := s.known(ctx, info.FullMethodName, info.Header)
+	if p != nil {
+		return nil, statusOf(p)
 	}
-	if err != nil {
-		return nil, statusOf(s.forbid(ctx, info.FullMethodName, err))
-	}
-	return auth.With(ctx, caller), nil
+	return ctx, nil
 }
 
 // caller returns the caller of a call, as [auth.Tokens.Caller] does.
@@ -80,13 +77,12 @@ func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, erro
 	return s.config.Tokens.Tokens().Caller(shown)
 }
 
-// known returns the context of a message of a stream, which goes on for long: its caller may have lost
-// its token, its certificate's entry or its role since the stream began.
-func (s *Server) known(ctx context.Context, name string) (context.Context, *api.Problem) {
+// known returns the context with the caller, who has to have the role of a method. It is asked again for each message
+// of a stream, which goes on for long: its caller may have lost its token, its certificate's entry or its role.
+func (s *Server) known(ctx context.Context, name string, md metadata.MD) (context.Context, *api.Problem) {
 	if s.config.Tokens == nil {
 		return ctx, nil
 	}
-	md, _ := metadata.FromIncomingContext(ctx)
 	caller, err := s.caller(ctx, md)
 	if err == nil {
 		err = caller.Can(s.methods[name].role)

@@ -29,7 +29,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 	"github.com/headgate/headgate/internal/server/auth"
 	"github.com/headgate/headgate/internal/server/edge"
 	"github.com/headgate/headgate/internal/server/load"
@@ -132,9 +131,7 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	described := reflection.ServerOptions{Services: registrar{out}, DescriptorResolver: &out.files}
 	reflectionpb.RegisterServerReflectionServer(registrar{out}, reflection.NewServerV1(described))
 	reflectionalpha.RegisterServerReflectionServer(registrar{out}, reflection.NewServer(described))
-	out.Register(Service{
-		Desc: &pb.HeadgateService_ServiceDesc, Impl: &verbs{of: out}, Role: roleOf, Objects: objects,
-	})
+	out.Register((&verbs{of: out}).service())
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
@@ -93,16 +94,17 @@ func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamRes
 	out = &pb.StreamResponse{Id: r.GetId()}
 	fail := func(err error, panicked any) {
 		told := v.of.problem(ctx, pb.HeadgateService_Stream_FullMethodName, err, panicked)
-		out.Result = &pb.StreamResponse_Problem{Problem: wire.ProblemOf(told)}
+		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](told)}
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			fail(nil, p)
 		}
 	}()
-	ctx, err := v.of.known(ctx, pb.HeadgateService_Stream_FullMethodName)
+	md, _ := metadata.FromIncomingContext(ctx)
+	ctx, err := v.of.known(ctx, pb.HeadgateService_Stream_FullMethodName, md)
 	if err != nil {
-		out.Result = &pb.StreamResponse_Problem{Problem: wire.ProblemOf(err)}
+		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](err)}
 		return out
 	}
 	within := service.Deadline
@@ -121,23 +123,18 @@ func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamRes
 func (v *verbs) decide(ctx context.Context, r *pb.StreamRequest, out *pb.StreamResponse) error {
 	share := v.of.config.Load.Share()
 	defer share.Release()
-	hold := func(message any) error { return (&method{objects: objects}).hold(&share, message) }
+	if err := (&method{objects: objects}).hold(&share, r); err != nil {
+		return err
+	}
 	var d *pb.Decision
 	var err error
 	switch verb := r.GetVerb().(type) {
 	case *pb.StreamRequest_Take:
-		if err = hold(verb.Take); err == nil {
-			d, err = v.Take(ctx, verb.Take)
-		}
+		d, err = ask[pb.Decision](ctx, verb.Take, v.of.service.Take)
 	case *pb.StreamRequest_Check:
-		if err = hold(verb.Check); err == nil {
-			d, err = v.Check(ctx, verb.Check)
-		}
+		d, err = ask[pb.Decision](ctx, verb.Check, v.of.service.Check)
 	case *pb.StreamRequest_Batch:
-		if err := hold(verb.Batch); err != nil {
-			return err
-		}
-		b, err := v.Batch(ctx, verb.Batch)
+		b, err := ask[pb.BatchResponse](ctx, verb.Batch, v.batch)
 		out.Result = &pb.StreamResponse_Batch{Batch: b}
 		return err
 	default:

@@ -1,14 +1,17 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
+	"slices"
+
+	"google.golang.org/grpc"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
 	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 	"github.com/headgate/headgate/internal/server/api/wire"
 	"github.com/headgate/headgate/internal/server/auth"
-	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -22,15 +25,89 @@ type verbs struct {
 	of *Server
 }
 
-// roleOf is what a caller needs to call a verb.
-func roleOf(method string) auth.Role {
-	switch method {
-	case "Reset", "Block", "SetLimit", "SetOverride", "SetPlan", "Rollback":
-		return auth.RoleAdmin
-	case "Inspect", "Usage", "ListLimits", "ListCells", "Explain":
-		return auth.RoleRead
+// verb is a unary method: the role that a caller needs, and what answers a call.
+type verb struct {
+	role   auth.Role
+	handle func(method string) grpc.MethodHandler
+}
+
+// table are the unary methods by their names.
+func (v *verbs) table() map[string]verb {
+	s := v.of.service
+	return map[string]verb{
+		"Take":        {auth.RoleTake, unary[pb.Request, pb.Decision](s.Take)},
+		"Check":       {auth.RoleTake, unary[pb.Request, pb.Decision](s.Check)},
+		"FillUp":      {auth.RoleTake, unary[pb.Request, pb.FillUpResponse](s.FillUp)},
+		"Batch":       {auth.RoleTake, unary[pb.BatchRequest, pb.BatchResponse](v.batch)},
+		"Reserve":     {auth.RoleTake, unary[pb.ReserveRequest, pb.ReserveResponse](s.Reserve)},
+		"Extend":      {auth.RoleTake, unary[pb.Request, pb.ExtendResponse](s.Extend)},
+		"Settle":      {auth.RoleTake, unary[pb.SettleRequest, pb.SettleResponse](s.Settle)},
+		"Cancel":      {auth.RoleTake, unary[pb.SettleRequest, pb.SettleResponse](s.Cancel)},
+		"Acquire":     {auth.RoleTake, unary[pb.Request, pb.AcquireResponse](s.Acquire)},
+		"Renew":       {auth.RoleTake, unary[pb.LeasesRequest, pb.LeasesResponse](s.Renew)},
+		"Release":     {auth.RoleTake, unary[pb.LeasesRequest, pb.LeasesResponse](s.Release)},
+		"Observe":     {auth.RoleTake, unary[pb.ObserveRequest, pb.ObserveResponse](v.observe)},
+		"Inspect":     {auth.RoleRead, unary[pb.InspectRequest, pb.Status](v.inspect)},
+		"Explain":     {auth.RoleRead, unary[pb.ExplainRequest, pb.ExplainResponse](v.explain)},
+		"Usage":       {auth.RoleRead, unary[pb.UsageRequest, pb.UsageResponse](v.usage)},
+		"ListLimits":  {auth.RoleRead, unary[pb.ListLimitsRequest, pb.ListLimitsResponse](v.limits)},
+		"ListCells":   {auth.RoleRead, handler(v.cells)},
+		"Reset":       {auth.RoleAdmin, unary[pb.ResetRequest, pb.ResetResponse](s.Reset)},
+		"Block":       {auth.RoleAdmin, unary[pb.BlockRequest, pb.Status](s.Block)},
+		"SetLimit":    {auth.RoleAdmin, unary[pb.SetLimitRequest, pb.ChangedResponse](s.SetLimit)},
+		"SetOverride": {auth.RoleAdmin, unary[pb.SetOverrideRequest, pb.ChangedResponse](s.Override)},
+		"SetPlan":     {auth.RoleAdmin, unary[pb.SetPlanRequest, pb.ChangedResponse](s.SetPlan)},
+		"Rollback":    {auth.RoleAdmin, unary[pb.RollbackRequest, pb.ChangedResponse](v.rollback)},
 	}
-	return auth.RoleTake
+}
+
+// service is what serves the methods. A method that has no verb is Unimplemented, and its role is that of the stream.
+func (v *verbs) service() Service {
+	table, desc := v.table(), pb.HeadgateService_ServiceDesc
+	desc.Methods = slices.Clone(desc.Methods)
+	for i := range desc.Methods {
+		m := &desc.Methods[i]
+		if verb, ok := table[m.MethodName]; ok {
+			m.Handler = verb.handle("/" + desc.ServiceName + "/" + m.MethodName)
+		}
+	}
+	return Service{Desc: &desc, Impl: v, Objects: objects, Role: func(method string) auth.Role {
+		return cmp.Or(table[method].role, auth.RoleTake)
+	}}
+}
+
+// unary answers calls by a verb of the service: messages are turned into its types and back.
+func unary[Question, Answer, In, Out any](
+	verb func(context.Context, *In) (*Out, error),
+) func(method string) grpc.MethodHandler {
+	return handler(func(ctx context.Context, q *Question) (*Answer, error) { return ask[Answer](ctx, q, verb) })
+}
+
+// ask asks a verb of the service what a message asks, and returns a message with its answer.
+func ask[Answer, Question, In, Out any](
+	ctx context.Context, q *Question, verb func(context.Context, *In) (*Out, error),
+) (*Answer, error) {
+	out, err := verb(ctx, wire.From[In](q))
+	if err != nil {
+		return nil, err
+	}
+	return wire.To[Answer](out), nil
+}
+
+// handler returns what reads the message of a call and lets answer answer it, within the interceptors of the server.
+func handler[Question, Answer any](
+	answer func(context.Context, *Question) (*Answer, error),
+) func(method string) grpc.MethodHandler {
+	return func(method string) grpc.MethodHandler {
+		return func(impl any, ctx context.Context, in func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
+			q := new(Question)
+			if err := in(q); err != nil {
+				return nil, err
+			}
+			return next(ctx, q, &grpc.UnaryServerInfo{Server: impl, FullMethod: method},
+				func(ctx context.Context, q any) (any, error) { return answer(ctx, q.(*Question)) })
+		}
+	}
 }
 
 // objects is how many charges a message carries, or answers with as much.
@@ -50,6 +127,8 @@ func objects(message any) int {
 			n += len(r.GetCharges())
 		}
 		return n
+	case *pb.StreamRequest: // one of them is not nil
+		return objects(m.GetTake()) + objects(m.GetCheck()) + objects(m.GetBatch())
 	case *pb.ListCellsRequest:
 		return 2 * int(min(m.GetMax(), maxCells)) // a cell takes more than a charge
 	case *pb.InspectRequest:
@@ -60,113 +139,33 @@ func objects(message any) int {
 	return 1
 }
 
-// answered makes a message of what a verb returns.
-func answered[A, M any](a *A, err error, message func(*A) *M) (*M, error) {
-	if err != nil {
-		return nil, err
-	}
-	return message(a), nil
-}
+// unheld holds nothing: what an answer takes was held for by objects.
+func unheld(int) error { return nil }
 
-func (v *verbs) service() *service.Service { return v.of.service }
-
-// Take implements pb.HeadgateServiceServer.
-func (v *verbs) Take(ctx context.Context, r *pb.Request) (*pb.Decision, error) {
-	d, err := v.service().Take(ctx, wire.Request(r), false)
-	return answered(d, err, wire.DecisionOf)
-}
-
-// Check implements pb.HeadgateServiceServer.
-func (v *verbs) Check(ctx context.Context, r *pb.Request) (*pb.Decision, error) {
-	d, err := v.service().Take(ctx, wire.Request(r), true)
-	return answered(d, err, wire.DecisionOf)
-}
-
-// FillUp implements pb.HeadgateServiceServer.
-func (v *verbs) FillUp(ctx context.Context, r *pb.Request) (*pb.FillUpResponse, error) {
-	f, err := v.service().FillUp(ctx, wire.Request(r))
-	return answered(f, err, wire.FilledOf)
-}
-
-// Batch implements pb.HeadgateServiceServer.
-func (v *verbs) Batch(ctx context.Context, r *pb.BatchRequest) (*pb.BatchResponse, error) {
-	a, err := v.service().Batch(ctx, wire.Batch(r), func(err error) {
+func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
+	return v.of.service.Batch(ctx, b, func(err error) {
 		if ctx.Err() == nil {
 			v.of.logFailure(pb.HeadgateService_Batch_FullMethodName, err)
 		}
 	})
-	return answered(a, err, wire.AnswersOf)
 }
 
-// Reserve implements pb.HeadgateServiceServer.
-func (v *verbs) Reserve(ctx context.Context, r *pb.ReserveRequest) (*pb.ReserveResponse, error) {
-	a, err := v.service().Reserve(ctx, wire.Reserve(r))
-	return answered(a, err, wire.ReservedOf)
+func (v *verbs) inspect(ctx context.Context, r *api.InspectRequest) (*api.Status, error) {
+	return v.of.service.Inspect(ctx, r, unheld)
 }
 
-// Extend implements pb.HeadgateServiceServer.
-func (v *verbs) Extend(ctx context.Context, r *pb.Request) (*pb.ExtendResponse, error) {
-	a, err := v.service().Extend(ctx, wire.Request(r))
-	return answered(a, err, wire.ExtendedOf)
-}
-
-// Settle implements pb.HeadgateServiceServer.
-func (v *verbs) Settle(ctx context.Context, r *pb.SettleRequest) (*pb.SettleResponse, error) {
-	a, err := v.service().Settle(ctx, wire.Settle(r))
-	return answered(a, err, wire.SettledOf)
-}
-
-// Cancel implements pb.HeadgateServiceServer.
-func (v *verbs) Cancel(ctx context.Context, r *pb.SettleRequest) (*pb.SettleResponse, error) {
-	a, err := v.service().Cancel(ctx, wire.Settle(r))
-	return answered(a, err, wire.SettledOf)
-}
-
-// Acquire implements pb.HeadgateServiceServer.
-func (v *verbs) Acquire(ctx context.Context, r *pb.Request) (*pb.AcquireResponse, error) {
-	a, err := v.service().Acquire(ctx, wire.Request(r))
-	return answered(a, err, wire.AcquiredOf)
-}
-
-// Renew implements pb.HeadgateServiceServer.
-func (v *verbs) Renew(ctx context.Context, r *pb.LeasesRequest) (*pb.LeasesResponse, error) {
-	a, err := v.service().Renew(ctx, wire.Leases(r))
-	return answered(a, err, wire.LostOf)
-}
-
-// Release implements pb.HeadgateServiceServer.
-func (v *verbs) Release(ctx context.Context, r *pb.LeasesRequest) (*pb.LeasesResponse, error) {
-	a, err := v.service().Release(ctx, wire.Leases(r))
-	return answered(a, err, wire.LostOf)
-}
-
-// Inspect implements pb.HeadgateServiceServer.
-func (v *verbs) Inspect(ctx context.Context, r *pb.InspectRequest) (*pb.Status, error) {
-	a, err := v.service().Inspect(ctx, wire.Inspect(r), func(int) error { return nil }) // held for by objects
-	return answered(a, err, wire.StatusOf)
-}
-
-// Usage implements pb.HeadgateServiceServer.
-func (v *verbs) Usage(ctx context.Context, r *pb.UsageRequest) (*pb.UsageResponse, error) {
-	if r.Key == nil {
-		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
-	}
-	q := &service.UsageQuery{Key: r.GetKey(), Limits: r.GetLimits(), Authors: r.GetAuthors()}
+func (v *verbs) usage(ctx context.Context, q *api.UsageQuery) (*api.Usage, error) {
 	if err := (law.Cell{Key: q.Key}).ValidText(); err != nil {
 		return nil, err
 	}
-	u, err := v.service().Usage(ctx, q, func(int) error { return nil }) // held for by objects
-	return answered(u, err, wire.UsageOf)
+	return v.of.service.Usage(ctx, q, unheld)
 }
 
-// ListLimits implements pb.HeadgateServiceServer.
-func (v *verbs) ListLimits(ctx context.Context, _ *pb.ListLimitsRequest) (*pb.ListLimitsResponse, error) {
-	a, err := v.service().Limits(ctx)
-	return answered(a, err, wire.LimitsOf)
+func (v *verbs) limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
+	return v.of.service.Limits(ctx)
 }
 
-// ListCells implements pb.HeadgateServiceServer.
-func (v *verbs) ListCells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCellsResponse, error) {
+func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCellsResponse, error) {
 	q := store.Query{After: law.Cell{Limit: r.GetAfter().GetLimit(), Key: r.GetAfter().GetKey()}}
 	if q.Max = int(r.GetMax()); q.Max < 0 || q.Max > maxCells {
 		return nil, headgate.Invalid("max", "%d is not a number from 0 to %d", q.Max, maxCells)
@@ -176,71 +175,38 @@ func (v *verbs) ListCells(ctx context.Context, r *pb.ListCellsRequest) (*pb.List
 			return nil, err
 		}
 	}
-	a, err := v.service().Cells(ctx, r.GetLimit(), r.GetBlocked(), q)
-	return answered(a, err, wire.CellsOf)
-}
-
-// Explain implements pb.HeadgateServiceServer.
-func (v *verbs) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.ExplainResponse, error) {
-	if err := few("headers", len(r.GetHeaders())); err != nil {
+	cells, err := v.of.service.Cells(ctx, r.GetLimit(), r.GetBlocked(), q)
+	if err != nil {
 		return nil, err
 	}
-	a, err := v.service().Explain(ctx, wire.Explain(r))
-	return answered(a, err, wire.ExplanationOf)
+	return wire.To[pb.ListCellsResponse](cells), nil
 }
 
-// few is an error if there are more headers than a request may have.
+func (v *verbs) explain(ctx context.Context, r *api.Explain) (*api.Explanation, error) {
+	if err := few("headers", len(r.Headers)); err != nil {
+		return nil, err
+	}
+	return v.of.service.Explain(ctx, r)
+}
+
+func (v *verbs) observe(ctx context.Context, r *api.Observe) (*api.Observed, error) {
+	if err := few("headers", len(r.Headers)); err != nil {
+		return nil, err
+	}
+	return v.of.service.Observe(ctx, r)
+}
+
+func (v *verbs) rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error) {
+	if err := few("limits", len(r.Limits)); err != nil {
+		return nil, err
+	}
+	return v.of.service.Rollback(ctx, r)
+}
+
+// few is an error if a list has more texts than it may.
 func few(field string, n int) error {
-	if n > api.MaxHeaders {
-		return headgate.Invalid(field, "are more than %d", api.MaxHeaders)
+	if n > api.MaxTexts {
+		return headgate.Invalid(field, "are more than %d", api.MaxTexts)
 	}
 	return nil
-}
-
-// Observe implements pb.HeadgateServiceServer.
-func (v *verbs) Observe(ctx context.Context, r *pb.ObserveRequest) (*pb.ObserveResponse, error) {
-	if err := few("headers", len(r.GetHeaders())); err != nil {
-		return nil, err
-	}
-	a, err := v.service().Observe(ctx, wire.Observe(r))
-	return answered(a, err, wire.ObservedOf)
-}
-
-// Reset implements pb.HeadgateServiceServer.
-func (v *verbs) Reset(ctx context.Context, r *pb.ResetRequest) (*pb.ResetResponse, error) {
-	a, err := v.service().Reset(ctx, wire.Reset(r))
-	return answered(a, err, wire.ForgottenOf)
-}
-
-// Block implements pb.HeadgateServiceServer.
-func (v *verbs) Block(ctx context.Context, r *pb.BlockRequest) (*pb.Status, error) {
-	a, err := v.service().Block(ctx, wire.Block(r))
-	return answered(a, err, wire.StatusOf)
-}
-
-// SetLimit implements pb.HeadgateServiceServer.
-func (v *verbs) SetLimit(ctx context.Context, r *pb.SetLimitRequest) (*pb.ChangedResponse, error) {
-	a, err := v.service().SetLimit(ctx, wire.SetLimit(r))
-	return answered(a, err, wire.ChangedOf)
-}
-
-// SetOverride implements pb.HeadgateServiceServer.
-func (v *verbs) SetOverride(ctx context.Context, r *pb.SetOverrideRequest) (*pb.ChangedResponse, error) {
-	a, err := v.service().Override(ctx, wire.Override(r))
-	return answered(a, err, wire.ChangedOf)
-}
-
-// SetPlan implements pb.HeadgateServiceServer.
-func (v *verbs) SetPlan(ctx context.Context, r *pb.SetPlanRequest) (*pb.ChangedResponse, error) {
-	a, err := v.service().SetPlan(ctx, wire.SetPlan(r))
-	return answered(a, err, wire.ChangedOf)
-}
-
-// Rollback implements pb.HeadgateServiceServer.
-func (v *verbs) Rollback(ctx context.Context, r *pb.RollbackRequest) (*pb.ChangedResponse, error) {
-	if len(r.GetLimits()) > api.MaxRollback {
-		return nil, headgate.Invalid("limits", "are more than %d", api.MaxRollback)
-	}
-	a, err := v.service().Rollback(ctx, wire.Rollback(r))
-	return answered(a, err, wire.ChangedOf)
 }

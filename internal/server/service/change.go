@@ -170,7 +170,10 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 		return nil, err
 	}
 	caller := auth.From(ctx)
-	if len(r.Limits) == 0 && !caller.All() {
+	if r.Limits != nil && len(r.Limits) == 0 { // to name none is not to mean all
+		return nil, headgate.Invalid("limits", "is empty; leave it out to roll back all limits")
+	}
+	if r.Limits == nil && !caller.All() {
 		return nil, fmt.Errorf("%w: %s may not roll back all limits; name some", auth.ErrForbidden, caller)
 	}
 	for _, name := range r.Limits {

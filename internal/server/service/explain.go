@@ -56,9 +56,7 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 	if err != nil {
 		return nil, err
 	}
-	var a answer
-	a.set(&d, len(m.Charges) > 1)
-	out.Decision = &a.Decision
+	out.Decision = decisionOf(&d, len(m.Charges) > 1)
 	out.Allowed = d.Allowed || !enforced
 	return out, nil
 }

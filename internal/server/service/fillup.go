@@ -11,14 +11,12 @@ import (
 // FillUp takes as much of a charge as fits, up to the capacity.
 func (s *Service) FillUp(ctx context.Context, r *api.Request) (*api.Filled, error) {
 	switch {
-	case r.Check:
-		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
 	case r.ID != "" || r.Life != "":
 		return nil, headgate.Invalid("id", "is not for a fill-up: what fits differs when it is sent again")
 	case len(r.Charges) > 1:
 		return nil, headgate.Invalid("charges", "are %d; one can be filled up at a time", len(r.Charges))
 	}
-	charges, err := s.charges(ctx, nil, r)
+	charges, _, _, err := s.asked(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -27,10 +25,8 @@ func (s *Service) FillUp(ctx context.Context, r *api.Request) (*api.Filled, erro
 		return nil, err
 	}
 	s.refusals.add(&f.Decision, charges)
-	var a answer
-	a.set(&f.Decision, false)
 	return &api.Filled{
-		Decision: a.Decision, Accepted: json.Number(f.Accepted.String()), Level: json.Number(f.Level.String()),
-		Brim: f.Brim,
+		Decision: *decisionOf(&f.Decision, false), Accepted: json.Number(f.Accepted.String()),
+		Level: json.Number(f.Level.String()), Brim: f.Brim,
 	}, nil
 }

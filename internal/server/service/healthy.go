@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/law"
@@ -34,12 +36,10 @@ const (
 	probeWithin = 10 * time.Second
 )
 
-// probe is the last probe of the store, or the one under way. Callers share it.
+// probe is that of the store which is under way, if there is one. Callers share it.
 type probe struct {
-	mu       sync.Mutex
-	underWay chan struct{} // closed when it ends
-	ended    time.Time
-	err      error
+	underWay  singleflight.Group
+	succeeded atomic.Pointer[time.Time] // when one has last
 }
 
 // Reachable asks the store for something harmless, and writes nothing.
@@ -52,23 +52,13 @@ func (s *Service) Reachable(ctx context.Context) error {
 // it has, may have no room for more. Callers at the same time share one probe, and a
 // success answers for a tenth of a second. If ctx ends first, the error has its cause.
 func (s *Service) Healthy(ctx context.Context) error {
-	p := &s.probe
-	p.mu.Lock()
-	if p.underWay == nil && p.err == nil && time.Since(p.ended) < probeFresh {
-		p.mu.Unlock()
+	if at := s.probe.succeeded.Load(); at != nil && time.Since(*at) < probeFresh {
 		return nil
 	}
-	if p.underWay == nil {
-		p.underWay = make(chan struct{})
-		go s.writeProbe(context.WithoutCancel(ctx), p.underWay)
-	}
-	underWay := p.underWay
-	p.mu.Unlock()
+	probed := s.probe.underWay.DoChan("", func() (any, error) { return nil, s.writeProbe(context.WithoutCancel(ctx)) })
 	select {
-	case <-underWay:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.err
+	case got := <-probed:
+		return got.Err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
 	}
@@ -76,7 +66,7 @@ func (s *Service) Healthy(ctx context.Context) error {
 
 // writeProbe lets the store write. A refusal would be no proof, since it may be repeated
 // without the store.
-func (s *Service) writeProbe(ctx context.Context, done chan struct{}) {
+func (s *Service) writeProbe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(By(ctx, ProtocolNone), probeWithin)
 	defer cancel()
 	// As long a key as there may be: where it finds room, others do.
@@ -84,14 +74,12 @@ func (s *Service) writeProbe(ctx context.Context, done chan struct{}) {
 	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probed, Key: key + strings.Repeat("-", law.MaxKey-len(key))})
 	switch {
 	case err == nil && (!d.Allowed || d.Via != headgate.ViaStore):
-		err = fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
-	case err != nil && !store.NothingDone(err) && !errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
+	case err == nil:
+		s.probe.succeeded.Store(new(time.Now()))
+	case !store.NothingDone(err) && !errors.Is(err, context.Canceled):
 		// Whether the probe was charged is no matter.
-		err = fmt.Errorf("%w: %v", store.ErrUnavailable, err) //nolint:errorlint // its class is left out
+		return fmt.Errorf("%w: %v", store.ErrUnavailable, err) //nolint:errorlint // its class is left out
 	}
-	p := &s.probe
-	p.mu.Lock()
-	p.underWay, p.err, p.ended = nil, err, time.Now()
-	p.mu.Unlock()
-	close(done)
+	return err
 }

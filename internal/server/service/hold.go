@@ -12,13 +12,10 @@ import (
 // Acquire holds charges of concurrency limits. Nothing renews them here: that is the
 // client's.
 func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, error) {
-	switch {
-	case r.Check:
-		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
-	case r.ID != "" || r.Life != "":
+	if r.ID != "" || r.Life != "" {
 		return nil, headgate.Invalid("id", "is not for what is held: it ends by itself")
 	}
-	charges, err := s.charges(ctx, nil, r)
+	charges, _, _, err := s.asked(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -27,9 +24,7 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 		return nil, err
 	}
 	s.refusals.add(&lease.Decision, charges)
-	var a answer
-	a.set(&lease.Decision, len(charges) > 1)
-	out := &api.Acquired{Decision: a.Decision}
+	out := &api.Acquired{Decision: *decisionOf(&lease.Decision, len(charges) > 1)}
 	caller := auth.From(ctx)
 	for _, h := range lease.Detach() {
 		if ttl := Millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {

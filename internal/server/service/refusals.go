@@ -89,6 +89,6 @@ func (r *refusal) wire() api.Refusal {
 	}
 	return api.Refusal{
 		At: r.at, Limit: r.limit, Cost: json.Number(cost.String()), Keep: r.keep.String(),
-		RetryAfterMS: retryAfter(r.retryAfter, new(int64)),
+		RetryAfterMS: retryAfter(r.retryAfter),
 	}
 }

@@ -13,14 +13,7 @@ import (
 
 // Reserve takes charges for a start that may lie ahead.
 func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, error) {
-	if r.Check {
-		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
-	}
-	charges, err := s.charges(ctx, nil, &r.Request)
-	if err != nil {
-		return nil, err
-	}
-	id, life, err := s.identity(ctx, &r.Request, charges)
+	charges, id, life, err := s.asked(ctx, &r.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -40,9 +33,7 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 		return nil, err
 	}
 	s.refusals.add(&made.Decision, charges)
-	var a answer
-	a.set(&made.Decision, len(charges) > 1)
-	out := &api.Reserved{Decision: a.Decision, Refundable: made.Refundable}
+	out := &api.Reserved{Decision: *decisionOf(&made.Decision, len(charges) > 1), Refundable: made.Refundable}
 	if made.Decision.Allowed {
 		start, delay := made.StartAt.UnixMicro(), Millis(made.Delay())
 		out.StartAt, out.DelayMS = &start, &delay
@@ -52,17 +43,10 @@ func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, e
 
 // Extend charges more under an id.
 func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, error) {
-	switch {
-	case r.Check:
-		return nil, headgate.Invalid("check", "stands only in the requests of a batch")
-	case r.ID == "":
+	if r.ID == "" {
 		return nil, headgate.Invalid("id", "is missing")
 	}
-	charges, err := s.charges(ctx, nil, r)
-	if err != nil {
-		return nil, err
-	}
-	id, life, err := s.identity(ctx, r, charges)
+	charges, id, life, err := s.asked(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -71,9 +55,7 @@ func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, er
 		return nil, err
 	}
 	s.refusals.add(&e.Decision, charges)
-	var a answer
-	a.set(&e.Decision, len(charges) > 1)
-	return &api.Extended{Decision: a.Decision, Charged: numbers(e.Charged)}, nil
+	return &api.Extended{Decision: *decisionOf(&e.Decision, len(charges) > 1), Charged: numbers(e.Charged)}, nil
 }
 
 // numbers writes costs for the wire.

@@ -24,7 +24,7 @@ func TestNotationsAreNotKeptForEver(t *testing.T) {
 	for round := range 2 {
 		for i := range 2500 {
 			r := &api.Request{Charge: api.Charge{Limit: fmt.Sprintf("token-bucket %d/1h burst 1", i+1), Key: "k"}}
-			d, err := s.Take(t.Context(), r, false)
+			d, err := s.Take(t.Context(), r)
 			if err != nil || d.Limit != r.Limit || round == 0 && !d.Allowed {
 				t.Fatalf("%s: %+v, %v", r.Limit, d, err)
 			}
@@ -38,7 +38,7 @@ func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
 		take := func(limit string) error {
-			_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, false)
+			_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}})
 			return err
 		}
 		full := func(limit string) {
@@ -96,7 +96,7 @@ func TestWhatIsSaidBesideANotationIsBoundedAsItIs(t *testing.T) {
 				_, err := s.Take(t.Context(), &api.Request{
 					Charge: api.Charge{Limit: limit, Key: "k"}, ID: "i",
 					Life: period,
-				}, false)
+				})
 				return err
 			},
 			"life of a batch": func(s *service.Service, limit, period string) error {
@@ -145,8 +145,8 @@ func TestTheFullestLimitsAreTold(t *testing.T) {
 		&config.Config{}, nil)
 	fill := func(limit string, keys int) {
 		for k := range keys {
-			if _, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: fmt.Sprint(k)}},
-				false); err != nil {
+			r := &api.Request{Charge: api.Charge{Limit: limit, Key: fmt.Sprint(k)}}
+			if _, err := s.Take(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -178,7 +178,7 @@ func TestWhoMayNotTouchALimitUsesNoNotation(t *testing.T) {
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
 	take := func(limit string, limits ...string) error {
 		ctx := auth.With(t.Context(), &auth.Caller{Name: "app", Role: auth.RoleTake, Limits: limits})
-		_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}}, false)
+		_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}})
 		return err
 	}
 	for i := range 10 {

@@ -195,7 +195,7 @@ func status(s headgate.Status) *api.Status {
 		out.Capacity = json.Number(s.Capacity.String())
 	}
 	if s.Remaining >= 0 {
-		out.Remaining = &api.Amount{Units: s.Remaining, Nanos: s.RemainingNanos}
+		out.Remaining = api.Number(s.Remaining, s.RemainingNanos)
 	}
 	for _, a := range s.History {
 		out.History = append(out.History, api.Attempt{

@@ -13,16 +13,18 @@ import (
 // MaxBatch is how many charges one request or batch may carry.
 const MaxBatch = api.MaxCharges
 
-// Take takes the charges of a request, or asks about them with check.
-func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
-	if r.Check {
-		return nil, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
-	}
-	charges, err := s.charges(ctx, nil, r)
-	if err != nil {
-		return nil, err
-	}
-	id, life, err := s.identity(ctx, r, charges)
+// Take takes the charges of a request.
+func (s *Service) Take(ctx context.Context, r *api.Request) (*api.Decision, error) {
+	return s.take(ctx, r, false)
+}
+
+// Check asks about the charges of a request, and takes nothing.
+func (s *Service) Check(ctx context.Context, r *api.Request) (*api.Decision, error) {
+	return s.take(ctx, r, true)
+}
+
+func (s *Service) take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
+	charges, id, life, err := s.asked(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -30,9 +32,20 @@ func (s *Service) Take(ctx context.Context, r *api.Request, check bool) (*api.De
 	if err != nil {
 		return nil, err
 	}
-	var a answer
-	a.set(&d, len(charges) > 1)
-	return &a.Decision, nil
+	return decisionOf(&d, len(charges) > 1), nil
+}
+
+// asked returns the charges of a request that is alone, and the id and its life as the store knows them, if it has one.
+func (s *Service) asked(ctx context.Context, r *api.Request) (
+	charges []headgate.Charge, id string, life time.Duration, err error,
+) {
+	if r.Check {
+		return nil, "", 0, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
+	}
+	if charges, err = s.charges(ctx, nil, r); err == nil {
+		id, life, err = s.identity(ctx, r, charges)
+	}
+	return charges, id, life, err
 }
 
 // Decide takes the charges of a request, or asks about them, and remembers a refusal of what would
@@ -99,7 +112,6 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	if err != nil {
 		return nil, err
 	}
-	decisions := make([]answer, len(got))
 	for k := range got {
 		a := &answers.Answers[index[k]]
 		if err := got[k].Err; err != nil {
@@ -111,8 +123,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 		if !requests[k].Check {
 			s.refusals.add(&got[k].Decision, requests[k].Charges)
 		}
-		decisions[k].set(&got[k].Decision, len(requests[k].Charges) > 1)
-		a.Decision = &decisions[k].Decision
+		a.Decision = decisionOf(&got[k].Decision, len(requests[k].Charges) > 1)
 	}
 	return answers, nil
 }
@@ -178,55 +189,40 @@ func (s *Service) charge(ctx context.Context, list []headgate.Charge, c *api.Cha
 	return append(list, charge), nil
 }
 
-// answer is a decision on the wire, with room for what it points to.
-type answer struct {
-	api.Decision
-	retry int64
-}
-
-// set writes a decision about one charge, or about several.
-func (a *answer) set(d *headgate.Decision, several bool) {
-	a.Decision = api.Decision{
+// decisionOf is a decision on the wire, about one charge, or about several.
+func decisionOf(d *headgate.Decision, several bool) *api.Decision {
+	out := &api.Decision{
 		Allowed: d.Allowed, Limit: d.LimitName,
-		Capacity:     api.Amount{Units: d.Capacity, Nanos: d.CapacityNanos},
-		Remaining:    api.Amount{Units: d.Remaining, Nanos: d.RemainingNanos},
-		ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(), Entry: d.EntryNumber, Replayed: d.Replayed,
-		Applied: d.Applied,
-	}
-	if several {
-		a.Key = d.Key
-		a.Each = figures(d.Each)
+		Capacity:     api.Number(d.Capacity, d.CapacityNanos),
+		Remaining:    api.Number(d.Remaining, d.RemainingNanos),
+		RetryAfterMS: retryAfter(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(),
+		Entry: d.EntryNumber, Replayed: d.Replayed, Applied: d.Applied,
 	}
 	if d.Via != headgate.ViaStore {
-		a.Via = d.Via.String()
+		out.Via = d.Via.String()
 	}
-	a.RetryAfterMS = retryAfter(d.RetryAfter, &a.retry)
-}
-
-// figures are those of each charge.
-func figures(list []headgate.Figures) []api.Figures {
-	each := make([]api.Figures, len(list))
-	retries := make([]int64, len(list))
-	for i := range list {
-		f := &list[i]
-		each[i] = api.Figures{
+	if !several {
+		return out
+	}
+	out.Key, out.Each = d.Key, make([]api.Figures, len(d.Each))
+	for i := range d.Each {
+		f := &d.Each[i]
+		out.Each[i] = api.Figures{
 			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
-			Capacity:     api.Amount{Units: f.Capacity, Nanos: f.CapacityNanos},
-			Remaining:    api.Amount{Units: f.Remaining, Nanos: f.RemainingNanos},
-			ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
+			Capacity:     api.Number(f.Capacity, f.CapacityNanos),
+			Remaining:    api.Number(f.Remaining, f.RemainingNanos),
+			RetryAfterMS: retryAfter(f.RetryAfter), ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
 		}
-		each[i].RetryAfterMS = retryAfter(f.RetryAfter, &retries[i])
 	}
-	return each
+	return out
 }
 
-// retryAfter puts a time in milliseconds where ms points to, and returns that; nil is never.
-func retryAfter(d time.Duration, ms *int64) *int64 {
+// retryAfter is a time in milliseconds; nil is never.
+func retryAfter(d time.Duration) *int64 {
 	if d == headgate.Never {
 		return nil
 	}
-	*ms = Millis(d)
-	return ms
+	return new(Millis(d))
 }
 
 // Millis returns milliseconds, rounded up.

@@ -30,12 +30,6 @@ func (list Observers) Decided(ctx context.Context, e headgate.Event) {
 // called before the service answers anything.
 func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
 
-// The most that a traffic tells of.
-const (
-	MaxTop     = 100
-	DefaultTop = 20
-)
-
 // Traffic tells what was decided here in the last five minutes, and which keys have used most or were refused most.
 // Before the store is asked, hold gets the number of keys. Nothing is charged.
 func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {

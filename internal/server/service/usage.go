@@ -21,6 +21,9 @@ type UsageQuery = api.UsageQuery
 // key, for which it may read all it has. Before the store is asked, hold gets the number of limits
 // there may be. Nothing is charged.
 func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int) error) (*api.Usage, error) {
+	if q.NoKey {
+		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
+	}
 	limits, err := s.limitsOf(ctx, q, hold)
 	if err != nil {
 		return nil, err
@@ -59,7 +62,7 @@ func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int
 // limitUsage is a usage on the wire.
 func limitUsage(u *headgate.Usage) api.LimitUsage {
 	out := api.LimitUsage{
-		Status: *status(u.Status), RetryAfterMS: retryAfter(u.RetryAfter, new(int64)),
+		Status: *status(u.Status), RetryAfterMS: retryAfter(u.RetryAfter),
 		ResetAfterMS: Millis(u.ResetAfter),
 	}
 	explain(&out, u)

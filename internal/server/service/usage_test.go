@@ -71,7 +71,7 @@ func usage(t *testing.T, s *service.Service, q service.UsageQuery) (*api.Usage, 
 func take(t *testing.T, s *service.Service, limit, key string) {
 	t.Helper()
 	r := &api.Request{Charge: api.Charge{Limit: limit, Key: key}}
-	if _, err := s.Take(t.Context(), r, false); err != nil {
+	if _, err := s.Take(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -147,7 +147,7 @@ func whyRefused(t *testing.T, st store.Store) {
 		}
 	}
 	_, blocked := usage(t, s, service.UsageQuery{Key: "blocked"})
-	if l := blocked["login"]; l.BlockedBy != api.ByOperator || l.Reason != "guesses passwords" || l.Remaining.Units != 0 ||
+	if l := blocked["login"]; l.BlockedBy != api.ByOperator || l.Reason != "guesses passwords" || l.Remaining != "0" ||
 		l.BlockedUntil == nil || *l.RetryAfterMS < 3_000_000 || *l.RetryAfterMS > 3_600_000 ||
 		!strings.HasSuffix(l.Hint, ", or lift the block: headgate block --for 0 blocked login") {
 		t.Errorf("blocked: %+v", l)
@@ -170,14 +170,14 @@ func whyRefused(t *testing.T, st store.Store) {
 		!strings.HasSuffix(l.Hint, ", or forget the block and what was used: headgate reset used login") {
 		t.Errorf("blocked by the limit: %+v", l)
 	}
-	if l := used["api"]; l.Used != "2" || l.Remaining.Units != 0 || l.ResetAfterMS < *l.RetryAfterMS || *l.RetryAfterMS <= 0 ||
+	if l := used["api"]; l.Used != "2" || l.Remaining != "0" || l.ResetAfterMS < *l.RetryAfterMS || *l.RetryAfterMS <= 0 ||
 		!strings.HasPrefix(l.Hint, "wait ") || !strings.Contains(l.Hint, "headgate override used api 'NEW LIMIT'") {
 		t.Errorf("used up: %+v", l)
 	}
 	if l := used["jobs"]; l.Used != "1" || !strings.HasPrefix(l.Hint, "wait until something is released, ") {
 		t.Errorf("held: %+v", l)
 	}
-	if l := used["fixed-window 5/1h from-first"]; len(used) != 4 || l.Remaining.Units != 4 || l.Hint != "" {
+	if l := used["fixed-window 5/1h from-first"]; len(used) != 4 || l.Remaining != "4" || l.Hint != "" {
 		t.Errorf("a notation: %+v", used)
 	}
 	if len(u.Refusals) != 1 || u.Refusals[0].Limit != "login" || u.Refusals[0].Cost != "1" {
@@ -250,22 +250,22 @@ func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
 	check.Check = true
 	ctx := t.Context()
 	ask := map[string]func() error{
-		"take":    func() error { _, err := s.Take(ctx, &one, false); return err },
-		"check":   func() error { _, err := s.Take(ctx, &one, true); return err },
+		"take":    func() error { _, err := s.Take(ctx, &one); return err },
+		"check":   func() error { _, err := s.Check(ctx, &one); return err },
 		"fill-up": func() error { _, err := s.FillUp(ctx, &one); return err },
 		"reserve": func() error { _, err := s.Reserve(ctx, &api.Reserve{Request: one}); return err },
 		"acquire": func() error { _, err := s.Acquire(ctx, &jobs); return err },
-		"several": func() error { _, err := s.Take(ctx, &several, false); return err },
+		"several": func() error { _, err := s.Take(ctx, &several); return err },
 		"batch": func() error {
 			_, err := s.Batch(ctx, &api.Batch{Requests: []api.Request{one, check, one}}, func(error) {})
 			return err
 		},
 		"headroom": func() error {
-			_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k", Keep: "25%"}}, false)
+			_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k", Keep: "25%"}})
 			return err
 		},
 		"never": func() error {
-			_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k", Cost: "3"}}, false)
+			_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k", Cost: "3"}})
 			return err
 		},
 	}
@@ -321,7 +321,7 @@ func TestOldRefusalsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
 	refuse := func(ctx context.Context, key string) {
-		d, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: "0", Key: key}}, false)
+		d, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: "0", Key: key}})
 		if err != nil || d.Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}

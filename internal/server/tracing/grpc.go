@@ -6,34 +6,13 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 )
-
-// carrier are the metadata of a call.
-type carrier metadata.MD
-
-// Get implements propagation.TextMapCarrier.
-func (c carrier) Get(key string) string {
-	if values := metadata.MD(c).Get(key); len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
-// Set implements propagation.TextMapCarrier.
-func (c carrier) Set(key, value string) { metadata.MD(c).Set(key, value) }
-
-// Keys implements propagation.TextMapCarrier.
-func (c carrier) Keys() (keys []string) {
-	for key := range c {
-		keys = append(keys, key)
-	}
-	return keys
-}
 
 // Unary makes a span of each call.
 func (t *Tracing) Unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
@@ -75,7 +54,13 @@ func (t *Tracing) unheard(method string) bool {
 
 func (t *Tracing) call(ctx context.Context, method string) (context.Context, trace.Span) {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		ctx = t.headers.Extract(ctx, carrier(md))
+		carrier := propagation.MapCarrier{}
+		for _, name := range t.headers.Fields() {
+			if values := md.Get(name); len(values) > 0 {
+				carrier[name] = values[0]
+			}
+		}
+		ctx = t.headers.Extract(ctx, carrier)
 	}
 	name := strings.TrimPrefix(method, "/")
 	service, verb, _ := strings.Cut(name, "/")

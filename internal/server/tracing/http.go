@@ -3,6 +3,7 @@ package tracing
 import (
 	"net/http"
 
+	"github.com/felixge/httpsnoop"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -32,20 +33,20 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}
-		sent := &status{ResponseWriter: w, code: http.StatusOK}
 		r = r.WithContext(ctx)
 		r.Pattern = ""
+		sent := httpsnoop.Metrics{Code: http.StatusOK}
 		defer func() {
 			if r.Pattern != "" { // the handler has found it
 				span.SetName(r.Pattern)
 				span.SetAttributes(attribute.String("http.route", r.Pattern))
 			}
-			span.SetAttributes(attribute.Int("http.response.status_code", sent.code))
-			if sent.code >= http.StatusInternalServerError {
+			span.SetAttributes(attribute.Int("http.response.status_code", sent.Code))
+			if sent.Code >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, "")
 			}
 		}()
-		h.ServeHTTP(sent, r)
+		sent.CaptureMetrics(w, func(w http.ResponseWriter) { h.ServeHTTP(w, r) })
 	})
 }
 
@@ -65,27 +66,3 @@ func scheme(r *http.Request) string {
 	}
 	return "http"
 }
-
-// status notes the status of an answer.
-type status struct {
-	http.ResponseWriter
-	code    int
-	written bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (s *status) WriteHeader(code int) {
-	if !s.written && code >= http.StatusOK {
-		s.code, s.written = code, true
-	}
-	s.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements http.ResponseWriter.
-func (s *status) Write(b []byte) (int, error) {
-	s.written = true
-	return s.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"container/heap"
 	"math"
 	"strings"
 
@@ -20,7 +21,7 @@ const (
 type entry struct {
 	cell   law.Cell
 	weight float64 // at the scale of the sketch
-	place  int32   // in the heap
+	place  int     // in the heap
 	part   int32   // the newest of recent
 	recent [Parts]float32
 }
@@ -58,7 +59,7 @@ func (s *sketch) add(now int64, c law.Cell, n float64) {
 	e.weight += n * s.scale
 	e.shift(part)
 	e.recent[e.part%Parts] += float32(n)
-	s.down(e.place)
+	heap.Fix(s, e.place)
 }
 
 // advance goes on to another second.
@@ -78,10 +79,9 @@ func (s *sketch) enter(c law.Cell) int32 {
 	c.Key = strings.Clone(c.Key) // which may be a part of a long text
 	if n := len(s.entries); s.room(n) {
 		i := int32(n)
-		s.entries = append(s.entries, entry{cell: c, place: i})
-		s.heap = append(s.heap, i)
+		s.entries = append(s.entries, entry{cell: c, place: n})
 		s.index[c] = i
-		s.up(i)
+		heap.Push(s, i)
 		return i
 	}
 	i := s.heap[0]
@@ -109,41 +109,22 @@ func (e *entry) total(part int32) (sum float64) {
 	return sum
 }
 
-// up moves an entry of a small weight towards the front of the heap.
-func (s *sketch) up(k int32) {
-	for k > 0 {
-		above := (k - 1) / 2
-		if !s.less(k, above) {
-			return
-		}
-		s.swap(k, above)
-		k = above
-	}
-}
+// Len implements heap.Interface.
+func (s *sketch) Len() int { return len(s.heap) }
 
-// down moves an entry of a great weight towards the end of the heap.
-func (s *sketch) down(k int32) {
-	for {
-		next := 2*k + 1
-		if next >= int32(len(s.heap)) {
-			return
-		}
-		if next+1 < int32(len(s.heap)) && s.less(next+1, next) {
-			next++
-		}
-		if !s.less(next, k) {
-			return
-		}
-		s.swap(k, next)
-		k = next
-	}
-}
-
-func (s *sketch) less(a, b int32) bool {
+// Less implements heap.Interface.
+func (s *sketch) Less(a, b int) bool {
 	return s.entries[s.heap[a]].weight < s.entries[s.heap[b]].weight
 }
 
-func (s *sketch) swap(a, b int32) {
+// Swap implements heap.Interface.
+func (s *sketch) Swap(a, b int) {
 	s.heap[a], s.heap[b] = s.heap[b], s.heap[a]
 	s.entries[s.heap[a]].place, s.entries[s.heap[b]].place = a, b
 }
+
+// Push implements heap.Interface.
+func (s *sketch) Push(entry any) { s.heap = append(s.heap, entry.(int32)) }
+
+// Pop implements heap.Interface. Nothing is taken out.
+func (s *sketch) Pop() any { panic("traffic: a key was taken out") }

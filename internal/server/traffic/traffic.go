@@ -76,7 +76,7 @@ func New(c *Config) *Traffic {
 	if defined == nil {
 		defined = func(string) bool { return true }
 	}
-	t.limits = perlimit.New[limit](MaxLimits, defined)
+	t.limits = perlimit.New(MaxLimits, defined, func(string) *limit { return new(limit) })
 	return t
 }
 
@@ -155,7 +155,7 @@ func (t *Traffic) room(n int) bool {
 
 // forget forgets the limits that the catalogue has no more.
 func (t *Traffic) forget() {
-	t.limits.Forget(func(l *limit) {
+	t.limits.Forget(func(_ string, l *limit) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, s := range l.most {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate/internal/server/api"
+	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 	"github.com/headgate/headgate/internal/server/api/wire"
 	"github.com/headgate/headgate/internal/testing/leaktest"
 )
@@ -51,7 +52,7 @@ func fill(v reflect.Value, n *int) {
 
 // there sends a filled value as a message, and compares it with what is read of it. changes remove what a message has
 // no room for.
-func there[A, M any](t *testing.T, to func(*A) M, from func(M) *A, changes ...func(*A)) {
+func there[M, A any](t *testing.T, changes ...func(*A)) {
 	t.Helper()
 	in := new(A)
 	fill(reflect.ValueOf(in).Elem(), new(int))
@@ -59,15 +60,15 @@ func there[A, M any](t *testing.T, to func(*A) M, from func(M) *A, changes ...fu
 		change(in)
 	}
 	for _, sent := range []*A{in, new(A)} {
-		data, err := proto.Marshal(any(to(sent)).(proto.Message))
+		data, err := proto.Marshal(any(wire.To[M](sent)).(proto.Message))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := reflect.New(reflect.TypeFor[M]().Elem()).Interface().(M)
+		m := new(M)
 		if err := proto.Unmarshal(data, any(m).(proto.Message)); err != nil {
 			t.Fatal(err)
 		}
-		got := from(m)
+		got := wire.From[A](m)
 		if sent == in && !reflect.DeepEqual(got, in) {
 			t.Errorf("%T: sent\n%+v\nread\n%+v", in, text(t, in), text(t, got))
 		}
@@ -88,49 +89,53 @@ func TestEveryFieldArrives(t *testing.T) {
 	t.Parallel()
 	one := func(r *api.Request) { r.Charges = nil }
 	several := func(r *api.Request) { r.Charge = api.Charge{NoKey: true} }
-	there(t, wire.RequestOf, wire.Request, one)
-	there(t, wire.RequestOf, wire.Request, several)
-	there(t, wire.BatchOf, wire.Batch, func(b *api.Batch) { one(&b.Requests[0]); several(&b.Requests[1]) })
-	there(t, wire.ReserveOf, wire.Reserve, func(r *api.Reserve) { one(&r.Request) })
-	there(t, wire.SettleOf, wire.Settle, func(s *api.Settle) { s.Charges = nil })
-	there(t, wire.LeasesOf, wire.Leases)
-	there(t, wire.InspectOf, wire.Inspect)
-	there(t, wire.ResetOf, wire.Reset)
-	there(t, wire.BlockOf, wire.Block)
-	there(t, wire.ExplainOf, wire.Explain)
-	there(t, wire.ObserveOf, wire.Observe)
-	there(t, wire.DecisionOf, wire.Decision)
-	there(t, wire.ProblemOf, wire.Problem)
-	there(t, wire.AnswersOf, wire.Answers, func(a *api.Answers) {
+	there[pb.Request, api.Request](t, one)
+	there[pb.Request, api.Request](t, several)
+	there[pb.BatchRequest, api.Batch](t, func(b *api.Batch) { one(&b.Requests[0]); several(&b.Requests[1]) })
+	there[pb.ReserveRequest, api.Reserve](t, func(r *api.Reserve) { one(&r.Request) })
+	there[pb.SettleRequest, api.Settle](t, func(s *api.Settle) { s.Charges = nil })
+	there[pb.LeasesRequest, api.Leases](t)
+	there[pb.InspectRequest, api.InspectRequest](t)
+	there[pb.ResetRequest, api.ResetRequest](t)
+	there[pb.BlockRequest, api.Block](t)
+	there[pb.ExplainRequest, api.Explain](t)
+	there[pb.ObserveRequest, api.Observe](t)
+	there[pb.Decision, api.Decision](t)
+	there[pb.Problem, api.Problem](t)
+	there[pb.BatchResponse, api.Answers](t, func(a *api.Answers) {
 		a.Answers[0].Problem, a.Answers[1].Decision = nil, nil
 	})
-	there(t, wire.FilledOf, wire.Filled)
-	there(t, wire.ReservedOf, wire.Reserved)
-	there(t, wire.ExtendedOf, wire.Extended)
-	there(t, wire.SettledOf, wire.Settled)
-	there(t, wire.AcquiredOf, wire.Acquired)
-	there(t, wire.LostOf, wire.Lost)
-	there(t, wire.StatusOf, wire.Status)
-	there(t, wire.ObservedOf, wire.Observed)
-	there(t, wire.UsageOf, wire.Usage)
-	there(t, wire.LimitsOf, wire.Limits)
-	there(t, wire.CellsOf, wire.Cells)
-	there(t, wire.ExplanationOf, wire.Explanation)
-	there(t, wire.ForgottenOf, wire.Forgotten)
-	there(t, wire.SetLimitOf, wire.SetLimit)
-	there(t, wire.OverrideOf, wire.Override)
-	there(t, wire.SetPlanOf, wire.SetPlan)
-	there(t, wire.RollbackOf, wire.Rollback)
-	there(t, wire.ChangedOf, wire.Changed)
+	there[pb.FillUpResponse, api.Filled](t)
+	there[pb.ReserveResponse, api.Reserved](t)
+	there[pb.ExtendResponse, api.Extended](t)
+	there[pb.SettleResponse, api.Settled](t)
+	there[pb.AcquireResponse, api.Acquired](t)
+	there[pb.LeasesResponse, api.Lost](t)
+	there[pb.Status, api.Status](t)
+	there[pb.ObserveResponse, api.Observed](t)
+	there[pb.UsageResponse, api.Usage](t)
+	there[pb.ListLimitsResponse, api.Limits](t)
+	there[pb.ListCellsResponse, api.Cells](t)
+	there[pb.ExplainResponse, api.Explanation](t)
+	there[pb.ResetResponse, api.Reset](t)
+	there[pb.SetLimitRequest, api.SetLimit](t)
+	there[pb.SetOverrideRequest, api.Override](t)
+	there[pb.SetPlanRequest, api.SetPlan](t)
+	there[pb.RollbackRequest, api.Rollback](t)
+	there[pb.ChangedResponse, api.Changed](t)
+	there[pb.UsageRequest, api.UsageQuery](t)
 }
 
 // TestAnEmptyAnswerIsRead: a server that says nothing about a decision stops no client.
 func TestAnEmptyAnswerIsRead(t *testing.T) {
 	t.Parallel()
-	if d := wire.Decision(nil); d == nil || d.Allowed {
+	if d := wire.From[api.Decision]((*pb.Decision)(nil)); d == nil || d.Allowed {
 		t.Errorf("no decision: %+v", d)
 	}
-	for _, list := range []any{wire.Usage(nil).Refusals, wire.Cells(nil).Cells, wire.Settled(nil).Corrected} {
+	for _, list := range []any{
+		wire.From[api.Usage](new(pb.UsageResponse)).Refusals, wire.From[api.Cells](new(pb.ListCellsResponse)).Cells,
+		wire.From[api.Settled](new(pb.SettleResponse)).Corrected,
+	} {
 		if text(t, list) != "[]" {
 			t.Errorf("%T is %s, want an empty list", list, text(t, list))
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// lenient reads as clients do where ScanJSON does not.
+// lenient reads as clients do where Read does not.
 func lenient(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -34,8 +34,8 @@ var answers = []struct {
 	{`{"answers":[` + decision + `]}`, true},
 	{`{"answers":[{"allowed":false,"limit":"ключ","remaining":0,"retry_after_ms":0,"reset_after_ms":0,"at":0}, {"at":1}]}` + "\n", true},
 	{`{"answers":[` + strings.Repeat(decision+",", 50) + decision + `]}`, true},
-	{`{"answers":[]}`, false},
-	{`{"answers":[{"problem":{"title":"t","status":400}}]}`, false},
+	{`{"answers":[]}`, true},
+	{`{"answers":[{"problem":{"title":"t","status":400}}]}`, true},
 	{`{"answers":[{"allowed":true,"more":1}]}`, false},
 	{`{"answers":[{"at":1.5}]}`, false},
 	{`{"answers":[{"at":-1}]}`, false},
@@ -46,16 +46,17 @@ var answers = []struct {
 	{`{"answers":[{"allowed":false,"limit":"a","key":"k","capacity":5,"remaining":1,"retry_after_ms":3,"each":[` +
 		`{"charge":0,"allowed":true,"limit":"a","key":"k","capacity":5,"remaining":1,"retry_after_ms":0,"reset_after_ms":2},` +
 		`{"charge":2,"allowed":false,"limit":"b","key":"","capacity":5,"remaining":0,"retry_after_ms":null,"applied":"plan p"}]}]}`, true},
-	{`{"answers":[{"limit":"a","each":[]}]}`, false},
+	{`{"answers":[{"limit":"a","each":[]}]}`, true},
+	{`{"answers":[{"allowed":true,"limit":"usd","capacity":0.05,"remaining":0.0312,"reset_after_ms":1,"at":2}]}`, true},
 	{`{"answers":[{"limit":"a","each":[{"charge":0,"charge":1}]}]}`, false},
 }
 
-// scans fails if ScanJSON reads what encoding/json does not, or reads it
+// scans fails if Read reads what encoding/json does not, or reads it
 // otherwise.
 func scans(t *testing.T, data []byte) (scanned bool) {
 	t.Helper()
 	var got, want api.Answers
-	if !got.ScanJSON(data) {
+	if api.Read(data, &got) != nil {
 		return false
 	}
 	if err := lenient(data, &want); err != nil {
@@ -79,64 +80,38 @@ func FuzzAnswers(f *testing.F) {
 	for _, a := range answers {
 		f.Add([]byte(a.text))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		scans(t, data)
-		var a, again api.Answers
-		if lenient(data, &a) != nil {
-			return
-		}
-		want, err := json.Marshal(&a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lenient(a.AppendJSON(nil), &again); err != nil {
-			t.Fatalf("%s was written %s: %v", want, a.AppendJSON(nil), err)
-		}
-		if got, err := json.Marshal(&again); err != nil || len(a.Answers) > 0 && !bytes.Equal(got, want) {
-			t.Errorf("%s was written %s", want, a.AppendJSON(nil))
-		}
-	})
+	f.Fuzz(func(t *testing.T, data []byte) { scans(t, data) })
 }
 
 func BenchmarkBatch(b *testing.B) {
-	text := `{"requests":[` + strings.TrimSuffix(strings.Repeat(`{"limit":"login","key":"user/12345678"},`, 200), ",") +
-		`]}`
-	bench(b, []byte(text), func(v *api.Batch, text []byte) bool { return v.ReadJSON(text) == nil },
-		func(v *api.Batch, b []byte) []byte {
-			for i := range v.Requests {
-				b = v.Requests[i].AppendJSON(b)
-			}
-			return b
-		})
+	bench[api.Batch](b, "requests", `{"limit":"login","key":"user/12345678"}`)
 }
 
 func BenchmarkAnswers(b *testing.B) {
-	one := `{"allowed":true,"limit":"login","remaining":50,"retry_after_ms":0,"reset_after_ms":123,"at":1763712000123456},`
-	text := `{"answers":[` + strings.TrimSuffix(strings.Repeat(one, 200), ",") + `]}`
-	bench(b, []byte(text), (*api.Answers).ScanJSON, (*api.Answers).AppendJSON)
+	bench[api.Answers](b, "answers", `{"allowed":true,"limit":"login","remaining":50,"retry_after_ms":0,`+
+		`"reset_after_ms":123,"at":1763712000123456}`)
 }
 
 // bench reads and writes 200 elements, and compares with encoding/json.
-func bench[T any](b *testing.B, text []byte, scan func(*T, []byte) bool, write func(*T, []byte) []byte) {
+func bench[T any](b *testing.B, name, one string) {
 	var v T
-	var buf []byte // used again, as client and server do
+	text := []byte(`{"` + name + `":[` + strings.TrimSuffix(strings.Repeat(one+",", 200), ",") + `]}`)
 	if err := lenient(text, &v); err != nil {
 		b.Fatal(err)
 	}
 	for _, bb := range []struct {
 		name string
-		do   func() bool
+		do   func() error
 	}{
-		{"read", func() bool { return scan(new(T), text) }},
-		{"read/encoding-json", func() bool { return lenient(text, new(T)) == nil }},
-		{"write", func() bool { buf = write(&v, buf[:0]); return len(buf) > 0 }},
-		{"write/encoding-json", func() bool { _, err := json.Marshal(&v); return err == nil }},
+		{"read", func() error { return api.Read(text, new(T)) }},
+		{"read/encoding-json", func() error { return lenient(text, new(T)) }},
+		{"write", func() error { _, err := json.Marshal(&v); return err }},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if !bb.do() {
-					b.Fatal("failed")
+				if err := bb.do(); err != nil {
+					b.Fatal(err)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/200, "ns/element")
