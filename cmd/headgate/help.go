@@ -37,8 +37,8 @@ func groups() []group {
 			newTakeCommand(false), newTakeCommand(true), newFillUpCommand(), newRunCommand(),
 		}},
 		{"Look:", []*cobra.Command{
-			newWhyCommand(), newListCommand(), newTopCommand(), newInspectCommand(), newHistoryCommand(), newAuditCommand(),
-			newExportCommand(),
+			newWhyCommand(), newListCommand(), newTopCommand(), newInspectCommand(), newHistoryCommand(),
+			newAuditCommand(), newExportCommand(),
 		}},
 		{"Act:", []*cobra.Command{newBlockCommand(), newResetCommand(), newOverrideCommand()}},
 		{"Limits:", []*cobra.Command{

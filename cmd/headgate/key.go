@@ -96,11 +96,12 @@ func newResetCommand() *cobra.Command {
 	var a asking
 	var reason string
 	cmd := &cobra.Command{
-		Use:               "reset KEY [LIMIT]",
-		Short:             "Forget a key of one limit or of all: its level and its block",
-		Long:              "Forget a key of one limit or of all: its level and its block. " + ofAllLimits,
-		SuggestFor:        []string{"forget", "clear", "delete"},
-		Example:           "  headgate reset mallory login --reason 'it was our own monitoring'\n  headgate reset mallory",
+		Use:        "reset KEY [LIMIT]",
+		Short:      "Forget a key of one limit or of all: its level and its block",
+		Long:       "Forget a key of one limit or of all: its level and its block. " + ofAllLimits,
+		SuggestFor: []string{"forget", "clear", "delete"},
+		Example: "  headgate reset mallory login --reason 'it was our own monitoring'\n" +
+			"  headgate reset mallory",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -140,8 +141,8 @@ func newBlockCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "block KEY [LIMIT] --for PERIOD",
 		Short: "Refuse everything of a key for a while, of one limit or of all; --for 0 lifts the block",
-		Long: "Refuse everything of a key for a while; --for 0 lifts the block. What it has used stays.\n" + ofAllLimits +
-			"\nLimits that are made later do not know of it.",
+		Long: "Refuse everything of a key for a while; --for 0 lifts the block. What it has used stays.\n" +
+			ofAllLimits + "\nLimits that are made later do not know of it.",
 		SuggestFor: []string{"ban", "deny", "unblock"},
 		Example: "  headgate block mallory --for 15m --reason 'password guessing'\n" +
 			"  headgate block mallory login --for 0",
@@ -163,7 +164,8 @@ func newBlockCommand() *cobra.Command {
 						if st.BlockedUntil == nil {
 							return printLifted(cmd, s, st)
 						}
-						_, err := fmt.Fprintf(w, "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit, key(st.Key))
+						_, err := fmt.Fprintf(w, "blocked until %s  %s  %s\n", instant(*st.BlockedUntil), st.Limit,
+							key(st.Key))
 						return err
 					})
 				})
@@ -173,7 +175,8 @@ func newBlockCommand() *cobra.Command {
 				case in.For == "0":
 					return headgate.Invalid("key", "%s is not blocked", key(args[0]))
 				}
-				return headgate.Invalid("limit", "is missing: the catalogue has none, and %s has used nothing", key(args[0]))
+				return headgate.Invalid("limit", "is missing: the catalogue has none, and %s has used nothing",
+					key(args[0]))
 			})
 		},
 	}
@@ -200,7 +203,8 @@ func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
 	case l.RetryAfterMS == nil:
 		fmt.Fprintf(w, "but a cost of 1 can never pass: %s\n", l.Rule)
 	case *l.RetryAfterMS > 0:
-		fmt.Fprintf(w, "but %s are used: it is refused for %s; reset forgets it\n", used(&l.Status), span(*l.RetryAfterMS))
+		fmt.Fprintf(w, "but %s are used: it is refused for %s; reset forgets it\n", used(&l.Status),
+			span(*l.RetryAfterMS))
 	default:
 		return nil
 	}
@@ -266,7 +270,8 @@ func newHistoryCommand() *cobra.Command {
 					}
 					t := newTable(w, "AT", "LIMIT", "ANSWER", "COST", "NUMBER")
 					for _, one := range rows {
-						t.row(instant(one.At), one.Limit, answerOf(one.Attempt), one.Cost.String(), fmt.Sprintf("#%d", one.Number))
+						t.row(instant(one.At), one.Limit, answerOf(one.Attempt), one.Cost.String(),
+							fmt.Sprintf("#%d", one.Number))
 					}
 					return t.Flush()
 				})

@@ -20,7 +20,8 @@ type ending struct {
 }
 
 func (e *ending) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.after, "for", "", "how `long` it is in force, such as 1h or 30d; empty: until it is removed")
+	cmd.Flags().StringVar(&e.after, "for", "",
+		"how `long` it is in force, such as 1h or 30d; empty: until it is removed")
 	cmd.Flags().StringVar(&e.until, "until", "", "until which `time` it is in force, such as 2027-01-31T18:00:00Z")
 }
 

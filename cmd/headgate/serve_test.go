@@ -48,14 +48,6 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// take returns what it has said since it was last taken.
-func (o *output) take() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	defer o.text.Reset()
-	return o.text.String()
-}
-
 // start serves in a folder, and waits until the server listens.
 func start(t *testing.T, dir string, args ...string) *server {
 	t.Helper()

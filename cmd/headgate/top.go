@@ -124,7 +124,8 @@ func frame(head string, rows []topRow, lately bool, width int) []string {
 	}
 	lines := []string{head, line("%", "RETRY AFTER", "USED", "REFUSED", "2 MINUTES", "LIMIT", "KEY")}
 	for _, r := range rows {
-		lines = append(lines, line(r.percent(), r.retry(), used(&r.Status), r.refused, r.curve, key(r.Limit), key(r.Key)))
+		lines = append(lines,
+			line(r.percent(), r.retry(), used(&r.Status), r.refused, r.curve, key(r.Limit), key(r.Key)))
 	}
 	return fitted(lines, width)
 }

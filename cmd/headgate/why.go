@@ -84,7 +84,8 @@ func verdict(k string, limits []api.LimitUsage) string {
 		l := &limits[i]
 		switch {
 		case l.RetryAfterMS == nil:
-			refused = append(refused, fmt.Sprintf("%s: %s used, and a cost of 1 can never pass", l.Limit, used(&l.Status)))
+			refused = append(refused,
+				fmt.Sprintf("%s: %s used, and a cost of 1 can never pass", l.Limit, used(&l.Status)))
 		case *l.RetryAfterMS == 0:
 			passes = append(passes, l.Limit)
 		case l.BlockedUntil != nil:

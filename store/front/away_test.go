@@ -73,7 +73,7 @@ func newStack(l *line) *front.Store {
 }
 
 // TestAStoreThatGoesAwayAndComesBack has sixteen callers ask before, while and after their store is
-// away: each decision is there within its deadline, and by the store soon after its return.
+// away: each decision is there within a second of its deadline, and by the store soon after its return.
 func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,8 @@ func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 							byStore = end
 						default:
 							without, last = without+1, end
-							if took := end.Sub(begin); took > store.InfoOf(s).Deadline {
+							// A caller that finds no other waiting asks the store itself.
+							if took := end.Sub(begin); took > store.InfoOf(s).Deadline+time.Second {
 								t.Errorf("silent %v: a decision without the store took %s", silent, took)
 							}
 						}

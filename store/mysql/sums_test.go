@@ -253,8 +253,8 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 		return outs
 	}
 	outs := make([]law.Outcome, 4) // the last request has two keys
-	if err := s.Apply(store.PassHeld(t.Context(), true), []law.Op{charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")},
-		outs); err != nil {
+	ops := []law.Op{charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")}
+	if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 		t.Fatal(err)
 	}
 	for i, out := range outs[1:] {

@@ -235,7 +235,8 @@ func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *ca
 				return change.After.ID() == c.After.ID()
 			})
 		})
-		if c.After.Kind != store.KindLimit || c.Before.Removed || i < 0 || strings.HasPrefix(versions[i].Reason, byServers) {
+		if c.After.Kind != store.KindLimit || c.Before.Removed || i < 0 ||
+			strings.HasPrefix(versions[i].Reason, byServers) {
 			continue
 		}
 		a.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name,
