@@ -256,7 +256,10 @@ func newLimitsRollbackCommand() *cobra.Command {
 
 // rollback makes limits what they were after a version, on top of what was shown.
 func (c *changing) rollback(cmd *cobra.Command, s answerer, version int64, names []string) error {
-	in := api.Rollback{Version: version, Limits: names, Reason: c.reason, DryRun: true}
+	in := api.Rollback{Version: version, Reason: c.reason, DryRun: true}
+	if len(names) > 0 {
+		in.Limits = names
+	}
 	plan, err := s.Rollback(cmd.Context(), &in)
 	if err != nil {
 		return err
