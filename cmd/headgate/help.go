@@ -52,9 +52,10 @@ func groups() []group {
 	}
 }
 
+func init() { cobra.EnableCommandSorting = false } // of the process: the help has an order of its own
+
 // addCommands adds all commands to the root.
 func addCommands(root *cobra.Command) {
-	cobra.EnableCommandSorting = false
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, cmd := range g.commands {
