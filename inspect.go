@@ -281,8 +281,8 @@ func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usa
 	return l.UsageOf(ctx, charges)
 }
 
-// UsageOf is Usage for several keys: it tells what the key of each charge has used of its limit, whatever the costs
-// of the charges.
+// UsageOf returns what the key of each charge has used of its limit. It ignores the costs of the charges, and changes
+// nothing.
 func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, err error) {
 	charges = slices.Clone(charges)
 	for i := range charges {

@@ -56,8 +56,8 @@ type ServerConfig struct {
 	// OnDecision is called with every decision before the call is served or refused. Nil: with Shadow and Advise, Logger
 	// gets those that are refused.
 	OnDecision func(*Call, *headgate.Decision)
-	// OnError is called with every error that is not the client's: the store is away, or a limit is unknown. With
-	// Shadow and Advise it is called with the client's too. Nil: Logger gets them.
+	// OnError is called with errors such as a store that is away or an unknown limit, and, with Shadow and Advise, with
+	// errors of the client. Nil: Logger gets them.
 	OnError func(*Call, error)
 	// Logger gets at most one line a second of each kind. Nil: slog.Default().
 	Logger *slog.Logger

@@ -66,10 +66,10 @@ func (s stamp) short() string {
 	return s.version
 }
 
-// version is that of this binary, the commit and the version of Go, in one line.
+// version returns the version, the commit and the version of Go, on one line.
 func version() string { return stamped().short() + " " + runtime.Version() }
 
-// versionText is what --version prints.
+// versionText returns the text that --version prints.
 func versionText() string {
 	s := stamped()
 	return fmt.Sprintf("headgate %s\ncommit    %s\ndate      %s\nplatform  %s/%s\nstores    %s\n", version(),

@@ -95,7 +95,7 @@ func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, er
 	})
 }
 
-// takeWithin is take with --wait.
+// takeWithin waits for up to --wait until the charge is admitted.
 func (a *asking) takeWithin(cmd *cobra.Command, limit, key string, c *charging, wait time.Duration) error {
 	url, err := serverOf(cmd)
 	if err != nil {
@@ -220,7 +220,7 @@ func chargeOf(cmd *cobra.Command, limit, key string, said *charging) (w waiter, 
 	if err != nil {
 		return w, nil, err
 	}
-	if headgate.ValidName(limit) != nil { // what is wrong with a notation is found before a store is opened
+	if headgate.ValidName(limit) != nil { // report a bad notation before opening a store
 		if _, err := c.Resolve(limit); err != nil {
 			return w, nil, err
 		}

@@ -34,7 +34,7 @@ type Options struct {
 	Observer store.Observer
 }
 
-// SQL is the schema of a kind of database, for those who install it themselves.
+// SQL holds the schema of one kind of database, to be installed by hand.
 type SQL struct {
 	// Schema returns the statements that make it.
 	Schema func() string
