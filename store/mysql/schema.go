@@ -35,7 +35,7 @@ const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
 	state    = 1
-	revision = 12 // of the texts of the procedures
+	revision = 13 // of the texts of the procedures
 )
 
 // definition is what a binary makes in a database.

@@ -35,7 +35,7 @@ import (
 const (
 	state    = 3 // what the rows of the tables mean
 	layout   = 1
-	revision = 13 // of the texts of the functions
+	revision = 14 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be
