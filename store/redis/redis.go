@@ -9,7 +9,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -198,12 +197,12 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
-	info, err := s.info(ctx, "server")
+	info, err := infoOf(ctx, s.client, "server")
 	switch {
-	case errors.Is(err, store.ErrSetup) && noPermission(err):
+	case err != nil && noPermission(err):
 		s.log.Debug("cannot see the version of the server", "error", err)
 	case err != nil:
-		return err
+		return asking("ask the server about itself", err)
 	}
 	if err := checkVersion(info["redis_version"]); err != nil {
 		return err
@@ -216,14 +215,24 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// info reads a section of what a server says about itself.
-func (s *Store) info(ctx context.Context, section string) (map[string]string, error) {
-	text, err := s.client.Do(ctx, s.client.B().Info().Section(section).Build()).ToString()
-	if err != nil {
-		return nil, asking("ask the server about itself", err)
+// infoOf reads sections of what a server says about itself.
+func infoOf(ctx context.Context, node rueidis.Client, sections ...string) (map[string]string, error) {
+	var commands []rueidis.Completed
+	for _, section := range sections { // Redis 6.2 takes one at a time
+		commands = append(commands, node.B().Info().Section(section).Build())
 	}
 	fields := map[string]string{}
-	readInfo(fields, text)
+	for _, res := range node.DoMulti(ctx, commands...) {
+		text, err := res.ToString()
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.SplitSeq(text, "\r\n") {
+			if name, value, ok := strings.Cut(line, ":"); ok {
+				fields[name] = value
+			}
+		}
+	}
 	return fields, nil
 }
 
