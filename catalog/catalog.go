@@ -115,7 +115,7 @@ func newCatalog(s store.Store, cfg *Config) *Catalog {
 		look: make(chan struct{}, 1),
 	}
 	c.look <- struct{}{}
-	c.keys.init(cfg.Keys)
+	c.keys.init(cfg.Keys, c.fly)
 	if c.every <= 0 {
 		c.every = DefaultEvery
 	}
