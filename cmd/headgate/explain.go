@@ -92,7 +92,7 @@ func requestOf(args []string) (*api.Explain, bool) {
 // explain explains a request.
 func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
 	return askOrSuppose(cmd, func(s answerer) error {
-		e, err := s.Explain(cmd.Context(), r)
+		e, err := askExplain(cmd.Context(), s, r)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
 		cmd.CommandPath())
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()
-	return do(&local{Service: newService(s, c, c)})
+	return do(answerer{local: newService(s, c, c)})
 }
 
 // printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.
