@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -165,10 +166,7 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	for i := range e.Charges {
 		c := &e.Charges[i]
 		f := figuresOf(e.Decision, i)
-		keep := c.Keep
-		if keep == "" {
-			keep = "-"
-		}
+		keep := cmp.Or(c.Keep, "-")
 		if f == nil { // one that was not looked at
 			t.row(c.Limit, key(c.Key), c.Cost.String(), keep, "-", "-", "-")
 			continue

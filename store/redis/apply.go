@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -124,10 +126,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 	for _, n := range order {
 		calls = append(calls, &answered{s.encode(ops, indexes[n], forGood), ops, outs})
 	}
-	for _, t := range byComponent {
-		trials = append(trials, t)
-	}
-	return calls, trials
+	return calls, slices.Collect(maps.Values(byComponent))
 }
 
 // several is the bundle of a component that no single call can decide.

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -19,11 +20,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	var f store.Findings
 	nodes := s.client.Nodes()
-	addresses := make([]string, 0, len(nodes))
-	for address := range nodes {
-		addresses = append(addresses, address)
-	}
-	slices.Sort(addresses)
+	addresses := slices.Sorted(maps.Keys(nodes))
 	away := 0
 	for _, address := range addresses {
 		err := examineNode(ctx, nodes[address], address, &f)

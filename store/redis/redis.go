@@ -8,6 +8,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -93,13 +94,8 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	c := Config{}
-	if cfg != nil {
-		c = *cfg
-	}
-	if prefix != "" {
-		c.Prefix = prefix
-	}
+	c := *cmp.Or(cfg, &Config{})
+	c.Prefix = cmp.Or(prefix, c.Prefix)
 	if err := validPrefix(c.Prefix); err != nil {
 		return nil, err
 	}
@@ -124,21 +120,13 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // marked as repeatable, and those that charge are not. Without a client, and with a Config
 // that cannot be, each call is ErrInvalid.
 func New(client rueidis.Client, cfg *Config) *Store {
-	s := &Store{client: client, slack: slack, history: maxHistory}
-	if cfg != nil {
-		s.cfg = *cfg
-	}
-	if s.cfg.Prefix == "" {
-		s.cfg.Prefix = "headgate:"
-	}
+	s := &Store{client: client, slack: slack, history: maxHistory, cfg: *cmp.Or(cfg, &Config{})}
+	s.cfg.Prefix, s.log = cmp.Or(s.cfg.Prefix, "headgate:"), cmp.Or(s.cfg.Logger, slog.Default())
 	if s.wrong = validPrefix(s.cfg.Prefix); client == nil {
 		s.wrong = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
-	}
-	if s.log = s.cfg.Logger; s.log == nil {
-		s.log = slog.Default()
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
