@@ -110,8 +110,8 @@ func Read(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 func newCatalog(s store.Store, cfg *Config) *Catalog {
 	cfg = cmp.Or(cfg, &Config{})
 	c := &Catalog{
-		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet, tell: tell{cfg.Observer}, cancel: func() {},
-		look: make(chan struct{}, 1),
+		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet,
+		tell: tell{cfg.Observer}, cancel: func() {}, look: make(chan struct{}, 1),
 	}
 	c.look <- struct{}{}
 	c.keys.init(cfg.Keys, c.fly)

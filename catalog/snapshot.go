@@ -144,7 +144,8 @@ func (s *snapshot) List() []Definition {
 	if s == nil {
 		return nil
 	}
-	return slices.SortedFunc(maps.Values(s.limits), func(a, b Definition) int { return cmp.Compare(a.Name(), b.Name()) })
+	byName := func(a, b Definition) int { return cmp.Compare(a.Name(), b.Name()) }
+	return slices.SortedFunc(maps.Values(s.limits), byName)
 }
 
 // namesShown is how many names an error lists: a client that asks for a name that is not

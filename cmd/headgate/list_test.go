@@ -68,7 +68,8 @@ func TestAListReadsAllPages(t *testing.T) {
 			t.Errorf("%q: %d keys of %d pages, %v, %v", tt.prefix, len(list), p.asked, more, err)
 		}
 		l.limit = ""
-		if list, _, err = l.inOrder(t.Context(), answerer{call: p.call}, law.Cell{}, 0); err != nil || len(list) != tt.keys {
+		list, _, err = l.inOrder(t.Context(), answerer{call: p.call}, law.Cell{}, 0)
+		if err != nil || len(list) != tt.keys {
 			t.Errorf("%q of all limits: %d keys, %v", tt.prefix, len(list), err)
 		}
 	}

@@ -176,8 +176,8 @@ func fields(v strict.Value, known strict.Keys) error {
 	for _, name := range []string{"max_keys", "notation_max_keys"} {
 		if v.Member(name) != nil {
 			return v.At.In(name).Wrong("was removed: each key has a cell of its own. Leave it out; a store in memory " +
-				"keeps as many keys as its URL says (memory:?max_keys=N), and a limit by address in front bounds what " +
-				"callers can invent")
+				"keeps as many keys as its URL says (memory:?max_keys=N), and a limit by address in front bounds " +
+				"what callers can invent")
 		}
 	}
 	return v.Fields(known)
