@@ -124,8 +124,8 @@ func (k *keys) turn(changed []store.Item, all bool, store func()) {
 	store() // at last: readers hold no lock, and must not find what was of the version before
 }
 
-// ask asks the store for items, for as long as the context lasts. Callers that come while it is
-// asked for others are asked for together.
+// ask reads items from the store, for as long as the context lasts. Callers that come while it reads
+// for others are served together.
 func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 	for q := c.keys.queue; ; {
 		p := q.Party()
@@ -134,10 +134,10 @@ func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 		case errors.Is(err, flight.ErrClosed):
 			return nil, errClosed
 		case err != nil:
-			return nil, fmt.Errorf("%w: too many keys wait for what the catalogue has for them", store.ErrBusy)
+			return nil, fmt.Errorf("%w: too many keys wait for what the catalog has for them", store.ErrBusy)
 		}
 		if !p.Wait(ctx, q.Add(p), func(bool) {}) {
-			return nil, fmt.Errorf("%w: what the catalogue has for a key was not read in time: %w",
+			return nil, fmt.Errorf("%w: what the catalog has for a key was not read in time: %w",
 				store.ErrUnavailable, ctx.Err())
 		}
 		found, err := *p.Load, p.Err()
@@ -168,7 +168,7 @@ func (c *Catalog) fly(_ context.Context, parties []*flight.Party[struct{}, *look
 	return err
 }
 
-var errClosed = fmt.Errorf("%w: the catalogue was closed before it was read what a key has", store.ErrClosed)
+var errClosed = fmt.Errorf("%w: the catalog was closed before it was read what a key has", store.ErrClosed)
 
 // close ends the look-ups, and waits for the one that is under way.
 func (k *keys) close() {

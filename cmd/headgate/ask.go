@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// asking are the flags of the commands that ask a store or a server.
+// asking are the flags of the commands that use a store or a server.
 type asking struct {
 	json  printing
 	watch bool
@@ -36,7 +36,7 @@ func (a *asking) watchFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&a.watch, "watch", "w", false, "ask again every second, until q or Ctrl-C")
 }
 
-// addAsked gives a command the settings that say whom it asks.
+// addAsked gives a command the settings that name its store or server.
 func addAsked(cmd *cobra.Command) {
 	addSettings(cmd, config.File, config.Store, config.Server, config.Token)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
@@ -84,9 +84,9 @@ var (
 	askVersions = asks(http.MethodGet, "/v1/versions", (*service.Service).Versions)
 	askLimits   = asks(http.MethodGet, "/v1/limits",
 		func(s *service.Service, ctx context.Context, _ *struct{}) (*api.Limits, error) { return s.Limits(ctx) })
-	askCatalogue = asks(http.MethodGet, "/v1/catalogue",
-		func(s *service.Service, ctx context.Context, _ *struct{}) (*api.Catalogue, error) {
-			return s.Catalogue(ctx)
+	askCatalog = asks(http.MethodGet, "/v1/catalog",
+		func(s *service.Service, ctx context.Context, _ *struct{}) (*api.Catalog, error) {
+			return s.Catalog(ctx)
 		})
 	askInspect = asks(http.MethodPost, "/v1/inspect",
 		func(s *service.Service, ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
@@ -121,7 +121,7 @@ func asks[In, Out any](method, path string, do func(*service.Service, context.Co
 	}
 }
 
-// meaning says what a limit means, in sentences. A server says it in its catalogue.
+// meaning says what a limit means, in sentences. A server says it in its catalog.
 func meaning(ctx context.Context, s answerer, name string) (string, error) {
 	if s.local != nil {
 		c, err := s.names.Kept()
@@ -134,7 +134,7 @@ func meaning(ctx context.Context, s answerer, name string) (string, error) {
 		}
 		return limit.Explain(), nil
 	}
-	c, err := askCatalogue(ctx, s, nil)
+	c, err := askCatalog(ctx, s, nil)
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func meaning(ctx context.Context, s answerer, name string) (string, error) {
 	return "", fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
 }
 
-// serverOf returns the URL of the server to ask; empty: none. A store that a flag names
+// serverOf returns the URL of the server to use; empty: none. A store that a flag names
 // goes before a server that the environment names.
 func serverOf(cmd *cobra.Command) (string, error) {
 	if _, given := flags(cmd)(config.Store.Flag()); given {
@@ -156,7 +156,7 @@ func serverOf(cmd *cobra.Command) (string, error) {
 	return said.Value, err
 }
 
-// ask finds out who answers, and lets do ask it.
+// ask opens the store or the client of a server, and calls do with it.
 func ask(cmd *cobra.Command, do func(answerer) error) error {
 	url, err := serverOf(cmd)
 	if err != nil {
@@ -186,7 +186,7 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 	return cmp.Or(near(cmd, a, do(a)), s.Close())
 }
 
-// look asks, and lets do print what it finds: once, or again and again.
+// look reads, and lets do print what it finds: once, or again and again.
 func (a *asking) look(cmd *cobra.Command, do func(s answerer, w io.Writer) error) error {
 	return ask(cmd, func(s answerer) error {
 		if !a.watch {
@@ -200,7 +200,7 @@ func (a *asking) look(cmd *cobra.Command, do func(s answerer, w io.Writer) error
 	})
 }
 
-// show asks, and prints the answer: as JSON, or for people.
+// show reads, and prints the answer: as JSON, or for people.
 func show[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error),
 	print func(io.Writer, T) error,
 ) error {
@@ -236,7 +236,7 @@ func eachLimit(ctx context.Context, s answerer, args []string, wanted func(*api.
 	return n, nil
 }
 
-// unaskable: nothing can be asked about the key of a limit, such as one that the catalogue does not have
+// unaskable: nothing can be read about the key of a limit, such as one that the catalog does not have
 // any more, or the key of a cell that others share.
 func unaskable(err error) bool {
 	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)

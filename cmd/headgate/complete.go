@@ -69,7 +69,7 @@ func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
 
 // thePlan is the name of a plan.
 func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
-	list, err := askCatalogue(cmd.Context(), s, nil)
+	list, err := askCatalog(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
 	}

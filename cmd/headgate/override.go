@@ -104,7 +104,7 @@ func (o *overriding) run(cmd *cobra.Command, s answerer, args []string) error {
 		return err
 	}
 	out, err := askOverride(cmd.Context(), s, &in)
-	return told(cmd, out, err, false)
+	return printChanged(cmd, out, err, false)
 }
 
 // removeAll removes the override of a key, or all that it has.
@@ -127,7 +127,7 @@ func (o *overriding) removeAll(cmd *cobra.Command, s answerer, in *api.Override,
 	}
 	for _, in.Limit = range limits {
 		out, err := askOverride(cmd.Context(), s, in)
-		if err := told(cmd, out, err, false); err != nil {
+		if err := printChanged(cmd, out, err, false); err != nil {
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (o *overriding) find(cmd *cobra.Command, s answerer, args []string) ([]over
 	return lines, err
 }
 
-// served tells of all overrides of a server that are in force, until enough were found.
+// served yields the overrides of a server that are in force, until enough were found.
 func (o *overriding) served(ctx context.Context, s answerer, tell func(overrideLine) (found int)) error {
 	for q := (api.OverridesQuery{Max: 1000}); ; {
 		page, err := get[api.Overrides](ctx, s, "/v1/overrides", &q)
@@ -216,7 +216,7 @@ func (o *overriding) served(ctx context.Context, s answerer, tell func(overrideL
 	}
 }
 
-// stored tells of the overrides that a store has for arguments, perhaps of more, and also of those that are over.
+// stored yields the overrides that a store has for arguments, perhaps more, also those that are over.
 func (o *overriding) stored(ctx context.Context, s answerer, args []string, tell func(overrideLine) (found int)) error {
 	c, err := s.names.Kept()
 	if err != nil {

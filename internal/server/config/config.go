@@ -259,7 +259,7 @@ func limit(v strict.Value, name, notation string) (headgate.Limit, error) {
 	if err != nil {
 		place := v.At
 		var pe *headgate.ParseError
-		if errors.As(err, &pe) && v.Style == 0 { // plain text: the column can be told
+		if errors.As(err, &pe) && v.Style == 0 { // plain text: the column is known
 			place.Col += pe.Offset
 		}
 		return l, place.Wrong("%v", err)

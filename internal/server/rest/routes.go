@@ -22,7 +22,7 @@ type route struct {
 }
 
 // Split returns three handlers in the place of that of [New], which share its bounds: one of the paths
-// that no admin action has, one of all paths, and one that tells only how the server is, without
+// that no admin action has, one of all paths, and one that says only how the server is, without
 // access control.
 func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health http.Handler) {
 	d := newDoor(s, log, c)
@@ -143,7 +143,7 @@ func (d *door) unguarded() []route {
 		{mePath, auth.RoleRead, d.me(true)},
 		{"GET /v1/audit", auth.RoleRead, list(d, api.AuditQuery{Max: 100}, s.Audit)},
 		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody, s.Rollback)},
-		{"GET /v1/catalogue", auth.RoleRead, d.with(d.catalogue)},
+		{"GET /v1/catalog", auth.RoleRead, d.with(d.catalog)},
 		{"GET /v1/overrides", auth.RoleRead, list(d, api.OverridesQuery{Max: 200}, s.Overrides)},
 		{"GET /v1/versions", auth.RoleRead, list(d, api.VersionsQuery{Max: 50}, s.Versions)},
 		{"GET /v1/difference", auth.RoleRead, d.with(d.difference)},

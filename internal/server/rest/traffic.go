@@ -9,11 +9,11 @@ import (
 	"github.com/headgate/headgate/internal/server/traffic"
 )
 
-// perLimit is how many bytes it takes to tell of the traffic of one limit: 300 seconds with three numbers, which
+// perLimit is how many bytes the traffic of one limit takes in an answer: 300 seconds with three numbers, which
 // have four bytes here and some more on the wire.
 const perLimit = 12 << 10
 
-// traffic tells what was decided lately, and for which keys.
+// traffic answers what was decided lately, and for which keys.
 func (d *door) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Share) (any, error) {
 	if q.By != api.ByRefused && q.By != api.ByUsed {
 		return nil, headgate.Invalid("by", "%+.40q is not refused or used", q.By)

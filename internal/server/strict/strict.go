@@ -84,7 +84,7 @@ func Read(file string, text []byte) (Value, error) {
 	return Value{seen: new(int)}.value(root.Content[0], Place{File: file})
 }
 
-// syntaxError adds the column, which the YAML library does not tell: that of
+// syntaxError adds the column, which the YAML library does not return: that of
 // the first character of the line it names.
 func syntaxError(file string, text []byte, err error) error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")

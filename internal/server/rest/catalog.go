@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate/internal/server/load"
 )
 
-// catalogue tells of the limits and plans.
-func (d *door) catalogue(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+// catalog answers with the limits and plans.
+func (d *door) catalog(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	return d.answering(w, r, s, func(ctx context.Context) (any, error) {
-		out, err := d.service.Catalogue(ctx)
+		out, err := d.service.Catalog(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -19,7 +19,7 @@ func (d *door) catalogue(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	})
 }
 
-// difference says what was changed between two versions of the catalogue.
+// difference says what was changed between two versions of the catalog.
 func (d *door) difference(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	v, err := edge.Query(r.URL.RawQuery, "from", "to")
 	if err != nil {
