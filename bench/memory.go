@@ -25,7 +25,7 @@ const (
 func (b *bench) memoryField() *field {
 	return &field{
 		name: "memory", title: "In memory", limit: always, inProcess: true,
-		url:     func(context.Context) (string, func(), error) { return "memory:30000000", func() {}, nil },
+		url:     func(context.Context) (string, func(), error) { return "memory:?max_keys=30000000", func() {}, nil },
 		clients: func(callers int) []int { return []int{callers} },
 		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
 			s, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: time.Hour, InitialAlloc: len(keys)})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -14,14 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/stores"
 	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/memory"
-	headgatemysql "github.com/headgate/headgate/store/mysql"
-	"github.com/headgate/headgate/store/postgres"
-	"github.com/headgate/headgate/store/redis"
-	"github.com/headgate/headgate/store/sqlite"
 )
 
 // openStore opens the store of a URL with its schema, behind package front without a sweeper, which would come
@@ -34,26 +29,16 @@ func openStore(ctx context.Context, url string) (store.Store, error) {
 	return front.New(s, &front.Config{SweepEvery: -1}), nil
 }
 
-func openDriver(ctx context.Context, url string) (s store.Store, err error) {
-	switch scheme, rest, _ := strings.Cut(url, ":"); scheme {
-	case "memory": // with names, as headgate serve opens it; the number is that of --max-keys
-		most, err := strconv.Atoi(rest)
-		return memory.New(&memory.Config{Names: true, MaxKeys: most}), err
-	case "sqlite":
-		s, err = sqlite.Open(ctx, url, nil)
-	case "postgres":
-		s, err = postgres.Open(ctx, url, nil)
-	case "mysql":
-		s, err = headgatemysql.Open(ctx, url, nil)
-	case "redis":
-		return redis.Open(ctx, url, nil)
-	}
+func openDriver(ctx context.Context, url string) (store.Store, error) {
+	s, err := stores.Open(ctx, url, stores.Options{})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.(store.Migrator).Migrate(ctx); err != nil {
-		s.Close()
-		return nil, err
+	if m, ok := s.(store.Migrator); ok {
+		if _, err := m.Migrate(ctx); err != nil {
+			s.Close()
+			return nil, err
+		}
 	}
 	return s, nil
 }

@@ -17,6 +17,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,20 +108,15 @@ func Read(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 }
 
 func newCatalog(s store.Store, cfg *Config) *Catalog {
-	if cfg == nil {
-		cfg = &Config{}
-	}
+	cfg = cmp.Or(cfg, &Config{})
 	c := &Catalog{
-		store: s, every: cfg.Every, log: cfg.Logger, quiet: cfg.Quiet, tell: tell{cfg.Observer}, cancel: func() {},
-		look: make(chan struct{}, 1),
+		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet,
+		tell: tell{cfg.Observer}, cancel: func() {}, look: make(chan struct{}, 1),
 	}
 	c.look <- struct{}{}
-	c.keys.init(cfg.Keys)
+	c.keys.init(cfg.Keys, c.fly)
 	if c.every <= 0 {
 		c.every = DefaultEvery
-	}
-	if c.log == nil {
-		c.log = slog.Default()
 	}
 	return c
 }

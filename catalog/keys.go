@@ -2,13 +2,17 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/maypok86/otter/v2"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/flight"
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/store"
 )
@@ -17,19 +21,17 @@ import (
 // none. All of it belongs to the version that is in force: a refresh drops what the new version
 // has changed.
 type keys struct {
-	cache *otter.Cache[id, *entry]
-
-	mu      sync.Mutex
-	waiting []*lookup     // while one is under way; the last one gathers; guarded by mu
-	flying  chan struct{} // closed when no look-up is under way any more; nil: none is; guarded by mu
-	closed  bool          // guarded by mu
+	cache  *otter.Cache[id, *entry]
+	queue  *flight.Queue[struct{}, *lookup]
+	closed atomic.Bool
+	mu     sync.Mutex // held to change the version that is in force, or what is remembered of it
 }
 
-// A lookup is one statement on every store, so what it finds is of one version. More keys than
-// mostLookups bounds the keys that are looked up at a time: a store that is slow would fall behind.
+// A statement reads perLookup items at most, and what it finds is of one version on every store. More callers than
+// mostLookups do not wait: a store that is slow would fall behind.
 const (
 	perLookup   = 400
-	mostLookups = 250
+	mostLookups = 100_000
 )
 
 // id says which item of a single key one is.
@@ -40,11 +42,16 @@ type id struct {
 
 func (i id) item() store.Item { return store.Item{Kind: i.kind, Name: i.name, Key: i.key} }
 
-func (k *keys) init(most int) {
+func (k *keys) init(most int, fly func(context.Context, []*flight.Party[struct{}, *lookup]) error) {
 	if most <= 0 {
 		most = DefaultKeys
 	}
 	k.cache = otter.Must(&otter.Options[id, *entry]{MaximumSize: most})
+	k.queue = flight.New(flight.Config[struct{}, *lookup]{
+		Flights: 1, Least: 1, Most: perLookup, Waiting: mostLookups,
+		New: func() *lookup { return &lookup{} },
+		Fly: fly, Land: func([]*flight.Party[struct{}, *lookup], error) {},
+	})
 }
 
 // entry is an item of a single key. It is never changed, but for what it means.
@@ -82,16 +89,25 @@ func instead(base headgate.Limit, notation, applied string) (headgate.Limit, err
 	return l.Because(applied), nil
 }
 
-// lookup is a question to the store about several items.
+// lookup is what a caller asks the store, and then what was found for all who asked with it.
 type lookup struct {
-	ids  map[id]struct{}
-	done chan struct{}
-
-	version int64
+	ids     []id
+	version int64 // of what was found; -1: of several, so what is remembered counts alone
 	found   map[id]*entry
-	err     error
 	silent  bool // the store did not answer in time
 }
+
+// Size implements flight.Load.
+func (l *lookup) Size() int { return len(l.ids) }
+
+// Keys implements flight.Load. One flight is under way at a time, so there is nothing to keep apart.
+func (l *lookup) Keys() int { return 0 }
+
+// Key implements flight.Load.
+func (l *lookup) Key(int) struct{} { return struct{}{} }
+
+// Clear implements flight.Load.
+func (l *lookup) Clear() { *l = lookup{} }
 
 // turn makes a version the newest, and forgets what it has changed; all, if all was read again.
 func (k *keys) turn(changed []store.Item, all bool, store func()) {
@@ -111,145 +127,100 @@ func (k *keys) turn(changed []store.Item, all bool, store func()) {
 // ask reads items from the store, for as long as the context lasts. Callers that come while it reads
 // for others are served together.
 func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
-	for {
-		all, silent, err := c.askOnce(ctx, ids)
-		if err == nil || !silent || ctx.Err() != nil {
-			return all, err
+	for q := c.keys.queue; ; {
+		p := q.Party()
+		p.Load.ids = ids
+		switch err := q.Lock(); {
+		case errors.Is(err, flight.ErrClosed):
+			return nil, errClosed
+		case err != nil:
+			return nil, fmt.Errorf("%w: too many keys wait for what the catalog has for them", store.ErrBusy)
 		}
-	}
-}
-
-// askOnce is ask for as long as one look-up lasts, and reports whether the store was silent.
-func (c *Catalog) askOnce(ctx context.Context, ids []id) (found *lookup, silent bool, err error) {
-	list, err := c.keys.enqueue(ids, c.fly)
-	if err != nil {
-		return nil, false, err
-	}
-	all := &lookup{found: map[id]*entry{}}
-	for n, l := range list {
-		if !sched.Either(l.done, ctx.Done()) {
-			return nil, false, fmt.Errorf("%w: what the catalog has for a key was not read in time: %w",
+		if !p.Wait(ctx, q.Add(p), func(bool) {}) {
+			return nil, fmt.Errorf("%w: what the catalog has for a key was not read in time: %w",
 				store.ErrUnavailable, ctx.Err())
 		}
-		if l.err != nil {
-			return nil, l.silent, l.err
-		}
-		if n == 0 {
-			all.version = l.version
-		} else if all.version != l.version {
-			all.version = -1 // of none: what is remembered counts alone
-		}
-		for i, e := range l.found {
-			all.found[i] = e
+		found, err := *p.Load, p.Err()
+		p.Leave()
+		if err == nil || !found.silent || ctx.Err() != nil {
+			return &found, err
 		}
 	}
-	return all, false, nil
 }
 
-// enqueue adds items to the lookups that wait, and returns those that they are in.
-func (k *keys) enqueue(ids []id, fly func()) (list []*lookup, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
-		return nil, errClosed
+// fly asks the store for what callers wait for.
+func (c *Catalog) fly(_ context.Context, parties []*flight.Party[struct{}, *lookup]) error {
+	if c.keys.closed.Load() {
+		return errClosed
 	}
-	for part := range slices.Chunk(ids, perLookup) {
-		n := len(k.waiting)
-		if n == 0 || len(k.waiting[n-1].ids)+len(part) > perLookup {
-			if n >= mostLookups {
-				return nil, fmt.Errorf("%w: too many keys wait for what the catalog has for them", store.ErrBusy)
-			}
-			k.waiting = append(k.waiting, &lookup{ids: make(map[id]struct{}, len(part)), done: make(chan struct{})})
+	ctx, cancel := sched.WithTimeout(context.Background(), lookWithin)
+	defer cancel()
+	found := map[id]*entry{}
+	for _, p := range parties {
+		for _, i := range p.Load.ids {
+			found[i] = absent
 		}
-		l := k.waiting[len(k.waiting)-1]
-		for _, i := range part {
-			l.ids[i] = struct{}{}
-		}
-		list = append(list, l)
 	}
-	if k.flying == nil {
-		k.flying = make(chan struct{})
-		sched.Go(fly)
+	version, err := c.fetch(ctx, found)
+	for _, p := range parties {
+		p.Load.version, p.Load.found, p.Load.silent = version, found, ctx.Err() != nil
 	}
-	return list, nil
-}
-
-// fly reads from the store for as long as there are look-ups.
-func (c *Catalog) fly() {
-	k := &c.keys
-	for {
-		k.mu.Lock()
-		if k.closed {
-			for _, l := range k.waiting {
-				l.err = errClosed
-				close(l.done)
-			}
-			k.waiting = nil
-		}
-		if len(k.waiting) == 0 {
-			close(k.flying)
-			k.flying, k.waiting = nil, nil
-			k.mu.Unlock()
-			return
-		}
-		l := k.waiting[0]
-		k.waiting = k.waiting[1:]
-		k.mu.Unlock()
-		ctx, cancel := sched.WithTimeout(context.Background(), lookWithin)
-		l.err = c.fetch(ctx, l)
-		l.silent = ctx.Err() != nil
-		cancel()
-		close(l.done)
-	}
+	return err
 }
 
 var errClosed = fmt.Errorf("%w: the catalog was closed before it was read what a key has", store.ErrClosed)
 
 // close ends the look-ups, and waits for the one that is under way.
 func (k *keys) close() {
-	k.mu.Lock()
-	k.closed = true
-	flying := k.flying
-	k.mu.Unlock()
-	if flying != nil {
-		sched.Receive(flying)
-	}
+	k.closed.Store(true)
+	k.queue.Close()
 }
 
-// fetch reads the items of a lookup. If they are of a newer version than the one that is in force, it
-// is read too: no decision is by half a change.
-func (c *Catalog) fetch(ctx context.Context, l *lookup) error {
+// fetch finds items, and returns the version that they are of; -1: several. If it is newer than the one that is in
+// force, that is read too: no decision is by half a change.
+func (c *Catalog) fetch(ctx context.Context, found map[id]*entry) (version int64, err error) {
 	k, err := c.keeper()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	list := make([]store.Item, 0, len(l.ids))
-	l.found = make(map[id]*entry, len(l.ids))
-	for i := range l.ids {
-		list = append(list, i.item())
-		l.found[i] = absent
-	}
-	version, found, err := k.Items(ctx, list)
-	if err != nil {
-		return err
-	}
-	l.version = version
-	for _, i := range found {
-		l.found[id{i.Kind, i.Name, i.Key}] = &entry{there: true, text: i.Text, until: i.Until}
-	}
-	if version != c.now.Load().version { // less: the store was restored, say
-		if err := c.Refresh(ctx); err != nil {
-			return err
+	ids := slices.Collect(maps.Keys(found))
+	for n := 0; n < len(ids); n += perLookup {
+		part := ids[n:min(n+perLookup, len(ids))]
+		list := make([]store.Item, len(part))
+		for i := range part {
+			list[i] = part[i].item()
+		}
+		of, items, err := k.Items(ctx, list)
+		if err != nil {
+			return 0, err
+		}
+		for _, i := range items {
+			found[id{i.Kind, i.Name, i.Key}] = &entry{there: true, text: i.Text, until: i.Until}
+		}
+		if of != c.now.Load().version { // less: the store was restored, say
+			if err := c.Refresh(ctx); err != nil {
+				return 0, err
+			}
+		}
+		c.remember(of, part, found)
+		if n == 0 {
+			version = of
+		} else if version != of {
+			version = -1
 		}
 	}
+	return version, nil
+}
+
+// remember keeps what was found, if it is of the version that is in force: else it may be out of date.
+func (c *Catalog) remember(version int64, ids []id, found map[id]*entry) {
 	c.keys.mu.Lock()
 	defer c.keys.mu.Unlock()
-	if c.now.Load().version == version { // else they may be out of date
-		for i, e := range l.found {
-			c.keys.cache.Set(i, e)
+	if c.now.Load().version == version {
+		for _, i := range ids {
+			c.keys.cache.Set(i, found[i])
 		}
 	}
-	return nil
 }
 
 // missingIn names what single keys had, as far as it was used here lately, and have no more in a store.

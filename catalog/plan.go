@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -153,12 +154,7 @@ func (c *Catalog) RemovePlan(ctx context.Context, by By, name string) (version i
 }
 
 func (s *snapshot) unknownPlan(name string) error {
-	var names []string
-	for plan := range s.plans {
-		names = append(names, plan)
-	}
-	slices.Sort(names)
-	known := "none"
+	names, known := slices.Sorted(maps.Keys(s.plans)), "none"
 	if len(names) > 0 {
 		known = strings.Join(names[:min(len(names), namesShown)], ", ")
 	}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -143,12 +144,8 @@ func (s *snapshot) List() []Definition {
 	if s == nil {
 		return nil
 	}
-	list := make([]Definition, 0, len(s.limits))
-	for _, d := range s.limits {
-		list = append(list, d)
-	}
-	slices.SortFunc(list, func(a, b Definition) int { return cmp.Compare(a.Name(), b.Name()) })
-	return list
+	byName := func(a, b Definition) int { return cmp.Compare(a.Name(), b.Name()) }
+	return slices.SortedFunc(maps.Values(s.limits), byName)
 }
 
 // namesShown is how many names an error lists: a client that asks for a name that is not

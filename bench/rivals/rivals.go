@@ -3,17 +3,16 @@ package rivals
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
 // program is a rival that is a server: built by the go command from its
@@ -75,49 +74,21 @@ func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(
 
 // start starts a program, and returns when it answers at an address. It ends with stop, or with this process.
 func start(ctx context.Context, file, addr string, args []string, env ...string) (stop func(), err error) {
-	log, err := os.CreateTemp("", "headgate-bench-")
+	s, err := dbtest.Launch(ctx, func() *exec.Cmd {
+		cmd := exec.CommandContext(context.WithoutCancel(ctx), file, args...)
+		cmd.Env = append(os.Environ(), env...)
+		return cmd
+	}, func() error {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), file, args...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	ended, started := make(chan struct{}), make(chan error)
-	go func() { // the death signal comes when the thread ends that started it
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-		close(ended)
-	}()
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = cmd.Process.Kill()
-		<-ended
-		log.Close()
-		os.Remove(log.Name())
-	}
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
-		if err == nil {
-			return stop, conn.Close()
-		}
-		select {
-		case <-ended:
-			text, _ := os.ReadFile(log.Name())
-			stop()
-			return nil, fmt.Errorf("%s has ended: %s", filepath.Base(file), lastLine(text))
-		default:
-		}
-	}
-	stop()
-	return nil, errors.New(filepath.Base(file) + " does not answer")
+	return s.Stop, nil
 }
 
 func lastLine(text []byte) string {

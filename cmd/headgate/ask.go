@@ -18,8 +18,6 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/service"
-	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 )
 
 // asking are the flags of the commands that use a store or a server.
@@ -44,27 +42,108 @@ func addAsked(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 }
 
-// answerer is what answers: the service over a store that this process opens,
-// or a server.
-type answerer interface {
-	Take(ctx context.Context, r *api.Request) (*api.Decision, error)
-	Check(ctx context.Context, r *api.Request) (*api.Decision, error)
-	FillUp(ctx context.Context, r *api.Request) (*api.Filled, error)
-	Inspect(ctx context.Context, r *api.InspectRequest) (*api.Status, error)
-	Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error)
-	Block(ctx context.Context, r *api.Block) (*api.Status, error)
-	Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error)
-	Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error)
-	Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error)
-	Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error)
-	Limits(ctx context.Context) (*api.Limits, error)
-	Catalog(ctx context.Context) (*api.Catalog, error)
-	Meaning(ctx context.Context, limit string) (string, error) // what a limit means, in sentences
-	Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error)
-	SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error)
-	Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error)
-	Override(ctx context.Context, r *api.Override) (*api.Changed, error)
-	SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error)
+// answerer is what answers: the service over a store that this process opens, or a server.
+type answerer struct {
+	local *service.Service                                                  // nil: a server answers
+	names *catalogNames                                                     // with which the service answers
+	call  func(ctx context.Context, method, path string, in, out any) error // the server
+}
+
+// serverAt answers from a server, over HTTP or gRPC, that has so long for it.
+func serverAt(url, token string, within time.Duration) answerer {
+	return answerer{call: func(ctx context.Context, method, path string, in, out any) error {
+		c, err := client.New(url, &client.Config{Timeout: within, Token: token})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.Call(ctx, method, path, in, out)
+	}}
+}
+
+// get asks a path of a server.
+func get[Out any](ctx context.Context, s answerer, path string, in any) (*Out, error) {
+	out := new(Out)
+	return out, s.call(ctx, http.MethodGet, path, in, out)
+}
+
+// What commands ask. A question that has nothing to say is nil.
+var (
+	askTake     = asks(http.MethodPost, "/v1/take", (*service.Service).Take)
+	askCheck    = asks(http.MethodPost, "/v1/check", (*service.Service).Check)
+	askFillUp   = asks(http.MethodPost, "/v1/fill-up", (*service.Service).FillUp)
+	askReset    = asks(http.MethodPost, "/v1/reset", (*service.Service).Reset)
+	askBlock    = asks(http.MethodPost, "/v1/block", (*service.Service).Block)
+	askExplain  = asks(http.MethodPost, "/v1/explain", (*service.Service).Explain)
+	askSetLimit = asks(http.MethodPost, "/v1/limit", (*service.Service).SetLimit)
+	askRollback = asks(http.MethodPost, "/v1/rollback", (*service.Service).Rollback)
+	askOverride = asks(http.MethodPost, "/v1/override", (*service.Service).Override)
+	askSetPlan  = asks(http.MethodPost, "/v1/plan", (*service.Service).SetPlan)
+	askAudit    = asks(http.MethodGet, "/v1/audit", (*service.Service).Audit)
+	askCells    = asks(http.MethodGet, "/v1/cells", (*service.Service).Cells)
+	askVersions = asks(http.MethodGet, "/v1/versions", (*service.Service).Versions)
+	askLimits   = asks(http.MethodGet, "/v1/limits",
+		func(s *service.Service, ctx context.Context, _ *struct{}) (*api.Limits, error) { return s.Limits(ctx) })
+	askCatalog = asks(http.MethodGet, "/v1/catalog",
+		func(s *service.Service, ctx context.Context, _ *struct{}) (*api.Catalog, error) {
+			return s.Catalog(ctx)
+		})
+	askInspect = asks(http.MethodPost, "/v1/inspect",
+		func(s *service.Service, ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
+			return s.Inspect(ctx, in, unheld)
+		})
+	askUsage = asks(http.MethodGet, "/v1/usage",
+		func(s *service.Service, ctx context.Context, q *api.UsageQuery) (*api.Usage, error) {
+			u, err := s.Usage(ctx, q, unheld)
+			if err == nil {
+				u.Refusals = nil // this process has refused nothing
+			}
+			return u, err
+		})
+)
+
+// unheld holds nothing: this process answers itself alone.
+func unheld(int) error { return nil }
+
+// asks returns what asks the service, or a server for a path.
+func asks[In, Out any](method, path string, do func(*service.Service, context.Context, *In) (*Out, error)) func(
+	context.Context, answerer, *In,
+) (*Out, error) {
+	return func(ctx context.Context, s answerer, in *In) (*Out, error) {
+		if s.local != nil {
+			return do(s.local, ctx, in)
+		}
+		out := new(Out)
+		if in == nil {
+			return out, s.call(ctx, method, path, nil, out)
+		}
+		return out, s.call(ctx, method, path, in, out)
+	}
+}
+
+// meaning says what a limit means, in sentences. A server says it in its catalog.
+func meaning(ctx context.Context, s answerer, name string) (string, error) {
+	if s.local != nil {
+		c, err := s.names.Kept()
+		if err != nil {
+			return "", err
+		}
+		limit, err := c.Get(name)
+		if err != nil {
+			return "", err
+		}
+		return limit.Explain(), nil
+	}
+	c, err := askCatalog(ctx, s, nil)
+	if err != nil {
+		return "", err
+	}
+	for i := range c.Limits {
+		if c.Limits[i].Name == name {
+			return c.Limits[i].Explain, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
 }
 
 // serverOf returns the URL of the server to use; empty: none. A store that a flag names
@@ -88,7 +167,7 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		if err != nil {
 			return err
 		}
-		s := &remote{url, token.Value, 15 * time.Second}
+		s := serverAt(url, token.Value, 15*time.Second)
 		return near(cmd, s, do(s))
 	}
 	c, _, s, err := openPlace(cmd)
@@ -103,8 +182,8 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
 		}
 	})
-	l := &local{answers, names}
-	return cmp.Or(near(cmd, l, do(l)), s.Close())
+	a := answerer{local: answers, names: names}
+	return cmp.Or(near(cmd, a, do(a)), s.Close())
 }
 
 // look reads, and lets do print what it finds: once, or again and again.
@@ -142,7 +221,7 @@ func eachLimit(ctx context.Context, s answerer, args []string, wanted func(*api.
 	if len(args) > 1 {
 		return 1, do(args[1])
 	}
-	u, err := s.Usage(ctx, &service.UsageQuery{Key: args[0]})
+	u, err := askUsage(ctx, s, &api.UsageQuery{Key: args[0]})
 	if err != nil {
 		return 0, err
 	}
@@ -161,151 +240,4 @@ func eachLimit(ctx context.Context, s answerer, args []string, wanted func(*api.
 // any more, or the key of a cell that others share.
 func unaskable(err error) bool {
 	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)
-}
-
-// remote is a server, over HTTP or gRPC.
-type remote struct {
-	server, token string
-	within        time.Duration // it has to answer
-}
-
-// call sends a request to one path.
-func call[T any](ctx context.Context, r *remote, method, path string, in any) (*T, error) {
-	c, err := client.New(r.server, &client.Config{Timeout: r.within, Token: r.token})
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	out := new(T)
-	return out, c.Call(ctx, method, path, in, out)
-}
-
-func get[T any](ctx context.Context, r *remote, path string, in any) (*T, error) {
-	return call[T](ctx, r, http.MethodGet, path, in)
-}
-
-func post[T any](ctx context.Context, r *remote, path string, in any) (*T, error) {
-	return call[T](ctx, r, http.MethodPost, path, in)
-}
-
-func (r *remote) Take(ctx context.Context, in *api.Request) (*api.Decision, error) {
-	return post[api.Decision](ctx, r, "/v1/take", in)
-}
-
-func (r *remote) Check(ctx context.Context, in *api.Request) (*api.Decision, error) {
-	return post[api.Decision](ctx, r, "/v1/check", in)
-}
-
-func (r *remote) FillUp(ctx context.Context, in *api.Request) (*api.Filled, error) {
-	return post[api.Filled](ctx, r, "/v1/fill-up", in)
-}
-
-func (r *remote) Inspect(ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
-	return post[api.Status](ctx, r, "/v1/inspect", in)
-}
-
-func (r *remote) Reset(ctx context.Context, in *api.ResetRequest) (*api.Reset, error) {
-	return post[api.Reset](ctx, r, "/v1/reset", in)
-}
-
-func (r *remote) Block(ctx context.Context, in *api.Block) (*api.Status, error) {
-	return post[api.Status](ctx, r, "/v1/block", in)
-}
-
-func (r *remote) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
-	return get[api.Usage](ctx, r, "/v1/usage", q)
-}
-
-func (r *remote) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
-	return get[api.Audit](ctx, r, "/v1/audit", q)
-}
-
-func (r *remote) Explain(ctx context.Context, q *api.Explain) (*api.Explanation, error) {
-	return post[api.Explanation](ctx, r, "/v1/explain", q)
-}
-
-func (r *remote) Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error) {
-	return get[api.Cells](ctx, r, "/v1/cells", q)
-}
-
-func (r *remote) Limits(ctx context.Context) (*api.Limits, error) {
-	return get[api.Limits](ctx, r, "/v1/limits", nil)
-}
-
-func (r *remote) Catalog(ctx context.Context) (*api.Catalog, error) {
-	return get[api.Catalog](ctx, r, "/v1/catalog", nil)
-}
-
-func (r *remote) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
-	return get[api.Versions](ctx, r, "/v1/versions", q)
-}
-
-func (r *remote) SetLimit(ctx context.Context, in *api.SetLimit) (*api.Changed, error) {
-	return post[api.Changed](ctx, r, "/v1/limit", in)
-}
-
-func (r *remote) Rollback(ctx context.Context, in *api.Rollback) (*api.Changed, error) {
-	return post[api.Changed](ctx, r, "/v1/rollback", in)
-}
-
-func (r *remote) Override(ctx context.Context, in *api.Override) (*api.Changed, error) {
-	return post[api.Changed](ctx, r, "/v1/override", in)
-}
-
-func (r *remote) SetPlan(ctx context.Context, in *api.SetPlan) (*api.Changed, error) {
-	return post[api.Changed](ctx, r, "/v1/plan", in)
-}
-
-// Meaning reads the catalog of a server, which says what each limit means.
-func (r *remote) Meaning(ctx context.Context, name string) (string, error) {
-	c, err := r.Catalog(ctx)
-	if err != nil {
-		return "", err
-	}
-	for i := range c.Limits {
-		if c.Limits[i].Name == name {
-			return c.Limits[i].Explain, nil
-		}
-	}
-	return "", fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
-}
-
-// local answers out of a store.
-type local struct {
-	*service.Service
-	names *catalogNames
-}
-
-// Meaning reads the catalog of the store.
-func (l *local) Meaning(_ context.Context, name string) (string, error) {
-	c, err := l.names.Kept()
-	if err != nil {
-		return "", err
-	}
-	limit, err := c.Get(name)
-	if err != nil {
-		return "", err
-	}
-	return limit.Explain(), nil
-}
-
-// Inspect reads from the store.
-func (l *local) Inspect(ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
-	return l.Service.Inspect(ctx, in, func(int) error { return nil })
-}
-
-// Page reads out of the store.
-func (l *local) Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error) {
-	after := law.Cell{Limit: q.AfterLimit, Key: q.AfterKey}
-	return l.Cells(ctx, q.Limit, q.Blocked, store.Query{After: after, Max: q.Max})
-}
-
-// Usage reads from a store. This process has refused nothing.
-func (l *local) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
-	u, err := l.Service.Usage(ctx, q, func(int) error { return nil })
-	if err != nil {
-		return nil, err
-	}
-	u.Refusals = nil
-	return u, nil
 }

@@ -35,7 +35,7 @@ func newAuditCommand() *cobra.Command {
 				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, mostAudited)
 			}
 			return show(cmd, &a, func(s answerer) (*api.Audit, error) {
-				return s.Audit(cmd.Context(), &q)
+				return askAudit(cmd.Context(), s, &q)
 			}, printAudit)
 		},
 	}

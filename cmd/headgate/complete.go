@@ -57,7 +57,7 @@ func completed(arguments ...words) cobra.CompletionFunc {
 
 // theLimit is the name of a limit.
 func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
-	list, err := s.Limits(cmd.Context())
+	list, err := askLimits(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
 	}
@@ -69,7 +69,7 @@ func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
 
 // thePlan is the name of a plan.
 func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
-	list, err := s.Catalog(cmd.Context())
+	list, err := askCatalog(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
 	}
@@ -105,12 +105,11 @@ func near(cmd *cobra.Command, s answerer, err error) error {
 	if err == nil {
 		return nil
 	}
-	_, asked := s.(*remote)
 	wrong, _ := errors.AsType[*headgate.InvalidError](err)
 	name := quotedName.FindStringSubmatch(err.Error())
 	switch {
 	case name == nil:
-	case asked && (errors.Is(err, headgate.ErrUnknownLimit) || wrong != nil && wrong.Field == "limit"):
+	case s.local == nil && (errors.Is(err, headgate.ErrUnknownLimit) || wrong != nil && wrong.Field == "limit"):
 		return suggest(err, name[1], theLimit(cmd, s, ""))
 	case wrong != nil && wrong.Field == "plan":
 		return suggest(err, name[1], thePlan(cmd, s, ""))

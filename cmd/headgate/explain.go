@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -92,7 +93,7 @@ func requestOf(args []string) (*api.Explain, bool) {
 // explain explains a request.
 func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
 	return askOrSuppose(cmd, func(s answerer) error {
-		e, err := s.Explain(cmd.Context(), r)
+		e, err := askExplain(cmd.Context(), s, r)
 		if err != nil {
 			return err
 		}
@@ -132,7 +133,7 @@ func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
 		cmd.CommandPath())
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()
-	return do(&local{Service: newService(s, c, c)})
+	return do(answerer{local: newService(s, c, c)})
 }
 
 // printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.
@@ -165,10 +166,7 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	for i := range e.Charges {
 		c := &e.Charges[i]
 		f := figuresOf(e.Decision, i)
-		keep := c.Keep
-		if keep == "" {
-			keep = "-"
-		}
+		keep := cmp.Or(c.Keep, "-")
 		if f == nil { // one that was not looked at
 			t.row(c.Limit, key(c.Key), c.Cost.String(), keep, "-", "-", "-")
 			continue

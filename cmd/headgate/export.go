@@ -110,7 +110,7 @@ func (e *exporting) attempts(cmd *cobra.Command, s answerer, write func(any, []s
 ) error {
 	ctx := cmd.Context()
 	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
-		st, err := s.Inspect(ctx, inspection(u.Limit, u.Key, e.max))
+		st, err := askInspect(ctx, s, inspection(u.Limit, u.Key, e.max))
 		if unaskable(err) {
 			return true, nil
 		}

@@ -34,7 +34,7 @@ func newInspectCommand() *cobra.Command {
 			return a.look(cmd, func(s answerer, w io.Writer) error {
 				n := 0
 				_, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
-					st, err := s.Inspect(cmd.Context(), inspection(limit, args[0], 0))
+					st, err := askInspect(cmd.Context(), s, inspection(limit, args[0], 0))
 					if err != nil {
 						return err
 					}
@@ -108,7 +108,7 @@ func newResetCommand() *cobra.Command {
 			return ask(cmd, func(s answerer) error {
 				w := cmd.OutOrStdout()
 				n, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
-					r, err := s.Reset(cmd.Context(), &api.ResetRequest{
+					r, err := askReset(cmd.Context(), s, &api.ResetRequest{
 						Subject: api.Subject{Limit: limit, Key: args[0]}, Reason: reason,
 					})
 					if err != nil {
@@ -156,7 +156,7 @@ func newBlockCommand() *cobra.Command {
 				}
 				n, err := eachLimit(cmd.Context(), s, args, wanted, func(limit string) error {
 					in.Subject = api.Subject{Limit: limit, Key: args[0]}
-					st, err := s.Block(cmd.Context(), &in)
+					st, err := askBlock(cmd.Context(), s, &in)
 					if err != nil {
 						return err
 					}
@@ -191,7 +191,7 @@ func newBlockCommand() *cobra.Command {
 func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "not blocked  %s  %s\n", st.Limit, key(st.Key))
-	u, err := s.Usage(cmd.Context(), &service.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
+	u, err := askUsage(cmd.Context(), s, &api.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
 	if err != nil || len(u.Limits) == 0 {
 		if unaskable(err) {
 			return nil // such as the cell that new keys share
@@ -243,7 +243,7 @@ func newHistoryCommand() *cobra.Command {
 				var none string
 				rows := []attempted{}
 				_, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
-					st, err := s.Inspect(cmd.Context(), inspection(limit, args[0], max))
+					st, err := askInspect(cmd.Context(), s, inspection(limit, args[0], max))
 					if err != nil {
 						return err
 					}

@@ -37,12 +37,12 @@ func newLimitsListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return show(cmd, &a, func(s answerer) ([]limitLine, error) {
-				c, err := s.Catalog(cmd.Context())
+				c, err := askCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
 				}
-				if l, ok := s.(*local); ok {
-					kept, _ := l.names.Kept() // there is one, which was just listed
+				if s.local != nil {
+					kept, _ := s.names.Kept() // there is one, which was just listed
 					for name, err := range kept.Unreadable() {
 						fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
 					}
@@ -102,12 +102,12 @@ func newLimitsShowCommand() *cobra.Command {
 
 // showLimit says what a limit means, and what changed it last.
 func showLimit(cmd *cobra.Command, s answerer, name string) error {
-	meaning, err := s.Meaning(cmd.Context(), name)
+	sentences, err := meaning(cmd.Context(), s, name)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), meaning)
-	v, err := s.Versions(cmd.Context(), &api.VersionsQuery{Limit: name, Max: 1})
+	fmt.Fprintln(cmd.OutOrStdout(), sentences)
+	v, err := askVersions(cmd.Context(), s, &api.VersionsQuery{Limit: name, Max: 1})
 	if err == nil && len(v.Versions) > 0 {
 		fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed", versionLine(&v.Versions[0]))
 	}
@@ -136,7 +136,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 					return err
 				}
 				if len(v) == 0 && q.Limit != "" { // a limit that was removed has a history
-					if _, err := s.Meaning(cmd.Context(), q.Limit); err != nil {
+					if _, err := meaning(cmd.Context(), s, q.Limit); err != nil {
 						return err
 					}
 				}
@@ -160,15 +160,14 @@ func newLimitsHistoryCommand() *cobra.Command {
 // versions returns versions of a catalog, and what is written of them as JSON: a store has more to say than a server,
 // and says all changes of each.
 func versions(cmd *cobra.Command, s answerer, q *api.VersionsQuery) (list []api.Version, whole any, err error) {
-	l, ok := s.(*local)
-	if !ok {
-		v, err := s.Versions(cmd.Context(), q)
+	if s.local == nil {
+		v, err := askVersions(cmd.Context(), s, q)
 		if err != nil {
 			return nil, nil, err
 		}
 		return v.Versions, v.Versions, nil
 	}
-	c, err := l.names.Kept()
+	c, err := s.names.Kept()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -133,7 +133,7 @@ func printChanged(cmd *cobra.Command, out *api.Changed, err error, dry bool) err
 
 // needsStore refuses flags that a server does not know.
 func needsStore(cmd *cobra.Command, s answerer, names ...string) error {
-	if _, ok := s.(*remote); !ok {
+	if s.local != nil {
 		return nil
 	}
 	for _, name := range names {
@@ -161,7 +161,7 @@ func newLimitsSetCommand() *cobra.Command {
 				in.Description = &description
 			}
 			return ask(cmd, func(s answerer) error {
-				out, err := s.SetLimit(cmd.Context(), &in)
+				out, err := askSetLimit(cmd.Context(), s, &in)
 				return printChanged(cmd, out, err, in.DryRun)
 			})
 		},
@@ -260,7 +260,7 @@ func (c *changing) rollback(cmd *cobra.Command, s answerer, version int64, names
 	if len(names) > 0 {
 		in.Limits = names
 	}
-	plan, err := s.Rollback(cmd.Context(), &in)
+	plan, err := askRollback(cmd.Context(), s, &in)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (c *changing) rollback(cmd *cobra.Command, s answerer, version int64, names
 		}
 	}
 	in.DryRun, in.Seen = false, &plan.Version
-	out, err := s.Rollback(cmd.Context(), &in)
+	out, err := askRollback(cmd.Context(), s, &in)
 	if err == nil {
 		made(cmd, out.Version != plan.Version, out.Version)
 	}

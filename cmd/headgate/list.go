@@ -57,7 +57,7 @@ func (l *looking) each(ctx context.Context, s answerer, after law.Cell, do func(
 		q.AfterLimit, q.AfterKey = l.limit, beforeAll(l.prefix)
 	}
 	for {
-		page, err := s.Page(ctx, &q)
+		page, err := askCells(ctx, s, &q)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (u *keyUse) ask(ctx context.Context, s answerer) error {
 	if !u.Refused {
 		return nil
 	}
-	answer, err := s.Usage(ctx, &service.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
+	answer, err := askUsage(ctx, s, &api.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
 	if unaskable(err) {
 		return nil
 	}

@@ -19,21 +19,20 @@ import (
 
 // pagesOf answers with cells, page by page.
 type pagesOf struct {
-	answerer
 	cells []api.Status
 	asked int
 }
 
-func (p *pagesOf) Page(_ context.Context, q *api.CellsQuery) (*api.Cells, error) {
+func (p *pagesOf) call(_ context.Context, _, _ string, in, out any) error {
 	p.asked++
-	var page api.Cells
+	q, page := in.(*api.CellsQuery), out.(*api.Cells)
 	for _, c := range p.cells {
 		after := c.Limit > q.AfterLimit || c.Limit == q.AfterLimit && c.Key > q.AfterKey
 		if after && (q.Limit == "" || q.Limit == c.Limit) && len(page.Cells) < q.Max {
 			page.Cells = append(page.Cells, c)
 		}
 	}
-	return &page, nil
+	return nil
 }
 
 func someCells(n int) *pagesOf {
@@ -64,12 +63,13 @@ func TestAListReadsAllPages(t *testing.T) {
 	} {
 		p.asked = 0
 		l := looking{limit: "api", prefix: tt.prefix}
-		list, more, err := l.inOrder(t.Context(), p, law.Cell{}, 0)
+		list, more, err := l.inOrder(t.Context(), answerer{call: p.call}, law.Cell{}, 0)
 		if err != nil || more || len(list) != tt.keys || p.asked != tt.pages {
 			t.Errorf("%q: %d keys of %d pages, %v, %v", tt.prefix, len(list), p.asked, more, err)
 		}
 		l.limit = ""
-		if list, _, err = l.inOrder(t.Context(), p, law.Cell{}, 0); err != nil || len(list) != tt.keys {
+		list, _, err = l.inOrder(t.Context(), answerer{call: p.call}, law.Cell{}, 0)
+		if err != nil || len(list) != tt.keys {
 			t.Errorf("%q of all limits: %d keys, %v", tt.prefix, len(list), err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestAListReadsAllPages(t *testing.T) {
 // TestTheLargestAreKept though there are more than are held.
 func TestTheLargestAreKept(t *testing.T) {
 	p := someCells(1500)
-	list, total, err := new(looking).sorted(t.Context(), p, "percent", 7)
+	list, total, err := new(looking).sorted(t.Context(), answerer{call: p.call}, "percent", 7)
 	if err != nil || total != 1500 || len(list) != 7 {
 		t.Fatalf("%d of %d, %v", len(list), total, err)
 	}

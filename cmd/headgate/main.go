@@ -18,10 +18,6 @@ import (
 	_ "time/tzdata" // calendars work where the system has no time zones
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/server/config"
 )
 
 // Exit codes.
@@ -113,11 +109,6 @@ func newRootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd == root { // the flag may be right, and the command before it wrong
 			err = cmp.Or(knownCommand(cmd, cmd.Flags().Args()), err)
-		}
-		if wrong, ok := errors.AsType[*pflag.NotExistError](err); ok {
-			if advice := config.Removed(wrong.GetSpecifiedName()); advice != "" {
-				return headgate.Invalid("--"+wrong.GetSpecifiedName(), "%s", advice)
-			}
 		}
 		return err
 	})

@@ -103,7 +103,7 @@ func (o *overriding) run(cmd *cobra.Command, s answerer, args []string) error {
 	if in.Until, err = o.end(); err != nil {
 		return err
 	}
-	out, err := s.Override(cmd.Context(), &in)
+	out, err := askOverride(cmd.Context(), s, &in)
 	return printChanged(cmd, out, err, false)
 }
 
@@ -126,7 +126,7 @@ func (o *overriding) removeAll(cmd *cobra.Command, s answerer, in *api.Override,
 		}
 	}
 	for _, in.Limit = range limits {
-		out, err := s.Override(cmd.Context(), in)
+		out, err := askOverride(cmd.Context(), s, in)
 		if err := printChanged(cmd, out, err, false); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (o *overriding) list(cmd *cobra.Command, s answerer, args []string) error {
 		return err
 	}
 	if limit := o.limitOf(args); len(lines) == 0 && limit != "" {
-		if _, err := s.Meaning(cmd.Context(), limit); err != nil {
+		if _, err := meaning(cmd.Context(), s, limit); err != nil {
 			return err
 		}
 	}
@@ -184,21 +184,18 @@ func (o *overriding) find(cmd *cobra.Command, s answerer, args []string) ([]over
 		}
 		return len(lines)
 	}
-	switch s := s.(type) {
-	case *remote:
+	if s.local == nil {
 		err := o.served(cmd.Context(), s, tell)
 		return lines, err
-	case *local:
-		err := o.stored(cmd.Context(), s, args, tell)
-		return lines, err
 	}
-	return lines, nil
+	err := o.stored(cmd.Context(), s, args, tell)
+	return lines, err
 }
 
 // served yields the overrides of a server that are in force, until enough were found.
-func (o *overriding) served(ctx context.Context, r *remote, tell func(overrideLine) (found int)) error {
+func (o *overriding) served(ctx context.Context, s answerer, tell func(overrideLine) (found int)) error {
 	for q := (api.OverridesQuery{Max: 1000}); ; {
-		page, err := get[api.Overrides](ctx, r, "/v1/overrides", &q)
+		page, err := get[api.Overrides](ctx, s, "/v1/overrides", &q)
 		if err != nil {
 			return err
 		}
@@ -220,8 +217,8 @@ func (o *overriding) served(ctx context.Context, r *remote, tell func(overrideLi
 }
 
 // stored yields the overrides that a store has for arguments, perhaps more, also those that are over.
-func (o *overriding) stored(ctx context.Context, l *local, args []string, tell func(overrideLine) (found int)) error {
-	c, err := l.names.Kept()
+func (o *overriding) stored(ctx context.Context, s answerer, args []string, tell func(overrideLine) (found int)) error {
+	c, err := s.names.Kept()
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func newPlanListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return show(cmd, &a, func(s answerer) ([]planLine, error) {
-				c, err := s.Catalog(cmd.Context())
+				c, err := askCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
 				}
@@ -189,7 +189,7 @@ func setPlan(cmd *cobra.Command, in *api.SetPlan, key string) error {
 		if err := needsStore(cmd, s, "prefix", "until"); err != nil {
 			return err
 		}
-		out, err := s.SetPlan(cmd.Context(), in)
+		out, err := askSetPlan(cmd.Context(), s, in)
 		return printChanged(cmd, out, err, false)
 	})
 }

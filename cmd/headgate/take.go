@@ -55,11 +55,11 @@ func newTakeCommand(check bool) *cobra.Command {
 				return a.takeWithin(cmd, args[0], args[1], &c, wait)
 			}
 			return decide(cmd, &a, func(s answerer) (*api.Decision, error) {
-				take := s.Take
+				take := askTake
 				if check {
-					take = s.Check
+					take = askCheck
 				}
-				return take(cmd.Context(), &api.Request{
+				return take(cmd.Context(), s, &api.Request{
 					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(c.cost), Keep: c.keep}, ID: id,
 				})
 			}, func(d *api.Decision) bool { return d.Allowed }, sentence)
@@ -175,13 +175,10 @@ func newFillUpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := headgate.ParseCost(args[2])
 			if err != nil {
-				if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
-					err = headgate.Invalid("amount", "%s", wrong.Problem)
-				}
-				return err
+				return service.InField("amount", err)
 			}
 			return decide(cmd, &a, func(s answerer) (*api.Filled, error) {
-				return s.FillUp(cmd.Context(), &api.Request{Charge: api.Charge{
+				return askFillUp(cmd.Context(), s, &api.Request{Charge: api.Charge{
 					Limit: args[0], Key: args[1], Cost: json.Number(amount.String()),
 				}})
 			}, func(f *api.Filled) bool { return f.Allowed }, func(f *api.Filled) string { return poured(f, amount) })

@@ -71,8 +71,8 @@ func (t *topping) run(cmd *cobra.Command, s answerer) error {
 			most = min(most, height-3) // the head, the names of the columns, and a store that is away
 		}
 		lines, err := t.table(cmd.Context(), s, most, width)
-		if r, ok := s.(*remote); ok && err == nil {
-			if me, err := get[api.Me](cmd.Context(), r, "/v1/me", nil); err == nil && me.Away != nil {
+		if s.local == nil && err == nil {
+			if me, err := get[api.Me](cmd.Context(), s, "/v1/me", nil); err == nil && me.Away != nil {
 				lines = slices.Insert(lines, 0, fitted([]string{me.Away.Text}, width)...)
 			}
 		}
@@ -92,8 +92,8 @@ type topRow struct {
 // table returns the lines of a table of the first keys.
 func (t *topping) table(ctx context.Context, s answerer, most, width int) ([]string, error) {
 	now := time.Now().Format("15:04:05")
-	if r, ok := s.(*remote); ok && !t.all && !t.blocked && !t.refusing {
-		rows, head, err := t.lately(ctx, r, most)
+	if s.local == nil && !t.all && !t.blocked && !t.refusing {
+		rows, head, err := t.lately(ctx, s, most)
 		if !errors.Is(err, headgate.ErrUnsupported) {
 			return frame(now+"  "+head, rows, true, width), err
 		}
@@ -135,7 +135,7 @@ const mostLately = 100
 
 // lately returns up to most keys that a server has decided about in the last five minutes: those that were refused
 // most, then those that have used most. The head says how much is decided.
-func (t *topping) lately(ctx context.Context, s *remote, most int) (rows []topRow, head string, err error) {
+func (t *topping) lately(ctx context.Context, s answerer, most int) (rows []topRow, head string, err error) {
 	const seconds = 10
 	seen := map[law.Cell]bool{}
 	for _, by := range []string{api.ByRefused, api.ByUsed} {

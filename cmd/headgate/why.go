@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/server/api"
-	"github.com/headgate/headgate/internal/server/service"
 )
 
 func newWhyCommand() *cobra.Command {
@@ -28,7 +27,7 @@ func newWhyCommand() *cobra.Command {
 		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return show(cmd, &a, func(s answerer) (*api.Usage, error) {
-				return s.Usage(cmd.Context(), &service.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
+				return askUsage(cmd.Context(), s, &api.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
 			}, func(w io.Writer, u *api.Usage) error { return printUsage(w, u, len(args) > 1) })
 		},
 	}

@@ -7,6 +7,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,13 +102,8 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 // Read reads logs, as the function Compare does. What cfg says of pictures, of Fill and of Trace holds for all that is
 // asked later.
 func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Requests, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
-	if c.Top == 0 {
-		c.Top = DefaultTop
-	}
+	c := *cmp.Or(cfg, &Config{})
+	c.Top = cmp.Or(c.Top, DefaultTop)
 	if c.Stdin == nil {
 		c.Stdin = os.Stdin
 	}

@@ -28,6 +28,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -83,10 +84,7 @@ const sweepMax = 5000
 
 // withDefaults returns the settings that apply.
 func (c *Config) withDefaults() Config {
-	var d Config
-	if c != nil {
-		d = *c
-	}
+	d := *cmp.Or(c, &Config{})
 	switch {
 	case d.SweepEvery == 0:
 		d.SweepEvery = DefaultSweepEvery
@@ -101,10 +99,7 @@ func (c *Config) coalesce() *coalesce.Config {
 	if c.Observer == nil {
 		return c.Coalesce
 	}
-	var d coalesce.Config
-	if c.Coalesce != nil {
-		d = *c.Coalesce
-	}
+	d := *cmp.Or(c.Coalesce, &coalesce.Config{})
 	if d.Observer == nil {
 		d.Observer = c.Observer
 	}
@@ -113,16 +108,11 @@ func (c *Config) coalesce() *coalesce.Config {
 
 // guard returns the settings of package guard.
 func (c *Config) guard() *guard.Config {
-	var d guard.Config
-	if c.Guard != nil {
-		d = *c.Guard
-	}
+	d := *cmp.Or(c.Guard, &guard.Config{})
 	if d.Observer == nil {
 		d.Observer = c.Observer
 	}
-	if d.Logger == nil {
-		d.Logger = c.Logger
-	}
+	d.Logger = cmp.Or(d.Logger, c.Logger)
 	return &d
 }
 

@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -177,10 +178,7 @@ func (w *sweeper) count(removed int, err error) {
 
 // report logs an error if it is the first of its class since the last success.
 func (w *sweeper) report(err error) {
-	log := w.log
-	if log == nil {
-		log = slog.Default()
-	}
+	log := cmp.Or(w.log, slog.Default())
 	if err == nil {
 		if len(w.failed) > 0 {
 			log.Info("headgate: dead keys are removed again")

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"fmt"
 	"slices"
@@ -43,42 +42,39 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 			s.unlockAt(i)
 		}
 	}
-	slices.SortFunc(first.cells, func(a, b store.Cell) int { return a.Compare(b.Cell) })
+	first.cut()
 	return first.cells, clock, nil
 }
 
-// smallest keeps the first cells of those that it is given, in the order of lists. It is a heap, the last of them
-// first, so a page of a million keys takes the memory of a page.
+// smallest keeps the first cells of those that it is given, in the order of lists, and some more until it is cut: a
+// page of a million keys takes the memory of two pages.
 type smallest struct {
 	most  int
 	cells []store.Cell
+	full  bool // it was cut: the first cells are in order, and what was added since stands after them
 }
 
 // wants reports whether a cell would be among the first. The key is not kept.
 func (s *smallest) wants(limit string, key []byte) bool {
-	if len(s.cells) < s.most {
+	if !s.full {
 		return true
 	}
-	last := &s.cells[0]
+	last := &s.cells[s.most-1]
 	return limit < last.Limit || limit == last.Limit && string(key) < last.Key
 }
 
 func (s *smallest) add(c *store.Cell) {
-	if len(s.cells) < s.most {
-		heap.Push(s, *c)
-		return
+	if s.cells = append(s.cells, *c); len(s.cells) == 2*s.most {
+		s.cut()
+		s.full = true
 	}
-	s.cells[0] = *c
-	heap.Fix(s, 0)
 }
 
-// The methods of heap.Interface.
-
-func (s *smallest) Len() int           { return len(s.cells) }
-func (s *smallest) Less(i, j int) bool { return s.cells[i].Compare(s.cells[j].Cell) > 0 }
-func (s *smallest) Swap(i, j int)      { s.cells[i], s.cells[j] = s.cells[j], s.cells[i] }
-func (s *smallest) Push(c any)         { s.cells = append(s.cells, c.(store.Cell)) }
-func (s *smallest) Pop() any           { panic("memory: nothing is taken from it") }
+// cut leaves the first cells, in order.
+func (s *smallest) cut() {
+	slices.SortFunc(s.cells, func(a, b store.Cell) int { return a.Compare(b.Cell) })
+	s.cells = s.cells[:min(s.most, len(s.cells))]
+}
 
 // selected adds the cells of a locked table that q selects.
 func (s *Store) selected(t *table, q *store.Query, clock int64, first *smallest) {

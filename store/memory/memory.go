@@ -2,6 +2,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"math"
@@ -97,9 +98,7 @@ const tablesUnbound = 1 << 14
 
 // New returns an empty store.
 func New(cfg *Config) *Store {
-	if cfg == nil {
-		cfg = &Config{}
-	}
+	cfg = cmp.Or(cfg, &Config{})
 	s := &Store{clock: cfg.Clock, names: cfg.Names, byName: map[string]*limit{}, listing: make(chan struct{}, 1)}
 	s.listing <- struct{}{}
 	s.each, s.most = bounds(cfg)

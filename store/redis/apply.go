@@ -3,6 +3,8 @@ package redis
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -124,10 +126,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 	for _, n := range order {
 		calls = append(calls, &answered{s.encode(ops, indexes[n], forGood), ops, outs})
 	}
-	for _, t := range byComponent {
-		trials = append(trials, t)
-	}
-	return calls, trials
+	return calls, slices.Collect(maps.Values(byComponent))
 }
 
 // several is the bundle of a component that no single call can decide.
@@ -175,24 +174,40 @@ type answered struct {
 
 // do makes calls, all at once, and repeats those that found nothing done.
 func (s *Store) do(ctx context.Context, calls []*answered) []error {
-	errs := make([]error, len(calls))
-	open := make([]int, len(calls))
+	list := make([]*call, len(calls))
+	for i, c := range calls {
+		list[i] = c.call
+	}
+	errs, repeated, err := s.repeat(ctx, list, func(i int, res rueidis.RedisResult) error {
+		v, err := res.ToString()
+		if err == nil {
+			err = calls[i].decode(v, calls[i].ops, calls[i].outs)
+		}
+		return err
+	})
+	s.repeats.Add(int64(repeated))
+	store.Observe(s.cfg.Observer, repeated, err)
+	return errs
+}
+
+// repeat makes calls, all at once, and repeats those that found nothing done. read reads the answer of call i. The
+// errors are the last ones of each call, and err is one of those that were given up.
+func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) (
+	errs []error, repeated int, err error,
+) {
+	errs, open := make([]error, len(calls)), make([]int, len(calls))
 	for i := range calls {
 		open[i] = i
 	}
-	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
-		plain := make([]*call, len(open))
+	repeated, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
+		some := make([]*call, len(open))
 		for k, i := range open {
-			plain[k] = calls[i].call
+			some[k] = calls[i]
 		}
 		var left []int
-		for k, res := range s.send(ctx, plain) {
+		for k, res := range s.send(ctx, some) {
 			i := open[k]
-			v, err := res.ToString()
-			if err == nil {
-				err = calls[i].decode(v, calls[i].ops, calls[i].outs)
-			}
-			if errs[i] = err; again(err) {
+			if errs[i] = read(i, res); again(errs[i]) {
 				left = append(left, i)
 			}
 		}
@@ -201,9 +216,7 @@ func (s *Store) do(ctx context.Context, calls []*answered) []error {
 		}
 		return nil
 	}, again)
-	s.repeats.Add(int64(repeated))
-	store.Observe(s.cfg.Observer, repeated, err)
-	return errs
+	return errs, repeated, err
 }
 
 // send makes calls by the scripts' names, and again with their texts where a

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -297,23 +299,17 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 }
 
 // askCatalog makes calls of the catalog's scripts, whose answers are texts: one at least,
-// and an empty one for what is not there. It repeats all calls if the server did not decide
-// one of them, so a call that writes has to be the only one.
+// and an empty one for what is not there.
 func (s *Store) askCatalog(ctx context.Context, calls ...*call) ([][]string, error) {
 	answers := make([][]string, len(calls))
-	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() (err error) {
-		for i, res := range s.send(ctx, calls) {
-			if answers[i], err = res.AsStrSlice(); err != nil {
-				return err
-			}
-			if len(answers[i]) == 0 {
-				return errAnswer
-			}
+	errs, repeated, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
+		if answers[i], err = res.AsStrSlice(); err == nil && len(answers[i]) == 0 {
+			err = errAnswer
 		}
-		return nil
-	}, again)
+		return err
+	})
 	s.repeats.Add(int64(repeated))
-	return answers, err
+	return answers, worst(errs)
 }
 
 func parseItems(texts []string) (list []store.Item, err error) {

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -19,11 +20,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	var f store.Findings
 	nodes := s.client.Nodes()
-	addresses := make([]string, 0, len(nodes))
-	for address := range nodes {
-		addresses = append(addresses, address)
-	}
-	slices.Sort(addresses)
+	addresses := slices.Sorted(maps.Keys(nodes))
 	away := 0
 	for _, address := range addresses {
 		err := examineNode(ctx, nodes[address], address, &f)
@@ -42,17 +39,13 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 
 // examineNode looks at one server.
 func examineNode(ctx context.Context, node rueidis.Client, address string, f *store.Findings) error {
-	fields := map[string]string{}
-	for _, section := range []string{"server", "replication", "memory", "stats", "persistence", "clients", "cluster"} {
-		text, err := node.Do(ctx, node.B().Info().Section(section).Build()).ToString()
-		switch {
-		case err != nil && noPermission(err):
-			f.Add(store.Note, "rights", "this user may not ask "+address+" about itself", "ACL SETUSER ... +info")
-			return nil
-		case err != nil:
-			return asking("examine "+address, err)
-		}
-		readInfo(fields, text)
+	fields, err := infoOf(ctx, node, "server", "replication", "memory", "stats", "persistence", "clients", "cluster")
+	switch {
+	case err != nil && noPermission(err):
+		f.Add(store.Note, "rights", "this user may not ask "+address+" about itself", "ACL SETUSER ... +info")
+		return nil
+	case err != nil:
+		return asking("examine "+address, err)
 	}
 	if err := checkVersion(fields["redis_version"]); err != nil {
 		f.Add(store.Wrong, "version", address+": "+err.Error(), "use Redis 6.2 or later, or Valkey")

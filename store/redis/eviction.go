@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -103,17 +102,9 @@ var errUntold = errors.New("its answer does not say it")
 
 // evictionOf reads from a server its evictions, and whether it is a primary.
 func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
-	fields := map[string]string{}
-	var commands []rueidis.Completed
-	for _, section := range []string{"replication", "memory", "stats"} { // Redis 6.2 takes one at a time
-		commands = append(commands, node.B().Info().Section(section).Build())
-	}
-	for _, res := range node.DoMulti(ctx, commands...) {
-		text, err := res.ToString()
-		if err != nil {
-			return e, false, asking("ask the server whether it evicts keys", err)
-		}
-		readInfo(fields, text)
+	fields, err := infoOf(ctx, node, "replication", "memory", "stats")
+	if err != nil {
+		return e, false, asking("ask the server whether it evicts keys", err)
 	}
 	if fields["role"] != "master" {
 		return e, false, nil
@@ -166,13 +157,4 @@ func (s *Store) untold(address string, err error) {
 		s.log.Debug("cannot see whether the server evicts keys", "server", address, "error", err)
 	}
 	s.watch.told = true
-}
-
-// readInfo adds the fields of an answer of INFO.
-func readInfo(fields map[string]string, text string) {
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if name, value, ok := strings.Cut(line, ":"); ok {
-			fields[name] = value
-		}
-	}
 }

@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate/law"
-	"github.com/headgate/headgate/store"
 )
 
 // giveBack returns the call of giveback.lua for a part; nil if the part took
@@ -60,38 +61,26 @@ func extendedBy(was string, out *law.Outcome) int64 {
 
 // giveAllBack makes calls of giveback.lua, and returns an error if a charge may
 // be left. The caller of the request may be gone: that does not stop it.
-func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) (left error) {
+func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RetryFor)
 	defer cancel()
-	var lost error
-	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() (err error) {
-		var open []*call
-		left = lost
-		for i, res := range s.send(ctx, calls) {
-			numbers, e := res.AsIntSlice()
-			if e == nil && len(numbers) != 8*len(calls[i].index) {
-				e = fmt.Errorf("the script answered with %d numbers", len(numbers))
-			}
-			switch {
-			case e != nil && again(e):
-				err, left = e, e
-				open = append(open, calls[i])
-				continue
-			case e != nil:
-				lost, left = e, e
-				continue
-			}
-			for n, op := range calls[i].index {
-				outs[op].State = decodeState(numbers[8*n:])
-				if ops[op].Params.History == 0 {
-					outs[op].EntryNumber = 0
-				}
+	errs, _, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+		numbers, err := res.AsIntSlice()
+		if err == nil && len(numbers) != 8*len(calls[i].index) {
+			err = fmt.Errorf("the script answered with %d numbers", len(numbers))
+		}
+		if err != nil {
+			return err
+		}
+		for n, op := range calls[i].index {
+			outs[op].State = decodeState(numbers[8*n:])
+			if ops[op].Params.History == 0 {
+				outs[op].EntryNumber = 0
 			}
 		}
-		calls = open
-		return err
-	}, again)
-	return left
+		return nil
+	})
+	return worst(errs)
 }
 
 // errLeft has no class of its own, and so is an unknown outcome.

@@ -8,8 +8,8 @@
 package redis
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -94,13 +94,8 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	c := Config{}
-	if cfg != nil {
-		c = *cfg
-	}
-	if prefix != "" {
-		c.Prefix = prefix
-	}
+	c := *cmp.Or(cfg, &Config{})
+	c.Prefix = cmp.Or(prefix, c.Prefix)
 	if err := validPrefix(c.Prefix); err != nil {
 		return nil, err
 	}
@@ -125,21 +120,13 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // marked as repeatable, and those that charge are not. Without a client, and with a Config
 // that cannot be, each call is ErrInvalid.
 func New(client rueidis.Client, cfg *Config) *Store {
-	s := &Store{client: client, slack: slack, history: maxHistory}
-	if cfg != nil {
-		s.cfg = *cfg
-	}
-	if s.cfg.Prefix == "" {
-		s.cfg.Prefix = "headgate:"
-	}
+	s := &Store{client: client, slack: slack, history: maxHistory, cfg: *cmp.Or(cfg, &Config{})}
+	s.cfg.Prefix, s.log = cmp.Or(s.cfg.Prefix, "headgate:"), cmp.Or(s.cfg.Logger, slog.Default())
 	if s.wrong = validPrefix(s.cfg.Prefix); client == nil {
 		s.wrong = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
-	}
-	if s.log = s.cfg.Logger; s.log == nil {
-		s.log = slog.Default()
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
@@ -198,12 +185,12 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
-	info, err := s.info(ctx, "server")
+	info, err := infoOf(ctx, s.client, "server")
 	switch {
-	case errors.Is(err, store.ErrSetup) && noPermission(err):
+	case err != nil && noPermission(err):
 		s.log.Debug("cannot see the version of the server", "error", err)
 	case err != nil:
-		return err
+		return asking("ask the server about itself", err)
 	}
 	if err := checkVersion(info["redis_version"]); err != nil {
 		return err
@@ -216,14 +203,24 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// info reads a section of what a server says about itself.
-func (s *Store) info(ctx context.Context, section string) (map[string]string, error) {
-	text, err := s.client.Do(ctx, s.client.B().Info().Section(section).Build()).ToString()
-	if err != nil {
-		return nil, asking("ask the server about itself", err)
+// infoOf reads sections of what a server says about itself.
+func infoOf(ctx context.Context, node rueidis.Client, sections ...string) (map[string]string, error) {
+	var commands []rueidis.Completed
+	for _, section := range sections { // Redis 6.2 takes one at a time
+		commands = append(commands, node.B().Info().Section(section).Build())
 	}
 	fields := map[string]string{}
-	readInfo(fields, text)
+	for _, res := range node.DoMulti(ctx, commands...) {
+		text, err := res.ToString()
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.SplitSeq(text, "\r\n") {
+			if name, value, ok := strings.Cut(line, ":"); ok {
+				fields[name] = value
+			}
+		}
+	}
 	return fields, nil
 }
 

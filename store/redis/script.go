@@ -2,7 +2,7 @@ package redis
 
 import (
 	"crypto/sha1" //nolint:gosec // the name that Redis knows a script by
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"strings"
 	"sync"
@@ -11,56 +11,17 @@ import (
 	"github.com/headgate/headgate/store/internal/wire"
 )
 
-var (
-	//go:embed clock.lua
-	clockText string
-	//go:embed head.lua
-	batchHeadText string
-	//go:embed bucket.lua
-	bucketText string
-	//go:embed lone.lua
-	loneText string
-	//go:embed plain.lua
-	plainText string
-	//go:embed groups.lua
-	groupsText string
-	//go:embed cells.lua
-	cellsText string
-	//go:embed ops.lua
-	opsText string
-	//go:embed laws.lua
-	lawsText string
-	//go:embed returns.lua
-	returnsText string
-	//go:embed late.lua
-	lateText string
-	//go:embed apply.lua
-	applyText string
-	//go:embed register.lua
-	registerText string
-	//go:embed once.lua
-	onceText string
-	//go:embed extend.lua
-	extendText string
-	//go:embed batch.lua
-	batchText string
-	//go:embed giveback.lua
-	giveBackText string
-	//go:embed readcatalog.lua
-	readCatalogText string
-	//go:embed items.lua
-	itemsText string
-	//go:embed scanitems.lua
-	scanItemsText string
-	//go:embed writecatalog.lua
-	writeCatalogText string
-	//go:embed versions.lua
-	versionsText string
-	//go:embed recordaction.lua
-	recordActionText string
-	//go:embed actions.lua
-	actionsText string
-)
+//go:embed *.lua
+var texts embed.FS
+
+// lua returns the text of a file.
+func lua(name string) string {
+	text, err := texts.ReadFile(name + ".lua")
+	if err != nil {
+		panic("redis: " + err.Error()) // which a test of the package would have found
+	}
+	return string(text)
+}
 
 // asks is the order of the doubles of what an op asks. Those to partial are all that
 // plain.lua reads.
@@ -77,7 +38,7 @@ var takes = wire.Order("kind unit capacity step drain heal anchor block history"
 var names = wire.Names{"ask": asks.Names(), "lone": loneAsks.Names(), "take": takes.Names(), "out": law.NumberNames[:]}
 
 // inside puts files where other files name them.
-var inside = strings.NewReplacer("{bucket}", bucketText)
+var inside = strings.NewReplacer("{bucket}", lua("bucket"))
 
 // script is a Lua script and the name that Redis knows it by.
 type script struct{ text, sha string }
@@ -89,19 +50,19 @@ func newScript(text string) script {
 }
 
 var (
-	headText       = clockText + batchHeadText
-	decideText     = cellsText + opsText + lawsText
-	giveBackScript = newScript(headText + decideText + returnsText + giveBackText)
-	loneScript     = newScript(clockText + loneText)
+	headText       = lua("clock") + lua("head")
+	decideText     = lua("cells") + lua("ops") + lua("laws")
+	giveBackScript = newScript(headText + decideText + lua("returns") + lua("giveback"))
+	loneScript     = newScript(lua("clock") + lua("lone"))
 	clockScript    = newScript("return redis.call('TIME')")
 
-	readCatalogScript  = newScript(readCatalogText)
-	itemsScript        = newScript(itemsText)
-	scanItemsScript    = newScript(scanItemsText)
-	writeCatalogScript = newScript(writeCatalogText)
-	versionsScript     = newScript(versionsText)
-	recordActionScript = newScript(recordActionText)
-	actionsScript      = newScript(actionsText)
+	readCatalogScript  = newScript(lua("readcatalog"))
+	itemsScript        = newScript(lua("items"))
+	scanItemsScript    = newScript(lua("scanitems"))
+	writeCatalogScript = newScript(lua("writecatalog"))
+	versionsScript     = newScript(lua("versions"))
+	recordActionScript = newScript(lua("recordaction"))
+	actionsScript      = newScript(lua("actions"))
 )
 
 // needs are what the script of a call must know beyond plain charges and their like.
@@ -138,25 +99,25 @@ func needsOf(op *law.Op) (n needs) {
 var scripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
-			n, plain := needs(i), plainText
+			n, plain := needs(i), lua("plain")
 			if n&needsGroups != 0 {
-				plain = groupsText
+				plain = lua("groups")
 			}
 			text := headText + plain + decideText
 			if n&needsReturns != 0 {
-				text += returnsText
+				text += lua("returns")
 			}
 			if n&needsLate != 0 {
-				text += lateText
+				text += lua("late")
 			}
-			text += applyText
+			text += lua("apply")
 			if n&needsOnce != 0 {
-				text += registerText + onceText
+				text += lua("register") + lua("once")
 			}
 			if n&needsExtend != 0 {
-				text += extendText
+				text += lua("extend")
 			}
-			return newScript(text + batchText)
+			return newScript(text + lua("batch"))
 		})
 	}
 	return list

@@ -87,7 +87,7 @@ for i = 2, #ARGV, 4 do
   res[#res + 1] = fmt('%.0f %.0f %.0f %.0f', floor(a / b), ceil_div(a, b), add_steps(a, b, c), rescale(a, b, c, most))
 end
 return res`
-	got, err := s.client.Do(context.Background(), s.client.B().Eval().Script(headText+cellsText+body).Numkeys(0).Arg(
+	got, err := s.client.Do(context.Background(), s.client.B().Eval().Script(headText+lua("cells")+body).Numkeys(0).Arg(
 		args...).Build()).AsStrSlice()
 	if err != nil || len(got) != n {
 		t.Fatalf("%d results, %v", len(got), err)

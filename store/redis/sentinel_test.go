@@ -44,7 +44,7 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	})
 	defer s.Close()
 	replication := func() map[string]string {
-		info, err := s.info(context.Background(), "replication")
+		info, err := infoOf(context.Background(), s.client, "replication")
 		if err != nil {
 			t.Fatal(err)
 		}

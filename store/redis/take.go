@@ -1,7 +1,6 @@
 package redis
 
 import (
-	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,9 +8,6 @@ import (
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
-
-//go:embed take.lua
-var takeText string
 
 // TakeScript returns a script that charges one key of one limit, for callers in other
 // languages: by EVAL, or by the SHA1 of its text. Its first lines say what its keys and
@@ -21,7 +17,7 @@ func TakeScript() string {
 	text := names.Expand(strings.NewReplacer(
 		"{slack}", strconv.FormatInt(slack.Milliseconds(), 10),
 		"{history}", strconv.Itoa(maxHistory),
-	).Replace(takeText))
+	).Replace(lua("take")))
 	return strings.Replace(text, "{script}", strings.TrimRight(scripts[0]().text, "\n"), 1)
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/redis/rueidis"
+
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -90,7 +92,6 @@ func worst(errs []error) (err error) {
 type part struct {
 	call     *answered
 	admitted bool
-	err      error
 	known    []bool // of each op: it was charged before, or needs no more, and is not given back
 
 	// Of each op's cell, at its first op: as it was, had it been refused, as it is.
@@ -106,17 +107,14 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
-	s.ask(ctx, ops, outs, parts)
+	failed := worst(s.ask(ctx, ops, outs, parts))
 	admitted, stale := true, false
-	errs := make([]error, len(parts))
-	for i, p := range parts {
+	for _, p := range parts {
 		admitted = admitted && p.admitted
-		errs[i] = p.err
 	}
 	if admitted {
 		return nil
 	}
-	failed := worst(errs)
 	var fault error
 	if failed == nil {
 		fault = wrong(outs, group)
@@ -149,30 +147,20 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	return nil
 }
 
-// ask makes the calls of parts, and says in each what went wrong.
-func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts []*part) {
-	open := parts
-	_, _ = store.Retry(ctx, s.cfg.RetryFor, func() error {
-		plain := make([]*call, len(open))
-		for i, p := range open {
-			plain[i] = p.call.call
+// ask makes the calls of parts, and returns what went wrong with each.
+func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts []*part) []error {
+	calls := make([]*call, len(parts))
+	for i, p := range parts {
+		calls[i] = p.call.call
+	}
+	errs, _, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+		list, err := res.ToArray()
+		if err == nil {
+			err = parts[i].read(ops, outs, list)
 		}
-		var left []*part
-		for i, res := range s.send(ctx, plain) {
-			p := open[i]
-			list, err := res.ToArray()
-			if err == nil {
-				err = p.read(ops, outs, list)
-			}
-			if p.err = err; err != nil && again(err) {
-				left = append(left, p)
-			}
-		}
-		if open = left; len(open) > 0 {
-			return open[0].err
-		}
-		return nil
-	}, again)
+		return err
+	})
+	return errs
 }
 
 // read reads the answer of a trial: after the outcomes, what it did.

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -122,10 +123,7 @@ func addresses(hosts []string, port string) (list []string, err error) {
 		if err != nil {
 			return nil, badURL("host %q is not a name or address with a port", host)
 		}
-		p := at.Port()
-		if p == "" {
-			p = port
-		}
+		p := cmp.Or(at.Port(), port)
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
 			return nil, badURL("host %q: the port is not a number from 1 to 65535", host)
 		}

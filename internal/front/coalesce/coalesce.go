@@ -58,10 +58,7 @@ const (
 )
 
 func (c *Config) orDefault(inner store.Store) Config {
-	var d Config
-	if c != nil {
-		d = *c
-	}
+	d := *cmp.Or(c, &Config{})
 	if d.Flights <= 0 {
 		d.Flights = cmp.Or(store.InfoOf(inner).Batches, 4)
 	}

@@ -16,6 +16,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,13 +80,8 @@ type Store struct {
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store, cfg *Config) *Store {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c := *cmp.Or(cfg, &Config{})
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	s := &Store{inner: inner, deadline: c.Deadline}
 	if s.deadline <= 0 {
 		s.deadline = DefaultDeadline

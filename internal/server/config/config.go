@@ -3,12 +3,9 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -17,7 +14,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/rules"
-	"github.com/headgate/headgate/store"
+	"github.com/headgate/headgate/internal/server/strict"
 )
 
 // The defaults.
@@ -144,99 +141,56 @@ func Parse(path string, text []byte) (*Config, error) {
 // parse is Parse without the rules, which may name limits of another file.
 func parse(path string, text []byte) (*Config, error) {
 	c := &Config{File: path, Files: []string{path}, said: map[string]string{}}
-	var doc yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	if err := dec.Decode(&doc); err != nil {
-		if errors.Is(err, io.EOF) {
-			return c, nil
-		}
-		return nil, syntaxError(path, text, err)
+	root, err := strict.Read(path, text)
+	if err != nil {
+		return nil, err
 	}
-	var more yaml.Node
-	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		if err != nil {
-			return nil, syntaxError(path, text, err)
-		}
-		return nil, fail(path, &more, "config", "a second document; there may be one")
-	}
-	root := doc.Content[0]
-	if root.Tag == "!!null" {
+	if root.Node == nil || root.Null() {
 		return c, nil
 	}
-	known := map[string]func(*yaml.Node) error{
-		"allow_notations": func(n *yaml.Node) error {
+	known := strict.Keys{
+		"allow_notations": func(v strict.Value) error {
 			c.AllowNotations = new(bool)
-			return c.trueOrFalse("allow_notations", c.AllowNotations)(n)
+			return trueOrFalse(c.AllowNotations)(v)
 		},
 		"revision": c.revision,
 		"limits":   c.limits,
 		"plans":    c.plans,
 		"rules":    c.ruleList,
-		"allow":    c.saidAll("allow", &c.rules.Allow),
-		"block":    c.saidAll("block", &c.rules.Block),
+		"allow":    saidAll(&c.rules.Allow),
+		"block":    saidAll(&c.rules.Block),
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
 			known[s.Name] = c.setting(s)
 		}
 	}
-	if err := c.fields(root, "config", known); err != nil {
+	if err := fields(root, known); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// members hands over the names and the values of a mapping. A name that is said twice is an error at its place, which
-// names it with what stands before it.
-func (c *Config) members(n *yaml.Node, field, before, of string, read func(key, value *yaml.Node) error) error {
-	if n.Kind != yaml.MappingNode {
-		return fail(c.File, n, field, "must be a mapping of names to "+of)
-	}
-	seen := map[string]bool{}
-	for i := 0; i < len(n.Content); i += 2 {
-		key := n.Content[i]
-		if seen[key.Value] {
-			return fail(c.File, key, before+key.Value, "is said twice")
-		}
-		seen[key.Value] = true
-		if err := read(key, resolved(n.Content[i+1])); err != nil {
-			return err
+// fields reads a mapping of fields, and says what to do instead of one that was removed.
+func fields(v strict.Value, known strict.Keys) error {
+	for _, name := range []string{"max_keys", "notation_max_keys"} {
+		if v.Member(name) != nil {
+			return v.At.In(name).Wrong("was removed: each key has a cell of its own. Leave it out; a store in memory " +
+				"keeps as many keys as its URL says (memory:?max_keys=N), and a limit by address in front bounds " +
+				"what callers can invent")
 		}
 	}
-	return nil
+	return v.Fields(known)
 }
 
-// fields reads a mapping of fields. One that is not known is an error at its place.
-func (c *Config) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node) error) error {
-	return c.members(n, what, "", "values", func(key, value *yaml.Node) error {
-		if read := known[key.Value]; read != nil {
-			return read(value)
+func text(to *string) func(strict.Value) error {
+	return func(v strict.Value) error {
+		if v.Kind != yaml.ScalarNode || v.Null() {
+			return v.At.Wrong("must be text")
 		}
-		if advice := removed[key.Value]; advice != "" {
-			return fail(c.File, key, key.Value, advice)
-		}
-		return fail(c.File, key, fieldName(key.Value), "is not a field of "+what+"; known are "+
-			strings.Join(slices.Sorted(maps.Keys(known)), ", "))
-	})
-}
-
-// fieldName shows a field that is not known. It may be a URL with a password that
-// lost its field.
-func fieldName(name string) string {
-	if strings.ContainsAny(name, ":@/=") {
-		return store.RedactURL(name)
-	}
-	return name
-}
-
-func (c *Config) text(name string, to *string) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
-		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-			return fail(c.File, n, name, "must be text")
-		}
-		value, problem := expand(n.Value)
+		value, problem := expand(v.Value)
 		if problem != "" {
-			return fail(c.File, n, name, problem)
+			return v.At.Wrong("%s", problem)
 		}
 		*to = value
 		return nil
@@ -244,15 +198,15 @@ func (c *Config) text(name string, to *string) func(*yaml.Node) error {
 }
 
 // setting reads what the file says of a setting.
-func (c *Config) setting(s Setting) func(*yaml.Node) error {
-	return func(n *yaml.Node) error {
+func (c *Config) setting(s Setting) func(strict.Value) error {
+	return func(v strict.Value) error {
 		texts := make([]rules.Text, 1)
-		read := c.said1(s.Name, &texts[0])
+		read := said1(&texts[0])
 		if s.List {
 			texts = nil
-			read = c.saidAll(s.Name, &texts)
+			read = saidAll(&texts)
 		}
-		if err := read(n); err != nil {
+		if err := read(v); err != nil {
 			return err
 		}
 		values := make([]string, len(texts))
@@ -264,35 +218,35 @@ func (c *Config) setting(s Setting) func(*yaml.Node) error {
 	}
 }
 
-func (c *Config) revision(n *yaml.Node) error {
-	if err := n.Decode(&c.Revision); err != nil || n.Tag != "!!int" || c.Revision < 1 {
-		return fail(c.File, n, "revision", "must be a whole number from 1 on")
+func (c *Config) revision(v strict.Value) error {
+	if err := v.Decode(&c.Revision); err != nil || v.Tag != "!!int" || c.Revision < 1 {
+		return v.At.Wrong("must be a whole number from 1 on")
 	}
 	return nil
 }
 
 // limits reads the mapping of names to limits.
-func (c *Config) limits(n *yaml.Node) error {
+func (c *Config) limits(v strict.Value) error {
 	c.Limits = []catalog.Definition{} // there are none, but that is said
-	return c.pairs(n, "limits", "limits", func(key, value *yaml.Node) (err error) {
-		field, at, notation := "limits."+key.Value, value, ""
+	return pairs(v, func(name string, v strict.Value) (err error) {
+		at, notation := v, ""
 		var l catalog.Definition
-		switch value.Kind {
+		switch v.Kind {
 		case yaml.ScalarNode:
-			err = c.text(field, &notation)(value)
+			err = text(&notation)(v)
 		case yaml.MappingNode:
-			err = c.fields(value, field, map[string]func(*yaml.Node) error{
-				"limit": func(n *yaml.Node) error {
-					at = n
-					return c.text(field+".limit", &notation)(n)
+			err = fields(v, strict.Keys{
+				"limit": func(v strict.Value) error {
+					at = v
+					return text(&notation)(v)
 				},
-				"description": c.text(field+".description", &l.Description),
+				"description": text(&l.Description),
 			})
 		default:
-			err = fail(c.File, value, field, "must be one line, or a mapping with limit and description")
+			err = v.At.Wrong("must be one line, or a mapping with limit and description")
 		}
 		if err == nil {
-			l.Limit, err = c.limit(at, field, key.Value, notation)
+			l.Limit, err = limit(at, name, notation)
 		}
 		c.Limits = append(c.Limits, l)
 		return err
@@ -300,36 +254,15 @@ func (c *Config) limits(n *yaml.Node) error {
 }
 
 // limit reads the notation of a limit that stands at a place of the file.
-func (c *Config) limit(at *yaml.Node, field, name, notation string) (headgate.Limit, error) {
+func limit(v strict.Value, name, notation string) (headgate.Limit, error) {
 	l, err := headgate.ParseNamed(name, notation)
 	if err != nil {
-		place := *at
+		place := v.At
 		var pe *headgate.ParseError
-		if errors.As(err, &pe) && at.Style == 0 { // plain text: the column is known
-			place.Column += pe.Offset
+		if errors.As(err, &pe) && v.Style == 0 { // plain text: the column is known
+			place.Col += pe.Offset
 		}
-		return l, fail(c.File, &place, field, err.Error())
+		return l, place.Wrong("%v", err)
 	}
 	return l, nil
-}
-
-// fail is an error at a place of the file.
-func fail(path string, n *yaml.Node, field, problem string) error {
-	return headgate.Invalid(place(path, n), "%s: %s", field, problem)
-}
-
-// syntaxError adds the column, which the YAML library does not return: that of
-// the first character of the line it names.
-func syntaxError(path string, text []byte, err error) error {
-	message := strings.TrimPrefix(err.Error(), "yaml: ")
-	line := 1
-	if _, scan := fmt.Sscanf(message, "line %d:", &line); scan == nil {
-		_, message, _ = strings.Cut(message, ": ")
-	}
-	column := 1
-	if lines := strings.Split(string(text), "\n"); line <= len(lines) {
-		l := lines[line-1]
-		column += len(l) - len(strings.TrimLeft(l, " \t"))
-	}
-	return headgate.Invalid(fmt.Sprintf("%s:%d:%d", path, line, column), "%s", message)
 }

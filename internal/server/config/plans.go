@@ -4,23 +4,21 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/internal/server/strict"
 )
 
 // plans reads the mapping of names to plans: each is a mapping of names of limits to notations.
-func (c *Config) plans(n *yaml.Node) error {
-	return c.pairs(n, "plans", "plans", func(key, value *yaml.Node) error {
-		plan := catalog.Plan{Name: key.Value}
-		field := "plans." + plan.Name
-		err := c.pairs(value, field, "limits", func(key, value *yaml.Node) error {
+func (c *Config) plans(v strict.Value) error {
+	return pairs(v, func(name string, v strict.Value) error {
+		plan := catalog.Plan{Name: name}
+		err := pairs(v, func(name string, v strict.Value) error {
 			var notation string
-			if err := c.text(field+"."+key.Value, &notation)(value); err != nil {
+			if err := text(&notation)(v); err != nil {
 				return err
 			}
-			l, err := c.limit(value, field+"."+key.Value, key.Value, notation)
+			l, err := limit(v, name, notation)
 			plan.Limits = append(plan.Limits, l)
 			return err
 		})
@@ -28,7 +26,7 @@ func (c *Config) plans(n *yaml.Node) error {
 			return err
 		}
 		if len(plan.Limits) == 0 {
-			return fail(c.File, value, field, "has no limits")
+			return v.At.Wrong("has no limits")
 		}
 		slices.SortFunc(plan.Limits, func(a, b headgate.Limit) int { return strings.Compare(a.Name(), b.Name()) })
 		c.Plans = append(c.Plans, plan)
@@ -37,14 +35,14 @@ func (c *Config) plans(n *yaml.Node) error {
 }
 
 // pairs reads a mapping of names to something, or nothing.
-func (c *Config) pairs(n *yaml.Node, field, of string, read func(key, value *yaml.Node) error) error {
-	if n.Tag == "!!null" {
+func pairs(v strict.Value, read func(name string, v strict.Value) error) error {
+	if v.Null() {
 		return nil
 	}
-	return c.members(n, field, field+".", of, func(key, value *yaml.Node) error {
+	return v.Members(func(key, value strict.Value) error {
 		if err := headgate.ValidName(key.Value); err != nil {
-			return fail(c.File, key, field, err.Error())
+			return key.At.Wrong("%v", err)
 		}
-		return read(key, value)
+		return read(key.Value, value)
 	})
 }

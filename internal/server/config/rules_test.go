@@ -71,13 +71,13 @@ func TestWrongRulesOfAFile(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ old, changed, want string }{
 		{"mode: shadow", "mode: off", `f.yaml:12:11: rules.login.mode: "off" is not known`},
-		{"mode: shadow", "mood: shadow", "f.yaml:12:5: mood: is not a field of rules.login; known are allow, block"},
+		{"mode: shadow", "mood: shadow", "f.yaml:12:5: rules.login.mood: the key is not known here; known are allow, block"},
 		{"mode: shadow", "mode:", "f.yaml:12:10: rules.login.mode: must be text"},
 		{"mode: shadow", `mode: ""`, "f.yaml:12:11: rules.login.mode: is empty"},
-		{"mode: shadow", "mode: shadow\n    mode: shadow", "f.yaml:13:5: mode: is said twice"},
+		{"mode: shadow", "mode: shadow\n    mode: shadow", "f.yaml:13:5: rules.login.mode: is said twice"},
 		{"id_replays: true", "id_replays: 1", "f.yaml:16:17: rules.login.id_replays: must be true or false"},
 		{"{limit: login,", "{limit: logon,", `f.yaml:18:17: rules.login.limits: there is no limit "logon" in the file`},
-		{"cost: 2}", "cast: 2}", "f.yaml:18:48: cast: is not a field of rules.login.limits"},
+		{"cost: 2}", "cast: 2}", "f.yaml:18:48: rules.login.limits[0].cast: the key is not known here"},
 		{"10.0.0.0/8", "10.0.0.0/33", `f.yaml:4:8: allow: "10.0.0.0/33" is neither`},
 		{"[203.0.113.0/24]", "[203.0.113.0/24, x]", `f.yaml:5:25: block: "x" is neither`},
 		{"[203.0.113.0/24]", "[]", "f.yaml:5:8: block: is empty"},

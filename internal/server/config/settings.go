@@ -170,28 +170,6 @@ func (s Setting) preset() string {
 	return s.Default
 }
 
-// oneCell says what to do where someone bounds the keys of limits.
-const oneCell = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys as " +
-	"its URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
-
-// removed are the fields and settings that were removed, and what to do instead.
-var removed = map[string]string{"max_keys": oneCell, "notation_max_keys": oneCell}
-
-// Removed says what to do instead of a field, a setting or a flag that was removed; empty if there was none of this
-// name.
-func Removed(name string) string { return removed[strings.ReplaceAll(name, "-", "_")] }
-
-// WithoutRemoved returns an error if the environment has a setting that was removed.
-func WithoutRemoved() error {
-	for name, advice := range removed {
-		variable := (Setting{Name: name}).Variable()
-		if _, ok := os.LookupEnv(variable); ok {
-			return headgate.Invalid(variable, "%s", advice)
-		}
-	}
-	return nil
-}
-
 // Flags looks up a flag: its value, and whether it was given.
 type Flags func(name string) (value string, given bool)
 

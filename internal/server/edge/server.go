@@ -5,6 +5,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -45,9 +46,7 @@ type Server struct {
 // NewServer returns a server of h. What it refuses and what goes wrong with a
 // connection is logged, which can be many lines a second.
 func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
-	if c == nil {
-		c = &Config{}
-	}
+	c = cmp.Or(c, &Config{})
 	open := newConnections(mostConnections(c.MaxConnections), log)
 	return &Server{connections: open, tls: c.TLS, http: http.Server{
 		Handler:           newPages(h, log, c),

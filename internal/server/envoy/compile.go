@@ -70,14 +70,14 @@ func compile(list []document) (*Config, error) {
 	for i := range list {
 		doc := &list[i]
 		if doc.domain == "" {
-			return nil, doc.at.wrong("domain: is missing or empty")
+			return nil, doc.at.Wrong("domain: is missing or empty")
 		}
 		if _, there := c.domains[doc.domain]; there {
-			return nil, doc.at.wrong("domain: %.100q is defined twice; a domain is in one file only, unless "+
+			return nil, doc.at.Wrong("domain: %.100q is defined twice; a domain is in one file only, unless "+
 				"envoy_merge_domains is set", doc.domain)
 		}
 		if doc.algorithm != "" && !algorithms[doc.algorithm] {
-			return nil, doc.at.wrong("algorithm: %.100q is not one of %s", doc.algorithm, algorithmNames)
+			return nil, doc.at.Wrong("algorithm: %.100q is not one of %s", doc.algorithm, algorithmNames)
 		}
 		d := &domain{name: doc.domain, algorithm: cmp.Or(doc.algorithm, DefaultAlgorithm), together: doc.together}
 		b := builder{domain: d, config: c}
@@ -102,16 +102,16 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 	for i := range list {
 		d := &list[i]
 		if d.key == "" {
-			return d.at.wrong("key: is missing or empty")
+			return d.at.Wrong("key: is missing or empty")
 		}
 		l := &level{key: d.key, value: d.value, parts: strings.Split(d.value, "*"), share: d.share}
 		wildcard := len(l.parts) > 1
 		if d.share && !wildcard {
-			return d.at.wrong("share_threshold: needs a value with a wildcard (*)")
+			return d.at.Wrong("share_threshold: needs a value with a wildcard (*)")
 		}
 		same := entry{d.key, d.value}
 		if _, there := n.exact[same]; there || patterns[same] || d.value == "" && n.any[d.key] != nil {
-			return d.at.wrong("%s is there twice on this level", title(same))
+			return d.at.Wrong("%s is there twice on this level", title(same))
 		}
 		switch {
 		case wildcard:
@@ -150,9 +150,9 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 	if p == nil {
 		switch {
 		case d.charge != byHits:
-			return nil, d.at.wrong("charge: needs a rate_limit")
+			return nil, d.at.Wrong("charge: needs a rate_limit")
 		case d.refunds:
-			return nil, d.at.wrong("refunds: needs a rate_limit")
+			return nil, d.at.Wrong("refunds: needs a rate_limit")
 		}
 		return nil, nil
 	}
@@ -160,7 +160,7 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 		return nil, err
 	}
 	if b.domain.together && d.charge == always {
-		return nil, d.at.wrong("charge: always has no meaning where all_or_nothing is set, since it cannot be refused")
+		return nil, d.at.Wrong("charge: always has no meaning where all_or_nothing is set, since it cannot be refused")
 	}
 	b.config.limits++
 	r := &rule{
@@ -173,7 +173,7 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 	if p.unlimited {
 		return r, nil
 	}
-	notation, at := p.notation, p.at.in("headgate")
+	notation, at := p.notation, p.at.In("headgate")
 	if notation == "" {
 		var err error
 		if notation, err = p.notationOf(b.domain.algorithm); err != nil {
@@ -183,14 +183,14 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 	}
 	limit, err := headgate.ParseNamed(limitName(b.domain.name, path), notation)
 	if err != nil {
-		return nil, at.wrong("%s", problem(err))
+		return nil, at.Wrong("%s", problem(err))
 	}
 	if limit.Concurrency() {
-		return nil, at.wrong("%s is held until it is released, which Envoy does not do", limit)
+		return nil, at.Wrong("%s is held until it is released, which Envoy does not do", limit)
 	}
 	r.use(limit, p)
 	if returns := refundable(limit); d.refunds && returns == never {
-		return nil, d.at.wrong("refunds: %s gives back single charges only", limit)
+		return nil, d.at.Wrong("refunds: %s gives back single charges only", limit)
 	} else {
 		r.refunds = returns == byDefault || d.refunds
 	}

@@ -16,13 +16,13 @@ func TestWrongFiles(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n"
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":            {"", "a.yaml: is empty"},
-		"no YAML":          {"domain: [", "a.yaml: line 1"},
+		"no YAML":          {"domain: [", "a.yaml:1:1: "},
 		"a list":           {"- domain: d", "a.yaml:1:1: must be a mapping"},
-		"two documents":    {"domain: d\n---\ndomain: e\n", "more than one document"},
+		"two documents":    {"domain: d\n---\ndomain: e\n", "a second document"},
 		"no domain":        {"descriptors: []\n", "domain: is missing or empty"},
 		"empty domain":     {"domain: ''\n", "domain: is missing or empty"},
 		"unknown key":      {"domain: d\nlimits: []\n", "a.yaml:2:1: limits: the key is not known here"},
-		"key twice":        {"domain: d\ndomain: e\n", "a.yaml:2:1: domain: stands there twice"},
+		"key twice":        {"domain: d\ndomain: e\n", "a.yaml:2:1: domain: is said twice"},
 		"key of another":   {head + "  - {key: k, unit: day}\n", "a.yaml:3:14: descriptors[0].unit: the key is not known here"},
 		"no key":           {head + "  - {value: v}\n", "descriptors[0]: key: is missing"},
 		"no descriptors":   {"domain: d\ndescriptors: 7\n", "descriptors: must be a list"},
@@ -83,71 +83,6 @@ descriptors:
 		if got := r.passed(9, "d", of(key, "404")); got != want {
 			t.Errorf("%s: %d passed, want %d", key, got, want)
 		}
-	}
-}
-
-func TestAFolderAsKubernetesMountsIt(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	version := func(name, edge string) {
-		sub := filepath.Join(dir, name)
-		if err := os.Mkdir(sub, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(sub, "shop.yaml"), shop)
-		write(t, filepath.Join(sub, "edge.yaml"), edge)
-		_ = os.Remove(filepath.Join(dir, "..next"))
-		if err := os.Symlink(name, filepath.Join(dir, "..next")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(dir, "..next"), filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	version("..1", edge)
-	for _, name := range []string{"shop.yaml", "edge.yaml"} {
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(t, filepath.Join(dir, "README"), "no configuration")
-	r := start(t, noHeaders)
-	f, err := envoy.Follow(dir, envoy.Parse, r.server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := r.server.Config(); c.Domains() != 2 || c.Limits() != 4 {
-		t.Fatalf("%d domains, %d limits, want 2 and 4", c.Domains(), c.Limits())
-	}
-	first := r.server.Config()
-	version("..2", "domain: edge\ndescriptors: [{key: other}]\n")
-	f.Look()
-	if r.server.Config() != first {
-		t.Error("one look has put a change into force")
-	}
-	f.Look()
-	if got := r.server.Config().Limits(); got != 2 || f.Problem() != "" {
-		t.Errorf("%d limits after two looks, problem %q, want 2", got, f.Problem())
-	}
-	second := r.server.Config()
-	version("..3", "domain: edge\ndescriptors: [{kee: other}]\n")
-	f.Look()
-	f.Look()
-	if r.server.Config() != second || !strings.Contains(f.Problem(), "edge.yaml:2:16: descriptors[0].kee") {
-		t.Errorf("a wrong file has changed something, or is not told: %q", f.Problem())
-	}
-	version("..4", edge)
-	f.Look()
-	f.Look()
-	if got := r.server.Config().Limits(); got != 4 || f.Problem() != "" {
-		t.Errorf("%d limits after a mistake was mended, problem %q, want 4", got, f.Problem())
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
 	}
 }
 

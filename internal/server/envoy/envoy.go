@@ -41,26 +41,6 @@ func (s *Server) Use(c *Config) { s.config.Store(c) }
 // Config returns the configuration in force; nil: there is none yet.
 func (s *Server) Config() *Config { return s.config.Load() }
 
-// trouble is what keeps a configuration from being in force.
-type trouble struct{ text atomic.Pointer[string] }
-
-// Problem says what is wrong; empty: nothing is known to be.
-func (t *trouble) Problem() string {
-	if p := t.text.Load(); p != nil {
-		return *p
-	}
-	return ""
-}
-
-// wrong notes what is wrong, and logs it once.
-func (t *trouble) wrong(log *slog.Logger, err error, message string, args ...any) {
-	text := err.Error()
-	if t.Problem() != text {
-		log.Error(message, append(args, "error", err)...)
-	}
-	t.text.Store(&text)
-}
-
 // Service is what a server of gRPC registers.
 func (s *Server) Service() rpc.Service {
 	return rpc.Service{Desc: &envoypb.RateLimitService, Impl: s, Files: envoypb.Files, Objects: func(message any) int {

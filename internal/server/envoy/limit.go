@@ -55,15 +55,15 @@ var unitNames = func() map[int32]string {
 func (p *policy) notationOf(algorithm string) (string, error) {
 	if p.algorithm != "" {
 		if algorithm = p.algorithm; !algorithms[algorithm] {
-			return "", p.at.wrong("algorithm: %.100q is not one of %s", algorithm, algorithmNames)
+			return "", p.at.Wrong("algorithm: %.100q is not one of %s", algorithm, algorithmNames)
 		}
 	}
 	if p.unit == "" {
-		return "", p.at.wrong("unit: is missing; there are second, minute, hour, day, week, month and year")
+		return "", p.at.Wrong("unit: is missing; there are second, minute, hour, day, week, month and year")
 	}
 	u, ok := units[strings.ToLower(p.unit)]
 	if !ok {
-		return "", p.at.wrong("unit: %.100q is not one of second, minute, hour, day, week, month and year", p.unit)
+		return "", p.at.Wrong("unit: %.100q is not one of second, minute, hour, day, week, month and year", p.unit)
 	}
 	return notation(algorithm, p.requests, u, p.multiplier), nil
 }

@@ -1,15 +1,14 @@
 package envoy
 
 import (
-	"fmt"
 	"slices"
 
-	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/server/strict"
 )
 
 // document is what a file, or a resource of an xDS server, says of a domain.
 type document struct {
-	at          place
+	at          strict.Place
 	domain      string
 	algorithm   string // of the limits that name none; empty: DefaultAlgorithm
 	together    bool   // all_or_nothing
@@ -30,10 +29,10 @@ func compileMerged(list []document) (*Config, error) {
 		first := &merged[i]
 		switch {
 		case d.algorithm != first.algorithm:
-			return nil, d.at.wrong("algorithm: %.100q differs from %.100q in %s, which has the same domain",
-				d.algorithm, first.algorithm, first.at.file)
+			return nil, d.at.Wrong("algorithm: %.100q differs from %.100q in %s, which has the same domain",
+				d.algorithm, first.algorithm, first.at.File)
 		case d.together != first.together:
-			return nil, d.at.wrong("all_or_nothing: differs from %s, which has the same domain", first.at.file)
+			return nil, d.at.Wrong("all_or_nothing: differs from %s, which has the same domain", first.at.File)
 		}
 		first.descriptors = slices.Concat(first.descriptors, d.descriptors)
 	}
@@ -42,7 +41,7 @@ func compileMerged(list []document) (*Config, error) {
 
 // descriptor is one level of a rule.
 type descriptor struct {
-	at         place
+	at         strict.Place
 	key, value string // an empty value stands for any
 	limit      *policy
 	shadow     bool
@@ -55,7 +54,7 @@ type descriptor struct {
 
 // policy is a rate_limit.
 type policy struct {
-	at         place
+	at         strict.Place
 	unit       string // empty: none is said
 	requests   uint32
 	multiplier uint32 // 0: none is said
@@ -64,39 +63,6 @@ type policy struct {
 	replaces   []string
 	notation   string // empty: the unit and the requests say the limit
 	algorithm  string // empty: that of the document
-}
-
-// place says where something stands.
-type place struct {
-	file      string // a file, or the name of a resource
-	line, col int    // 0: there are no lines
-	path      string // as descriptors[0].rate_limit
-}
-
-// in is a place within another one.
-func (p place) in(path string) place {
-	if p.path != "" && path != "" && path[0] != '[' {
-		path = "." + path
-	}
-	p.path += path
-	return p
-}
-
-// String writes a place as file:line:col: path.
-func (p place) String() string {
-	text := p.file
-	if p.line > 0 {
-		text = fmt.Sprintf("%s:%d:%d", p.file, p.line, p.col)
-	}
-	if p.path != "" {
-		text += ": " + p.path
-	}
-	return text
-}
-
-// wrong is an error at a place.
-func (p place) wrong(format string, args ...any) error {
-	return headgate.Invalid(p.String(), format, args...)
 }
 
 // charging says when the hits of a descriptor are charged.

@@ -53,7 +53,7 @@ func TestTheirFilesLoad(t *testing.T) {
 	}
 	wrong := map[string]string{ // as its own tests have it
 		"bad_limit_unit.yaml":      "unit",
-		"bad_yaml.yaml":            "line",
+		"bad_yaml.yaml":            "2:1: found unexpected end",
 		"duplicate_key.yaml":       "is there twice",
 		"empty_domain.yaml":        "domain",
 		"empty_key.yaml":           "key: is missing",

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/envoy/envoypb"
+	"github.com/headgate/headgate/internal/server/strict"
 )
 
 // ConfigType is the type of the resources that are asked for.
@@ -53,10 +55,10 @@ type XDS struct {
 // Subscription keeps a server at what an xDS server says, in the state-of-the-world variant. Create one with
 // [Subscribe]. It is safe for concurrent use.
 type Subscription struct {
-	trouble
 	xds     XDS
 	server  *Server
 	version string // that is in force
+	problem atomic.Pointer[string]
 }
 
 // Subscribe returns a subscription. Nothing is asked before Run. Errors are headgate.ErrInvalid.
@@ -66,6 +68,23 @@ func Subscribe(x XDS, s *Server) (*Subscription, error) {
 	}
 	x.Node = cmp.Or(x.Node, DefaultNode)
 	return &Subscription{xds: x, server: s}, nil
+}
+
+// Problem says what is wrong with what the server said last; empty: nothing is known to be.
+func (s *Subscription) Problem() string {
+	if p := s.problem.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// wrong notes what is wrong, and logs it once.
+func (s *Subscription) wrong(err error, message string) {
+	text := err.Error()
+	if s.Problem() != text {
+		s.xds.Log.Error(message, "xds", s.xds.Addr, "error", err)
+	}
+	s.problem.Store(&text)
 }
 
 // Run asks for configurations until ctx is done, and puts each into force as a whole. One that is wrong is
@@ -79,8 +98,7 @@ func (s *Subscription) Run(ctx context.Context) {
 		if answered {
 			pause = firstPause
 		}
-		s.wrong(s.xds.Log, fmt.Errorf("xds: %w", err), "the xDS server is away; the limits stay what they were", "xds",
-			s.xds.Addr)
+		s.wrong(fmt.Errorf("xds: %w", err), "the xDS server is away; the limits stay what they were")
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause - rand.N(pause/2)):
@@ -138,13 +156,13 @@ func (s *Subscription) answer(got *envoypb.DiscoveryResponse) *envoypb.Discovery
 	}
 	if err != nil {
 		next.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
-		s.wrong(s.xds.Log, fmt.Errorf("xds: version %.100q: %w", got.GetVersionInfo(), err),
-			"a configuration was rejected; the limits stay what they were", "xds", s.xds.Addr)
+		s.wrong(fmt.Errorf("xds: version %.100q: %w", got.GetVersionInfo(), err),
+			"a configuration was rejected; the limits stay what they were")
 		return next
 	}
 	s.server.Use(c)
 	s.version, next.VersionInfo = got.GetVersionInfo(), got.GetVersionInfo()
-	s.text.Store(nil)
+	s.problem.Store(nil)
 	s.xds.Log.Info("a configuration for Envoy was received", "xds", s.xds.Addr, "version", s.version,
 		"domains", c.Domains(), "limits", c.Limits())
 	return next
@@ -174,7 +192,7 @@ func snapshot(got *envoypb.DiscoveryResponse, merge bool) (*Config, error) {
 func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
 	docs := make([]document, len(list))
 	for i, one := range list {
-		at := place{file: cmp.Or(one.GetName(), fmt.Sprintf("resources[%d]", i))}
+		at := strict.Place{File: cmp.Or(one.GetName(), fmt.Sprintf("resources[%d]", i))}
 		docs[i] = document{at: at, domain: one.GetDomain()}
 		var err error
 		if docs[i].descriptors, err = fromXDS(one.GetDescriptors(), at, 1); err != nil {
@@ -187,24 +205,24 @@ func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
 	return compile(docs)
 }
 
-func fromXDS(list []*rlsconf.RateLimitDescriptor, at place, depth int) ([]descriptor, error) {
+func fromXDS(list []*rlsconf.RateLimitDescriptor, at strict.Place, depth int) ([]descriptor, error) {
 	if depth > maxDepth {
-		return nil, at.wrong("descriptors are nested more than %d deep", maxDepth)
+		return nil, at.Wrong("descriptors are nested more than %d deep", maxDepth)
 	}
 	out := make([]descriptor, len(list))
 	for i, one := range list {
-		at := at.in(fmt.Sprintf("descriptors[%d]", i))
+		at := at.In(fmt.Sprintf("descriptors[%d]", i))
 		d := descriptor{
 			at: at, key: one.GetKey(), value: one.GetValue(), shadow: one.GetShadowMode(), quota: quotaMode(one),
 		}
 		if l := one.GetRateLimit(); l != nil {
-			at := at.in("rate_limit")
+			at := at.In("rate_limit")
 			d.limit = &policy{
 				at: at, unit: unitNames[int32(l.GetUnit())], requests: l.GetRequestsPerUnit(),
 				unlimited: l.GetUnlimited(), name: l.GetName(),
 			}
 			if d.limit.unit == "" && l.GetUnit() != 0 {
-				return nil, at.in("unit").wrong("%d is not a unit of time", l.GetUnit())
+				return nil, at.In("unit").Wrong("%d is not a unit of time", l.GetUnit())
 			}
 			for _, r := range l.GetReplaces() {
 				d.limit.replaces = append(d.limit.replaces, r.GetName())

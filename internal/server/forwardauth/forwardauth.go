@@ -52,9 +52,7 @@ type Handler struct {
 // New returns a Handler that charges through a service. Its rules decide about requests whose query names
 // no limit.
 func New(s *service.Service, c *Config) *Handler {
-	if c == nil {
-		c = &Config{}
-	}
+	c = cmp.Or(c, &Config{})
 	h := &Handler{service: s, proxies: c.Proxies, fields: c.Fields, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
 	if h.proxies == nil {
 		h.proxies = httpkey.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}

@@ -342,7 +342,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	for range 5 {
 		g.ask(request("GET", "limit=api&key=alice"))
 	}
-	usage, err := g.service.Usage(t.Context(), &service.UsageQuery{Key: "alice"}, func(int) error { return nil })
+	usage, err := g.service.Usage(t.Context(), &api.UsageQuery{Key: "alice"}, func(int) error { return nil })
 	if err != nil || len(usage.Refusals) != 2 {
 		t.Errorf("%+v, %v", usage, err)
 	}

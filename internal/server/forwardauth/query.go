@@ -1,6 +1,7 @@
 package forwardauth
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -52,9 +53,7 @@ func parseQuery(raw string) (query, error) {
 				c.Limit)
 		}
 	}
-	if q.refused == 0 {
-		q.refused = http.StatusTooManyRequests
-	}
+	q.refused = cmp.Or(q.refused, http.StatusTooManyRequests)
 	return q, nil
 }
 

@@ -5,6 +5,7 @@
 package metrics
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -48,13 +49,8 @@ type Metrics struct {
 
 // New returns metrics of which all counts are 0.
 func New(c *Config) *Metrics {
-	if c == nil {
-		c = &Config{}
-	}
-	m := &Metrics{registry: prometheus.NewRegistry(), log: c.Log, load: c.Load}
-	if m.log == nil {
-		m.log = slog.Default()
-	}
+	c = cmp.Or(c, &Config{})
+	m := &Metrics{registry: prometheus.NewRegistry(), log: cmp.Or(c.Log, slog.Default()), load: c.Load}
 	m.front = func() (*front.Store, bool) { return nil, false }
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "headgate_build_info", Help: "1; the labels say which program runs.",

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -183,11 +184,7 @@ func (c *conn) failed(name string, err error) {
 	if p.Status >= 500 {
 		c.of.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
 	}
-	text := p.Detail
-	if text == "" {
-		text = p.Title
-	}
-	c.error("ERR " + text)
+	c.error("ERR " + cmp.Or(p.Detail, p.Title))
 }
 
 // recovered replies after a panic and closes the connection.

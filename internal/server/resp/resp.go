@@ -7,6 +7,7 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -65,13 +66,11 @@ type Server struct {
 // New returns a server. What goes wrong is logged, a line for each command that fails: see package lograte for a
 // log that stands that.
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
-	out := &Server{service: s, log: log, listeners: map[net.Listener]bool{}, conns: map[*conn]bool{}}
-	if c != nil {
-		out.config = *c
+	out := &Server{
+		service: s, log: log, config: *cmp.Or(c, &Config{}), listeners: map[net.Listener]bool{},
+		conns: map[*conn]bool{},
 	}
-	if out.config.Load == nil {
-		out.config.Load = load.New(0, 0)
-	}
+	out.config.Load = cmp.Or(out.config.Load, load.New(0, 0))
 	return out
 }
 

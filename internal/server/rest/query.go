@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/edge"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/law"
 )
 
@@ -95,11 +95,7 @@ func valid(name, text string) error {
 	if strings.HasSuffix(name, "key") {
 		c = law.Cell{Key: text}
 	}
-	err := c.ValidText()
-	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
-		return headgate.Invalid(name, "%s", wrong.Problem)
-	}
-	return err
+	return service.InField(name, c.ValidText())
 }
 
 // version reads the number of a version that has to be there.

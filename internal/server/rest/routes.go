@@ -10,6 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/server/forwardauth"
 	"github.com/headgate/headgate/internal/server/load"
 	"github.com/headgate/headgate/internal/server/service"
+	"github.com/headgate/headgate/internal/server/traffic"
+	"github.com/headgate/headgate/store"
 )
 
 // route is a pattern of http.ServeMux, the role that it needs, and what it serves.
@@ -70,19 +72,19 @@ func handler(routes []route) http.Handler {
 
 // routes are all routes. Each is guarded by the role that it needs.
 func (d *door) routes() []route {
-	list := d.unguarded()
+	all := d.unguarded()
 	for _, r := range d.more {
 		h := d.bounded(r)
 		if r.All {
 			h = d.ofAll(h)
 		}
-		list = append(list, route{r.Pattern, r.Role, h})
+		all = append(all, route{r.Pattern, r.Role, h})
 	}
-	for i, r := range list {
+	for i, r := range all {
 		// Behind a proxy, Authorization is the end user's.
-		list[i].handler = d.guard(r.role, r.pattern != forwardauth.Path, r.handler)
+		all[i].handler = d.guard(r.role, r.pattern != forwardauth.Path, r.handler)
 	}
-	return list
+	return all
 }
 
 // bounded serves a route of another package within the bounds of what requests take together.
@@ -139,16 +141,18 @@ func (d *door) unguarded() []route {
 		{"POST /v1/limit", auth.RoleAdmin, post(d, maxBody, s.SetLimit)},
 		{"POST /v1/plan", auth.RoleAdmin, post(d, maxBody, s.SetPlan)},
 		{mePath, auth.RoleRead, d.me(true)},
-		{"GET /v1/audit", auth.RoleRead, d.with(d.audit)},
+		{"GET /v1/audit", auth.RoleRead, list(d, api.AuditQuery{Max: 100}, s.Audit)},
 		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody, s.Rollback)},
 		{"GET /v1/catalog", auth.RoleRead, d.with(d.catalog)},
-		{"GET /v1/overrides", auth.RoleRead, d.with(d.overrides)},
-		{"GET /v1/versions", auth.RoleRead, d.with(d.versions)},
+		{"GET /v1/overrides", auth.RoleRead, list(d, api.OverridesQuery{Max: 200}, s.Overrides)},
+		{"GET /v1/versions", auth.RoleRead, list(d, api.VersionsQuery{Max: 50}, s.Versions)},
 		{"GET /v1/difference", auth.RoleRead, d.with(d.difference)},
 		{"GET /v1/limits", auth.RoleRead, d.with(d.limits)},
-		{"GET /v1/cells", auth.RoleRead, d.with(d.cells)},
-		{"GET /v1/usage", auth.RoleRead, d.with(d.usage)},
-		{"GET /v1/traffic", auth.RoleRead, d.with(d.traffic)},
+		{"GET /v1/cells", auth.RoleRead, list(d, api.CellsQuery{Max: store.DefaultMax}, s.Cells)},
+		{"GET /v1/usage", auth.RoleRead, asked(d, api.UsageQuery{}, d.usage)},
+		{"GET /v1/traffic", auth.RoleRead, asked(d, api.TrafficQuery{
+			By: api.ByRefused, Top: 20, Seconds: traffic.Seconds,
+		}, d.traffic)},
 		{forwardauth.Path, auth.RoleTake, d.forward}, // whatever the method
 		{"POST " + forwardauth.SettlePath, auth.RoleTake, d.with(d.settleForwarded)},
 		// These are answered however much there is to do.

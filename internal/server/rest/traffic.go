@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
@@ -14,19 +13,13 @@ import (
 // have four bytes here and some more on the wire.
 const perLimit = 12 << 10
 
-// usualTop is how many keys are listed.
-const usualTop = 20
-
 // traffic answers what was decided lately, and for which keys.
-func (d *door) traffic(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	q := &api.TrafficQuery{By: api.ByRefused, Top: usualTop, Seconds: traffic.Seconds}
-	if err := parameters(r.URL.RawQuery, q); err != nil {
-		return err
-	}
+func (d *door) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Share) (any, error) {
 	if q.By != api.ByRefused && q.By != api.ByUsed {
-		return headgate.Invalid("by", "%+.40q is not refused or used", q.By)
+		return nil, headgate.Invalid("by", "%+.40q is not refused or used", q.By)
 	}
-	return d.answering(w, r, s, perLimit*traffic.MaxLimits, func(ctx context.Context) (any, error) {
-		return d.service.Traffic(ctx, q, func(keys int) error { return s.Hold(int64(perCell * keys)) })
-	})
+	if err := s.Hold(perLimit * traffic.MaxLimits); err != nil {
+		return nil, err
+	}
+	return d.service.Traffic(ctx, q, func(keys int) error { return s.Hold(int64(perEntry * keys)) })
 }

@@ -8,6 +8,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -99,14 +100,9 @@ type Server struct {
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out := &Server{
 		service: s, log: log, methods: map[string]method{}, services: map[string]bool{"": true},
-		stopping: make(chan struct{}),
+		stopping: make(chan struct{}), config: *cmp.Or(c, &Config{}),
 	}
-	if c != nil {
-		out.config = *c
-	}
-	if out.config.Load == nil {
-		out.config.Load = load.New(0, 0)
-	}
+	out.config.Load = cmp.Or(out.config.Load, load.New(0, 0))
 	secure := insecure.NewCredentials()
 	if out.config.TLS != nil {
 		secure = credentials.NewTLS(out.config.TLS)

@@ -166,16 +166,19 @@ func (v *verbs) limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
 }
 
 func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCellsResponse, error) {
-	q := store.Query{After: law.Cell{Limit: r.GetAfter().GetLimit(), Key: r.GetAfter().GetKey()}}
-	if q.Max = int(r.GetMax()); q.Max < 0 || q.Max > maxCells {
+	q := &api.CellsQuery{
+		Limit: r.GetLimit(), Blocked: r.GetBlocked(), Max: int(r.GetMax()),
+		AfterLimit: r.GetAfter().GetLimit(), AfterKey: r.GetAfter().GetKey(),
+	}
+	if q.Max < 0 || q.Max > maxCells {
 		return nil, headgate.Invalid("max", "%d is not a number from 0 to %d", q.Max, maxCells)
 	}
-	for _, c := range []law.Cell{q.After, {Limit: r.GetLimit()}} {
+	for _, c := range []law.Cell{{Limit: q.AfterLimit, Key: q.AfterKey}, {Limit: q.Limit}} {
 		if err := c.ValidText(); err != nil {
 			return nil, err
 		}
 	}
-	cells, err := v.of.service.Cells(ctx, r.GetLimit(), r.GetBlocked(), q)
+	cells, err := v.of.service.Cells(ctx, q)
 	if err != nil {
 		return nil, err
 	}

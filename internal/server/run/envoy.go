@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 
 	"github.com/headgate/headgate"
@@ -22,7 +23,6 @@ type forEnvoy struct {
 	headers envoy.Headers
 
 	server *envoy.Server
-	files  *envoy.Follower     // nil: there are none
 	stream *envoy.Subscription // nil: there is none
 }
 
@@ -67,17 +67,31 @@ func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
 }
 
 // open makes the server, with the limits of the files.
-func (e *forEnvoy) open(s *service.Service, log *slog.Logger) (err error) {
+func (e *forEnvoy) open(s *service.Service, log *slog.Logger) (files followed, err error) {
 	if e == nil {
-		return nil
+		return nil, nil
 	}
 	e.server = envoy.New(s, log, e.headers)
 	if e.path != "" {
-		e.files, err = envoy.Follow(e.path, e.parse, e.server)
-		return err
+		return followed{newSource(e.path, e.text, e.reload)}, e.reload()
 	}
 	e.xds.Log = log
 	e.stream, err = envoy.Subscribe(e.xds, e.server)
+	return nil, err
+}
+
+// text is what is in the files.
+func (e *forEnvoy) text() (string, error) {
+	files, err := envoy.Load(e.path)
+	return fmt.Sprintf("%q %v", files, err), err
+}
+
+// reload puts into force what the files say.
+func (e *forEnvoy) reload() error {
+	c, err := envoy.Read(e.path, e.parse)
+	if err == nil {
+		e.server.Use(c)
+	}
 	return err
 }
 
@@ -92,24 +106,17 @@ func (e *forEnvoy) routes() []rest.Route {
 	}
 }
 
-// follow keeps the limits at what their source says, until ctx is done.
-func (e *forEnvoy) follow(ctx context.Context, log *slog.Logger) {
-	switch {
-	case e == nil:
-	case e.files != nil:
-		e.files.Run(ctx, log)
-	default:
+// follow keeps the limits at what the xDS server says, until ctx is done.
+func (e *forEnvoy) follow(ctx context.Context) {
+	if e != nil && e.stream != nil {
 		e.stream.Run(ctx)
 	}
 }
 
-// Problem says why the limits are not those of their source; empty: they are.
+// Problem says why the limits are not those of the xDS server; empty: they are.
 func (e *forEnvoy) Problem() string {
-	switch {
-	case e == nil || e.server == nil:
+	if e == nil || e.stream == nil {
 		return ""
-	case e.files != nil:
-		return e.files.Problem()
 	}
 	return e.stream.Problem()
 }

@@ -247,7 +247,7 @@ func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *ca
 // follow applies the files each time that they are changed, or that SIGHUP comes, when it lets those of more be read
 // again too, until ctx is done. They are applied when two looks have found the same text: the first may have come while
 // a file was being written.
-func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}, more credentials) {
+func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}, more followed) {
 	select {
 	case <-opened:
 	case <-ctx.Done():

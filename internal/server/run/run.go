@@ -125,7 +125,7 @@ func (srv *server) serve(ctx context.Context) error {
 	}
 	srv.applied = newApplied(&srv.Config, srv.measure, log)
 	srv.rest.Problem = func() string {
-		return cmp.Or(srv.applied.Problem(), srv.credentials.Problem(), srv.envoy.Problem())
+		return cmp.Or(srv.applied.Problem(), srv.followed.Problem(), srv.envoy.Problem())
 	}
 	state := newCondition(log, store.RedactURL(srv.place.URL))
 	state.heard = func(ill string) { tellStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
@@ -153,10 +153,12 @@ func (srv *server) serve(ctx context.Context) error {
 	defer logs.Close()
 	srv.applied.useRules(srv.File) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&srv.applied.rules)
-	if err := srv.envoy.open(service, log); err != nil {
+	files, err := srv.envoy.open(service, log)
+	if err != nil {
 		all.Close()
 		return err
 	}
+	srv.followed = append(srv.followed, files...)
 	srv.rest.More = append(srv.envoy.routes(), logs.Routes()...)
 	if srv.addr[config.Metrics.Name] == "" {
 		srv.rest.More = append(srv.rest.More, rest.Route{
@@ -179,9 +181,9 @@ func (srv *server) serve(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() { watch(watching, s, opened, service.Healthy, state, srv.Pauses.Probe) })
-	watched.Go(func() { srv.applied.follow(watching, s, opened, srv.credentials) })
-	watched.Go(func() { srv.credentials.follow(watching, srv.Pauses.Reload, log) })
-	watched.Go(func() { srv.envoy.follow(watching, log) })
+	watched.Go(func() { srv.applied.follow(watching, s, opened, srv.followed) })
+	watched.Go(func() { srv.followed.follow(watching, srv.Pauses.Reload, log) })
+	watched.Go(func() { srv.envoy.follow(watching) })
 	watched.Go(func() { watchdog(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
 	return srv.until(ctx, all, s, opened, log)

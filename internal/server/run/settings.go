@@ -35,11 +35,11 @@ type server struct {
 	measure  *metrics.Metrics
 	traces   tracer // nil: there are none
 
-	everyone    bool            // everybody may do everything on all addresses
-	tokens      *auth.File      // nil: there are none
-	tls         *tlsconf.Server // nil: connections are plain
-	clientCA    bool            // certificates of clients are verified
-	credentials credentials     // the files of tokens and tls
+	everyone bool            // everybody may do everything on all addresses
+	tokens   *auth.File      // nil: there are none
+	tls      *tlsconf.Server // nil: connections are plain
+	clientCA bool            // certificates of clients are verified
+	followed followed        // the files of tokens, tls and envoy
 }
 
 // Check returns what is wrong with the settings of a file, as far as they name no other files, and what it says and
@@ -54,9 +54,6 @@ func Check(c *config.Config) error {
 
 // read reads the settings, and the files that they name.
 func (srv *server) read() (err error) {
-	if err := config.WithoutRemoved(); err != nil {
-		return err
-	}
 	for _, file := range srv.File.Files { // which are read again when they are changed
 		if _, err := srv.ReadFile(file); err != nil {
 			return err
@@ -120,13 +117,13 @@ func (srv *server) readAccess() (err error) {
 			return err
 		}
 		srv.rest.Tokens = srv.tokens
-		srv.credentials = append(srv.credentials, newCredential(tokens, srv.tokens.Reload, tokens))
+		srv.followed = append(srv.followed, newCredential(tokens, srv.tokens.Reload, tokens))
 	}
 	if files.Cert != "" {
 		if srv.tls, err = tlsconf.NewServer(files); err != nil {
 			return err
 		}
-		srv.credentials = append(srv.credentials, newCredential("the TLS files", srv.tls.Reload, srv.tls.Files()...))
+		srv.followed = append(srv.followed, newCredential("the TLS files", srv.tls.Reload, srv.tls.Files()...))
 	}
 	return nil
 }

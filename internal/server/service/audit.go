@@ -67,25 +67,30 @@ const (
 	shownChanges = 50   // of one version
 )
 
-// scan reads pages, the newest first, until one is not full, most were found, or bound were looked at. See returns the
-// number of an entry, and how many were found so far.
-func scan[T any](read func(before int64, n int) ([]T, error), page, bound, most int,
-	see func(*T) (number int64, found int),
-) error {
-	before, found := int64(0), 0
-	for scanned := 0; scanned < bound && found < most; scanned += page {
-		list, err := read(before, page)
+// scan reads pages of what is below before, the newest first, until one is not full, most were found, or bound were
+// looked at. See returns the number of an entry, and how many were found so far. There may be more below next; 0: there
+// is none.
+func scan[T any](
+	ctx context.Context, read func(ctx context.Context, before int64, n int) ([]T, error), before int64,
+	page, bound, most int, see func(*T) (number int64, found int),
+) (next int64, err error) {
+	for scanned := 0; scanned < bound; scanned += page {
+		list, err := read(ctx, before, page)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		for i := range list {
-			before, found = see(&list[i])
+			number, found := see(&list[i])
+			if found == most {
+				return number, nil
+			}
+			before = number
 		}
 		if len(list) < page {
-			break
+			return 0, nil
 		}
 	}
-	return nil
+	return before, nil
 }
 
 // Audit lists what was done by hand: the actions, and the changes of the catalog, the newest first. What is about
@@ -105,8 +110,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 		return nil, err
 	}
 	var done, changed []api.AuditEntry
-	err = scan(func(before int64, n int) ([]store.Action, error) { return c.Actions(ctx, before, n) },
-		actionsPage, store.KeptActions, q.Max,
+	_, err = scan(ctx, c.Actions, 0, actionsPage, store.KeptActions, q.Max,
 		func(a *store.Action) (int64, int) {
 			wanted := (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key)
 			if wanted && caller.Touches(a.Limit) == nil {
@@ -120,8 +124,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	if err != nil {
 		return nil, err
 	}
-	err = scan(func(before int64, n int) ([]store.Version, error) { return c.Versions(ctx, before, n) },
-		versionsPage, maxScanned, q.Max,
+	_, err = scan(ctx, c.Versions, 0, versionsPage, maxScanned, q.Max,
 		func(v *store.Version) (int64, int) {
 			if e := changeEntry(v, q, caller); e != nil {
 				changed = append(changed, *e)

@@ -127,29 +127,18 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 		return nil, err
 	}
 	out := &api.Versions{Versions: []api.Version{}}
-	before := q.Before
-	for scanned := 0; scanned < maxScanned; scanned += versionsPage {
-		list, err := c.Versions(ctx, before, versionsPage)
-		if err != nil {
-			return nil, err
-		}
-		for i := range list {
-			if e := changeEntry(&list[i], &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
+	out.Next, err = scan(ctx, c.Versions, q.Before, versionsPage, maxScanned, q.Max,
+		func(v *store.Version) (number int64, found int) {
+			if e := changeEntry(v, &api.AuditQuery{Limit: q.Limit}, caller); e != nil {
 				out.Versions = append(out.Versions, api.Version{
 					Version: e.Version, At: e.At, By: e.By, Reason: e.Reason, Changes: e.Changes, More: e.More,
 				})
 			}
-			if len(out.Versions) == q.Max {
-				out.Next = list[i].Number
-				return out, nil
-			}
-		}
-		if len(list) < versionsPage {
-			return out, nil
-		}
-		before = list[len(list)-1].Number
+			return v.Number, len(out.Versions)
+		})
+	if err != nil {
+		return nil, err
 	}
-	out.Next = before
 	return out, nil
 }
 

@@ -43,7 +43,7 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 	}
 	o := catalog.Override{Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
 	if o.Limit, err = headgate.ParseNamed(limit.Name(), r.Override); err != nil {
-		return nil, inField("override", err)
+		return nil, InField("override", err)
 	}
 	if o.Until, err = end(c, r.For, r.Until); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 	}
 	limit, err := headgate.ParseNamed(r.Name, r.Limit)
 	if err != nil {
-		return nil, inField("limit", err)
+		return nil, InField("limit", err)
 	}
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func end(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) 
 		return time.Time{}, nil
 	}
 	d, err := headgate.ParsePeriod(after)
-	return c.Now().Add(d), inField("for", err)
+	return c.Now().Add(d), InField("for", err)
 }
 
 // changed returns what a version of the catalog has changed; nothing if it was there before. The change is made also
@@ -212,8 +212,8 @@ func (s *Service) author(ctx context.Context, reason string) catalog.By {
 	return catalog.By{Author: name, Reason: reason}
 }
 
-// inField says that a field has what is wrong.
-func inField(field string, err error) error {
+// InField says that a field has what is wrong.
+func InField(field string, err error) error {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return headgate.Invalid(field, "%s", wrong.Problem)
 	}

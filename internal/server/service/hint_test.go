@@ -27,7 +27,7 @@ func TestHintsAreForAShell(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		_, limits := usage(t, s, service.UsageQuery{Key: key, Limits: []string{"token-bucket 5/1m"}})
+		_, limits := usage(t, s, api.UsageQuery{Key: key, Limits: []string{"token-bucket 5/1m"}})
 		_, line, ok := strings.Cut(limits["token-bucket 5/1m burst 5"].Hint, ": headgate block --for 0 ")
 		if !ok || strings.ContainsAny(line, "\x1b\n\t\x01\u202e") {
 			t.Errorf("%q: %q", key, line)

@@ -4,7 +4,6 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -117,10 +116,7 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 	d := time.Duration(0)
 	if r.For != "0" {
 		if d, err = headgate.ParsePeriod(r.For); err != nil {
-			if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
-				err = headgate.Invalid("for", "%s", wrong.Problem)
-			}
-			return nil, err
+			return nil, InField("for", err)
 		}
 	}
 	if err := s.beside("for", d, limit); err != nil {
@@ -138,16 +134,15 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 	return status(st), nil
 }
 
-// Cells lists keys of one limit, or of all if limit is empty, after a key.
-func (s *Service) Cells(ctx context.Context, limit string, blocked bool, after store.Query) (*api.Cells, error) {
-	q := after
-	q.Blocked = blocked
+// Cells lists keys.
+func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, error) {
+	q := store.Query{After: law.Cell{Limit: r.AfterLimit, Key: r.AfterKey}, Blocked: r.Blocked, Max: r.Max}
 	var named []headgate.Limit
 	for _, l := range s.names.List() {
 		named = append(named, l.Limit)
 	}
-	if limit != "" {
-		l, err := s.existing(ctx, limit)
+	if r.Limit != "" {
+		l, err := s.existing(ctx, r.Limit)
 		if err != nil {
 			return nil, err
 		}

@@ -12,15 +12,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// UsageQuery says for which key and which limits Usage answers.
-type UsageQuery = api.UsageQuery
-
 // Usage tells what a key has used of its limits, and of its last refusals here. All limits of a key
 // are those of the catalog, used or not, and the notations that were asked by here and that it
 // has used. Without limits in the catalog they are those of which the store lists a cell of the
 // key, for which it may read all it has. Before the store is read, hold gets the number of limits
 // there may be. Nothing is charged.
-func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int) error) (*api.Usage, error) {
+func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits int) error) (*api.Usage, error) {
 	if q.NoKey {
 		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
 	}
@@ -70,7 +67,7 @@ func limitUsage(u *headgate.Usage) api.LimitUsage {
 }
 
 // limitsOf returns the limits that a query is about, for which hold made room.
-func (s *Service) limitsOf(ctx context.Context, q *UsageQuery, hold func(limits int) error) (
+func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(limits int) error) (
 	limits []headgate.Limit, err error,
 ) {
 	for _, name := range q.Limits {
@@ -127,7 +124,7 @@ func (s *Service) listed(ctx context.Context, key string) (limits []headgate.Lim
 }
 
 // replacements returns what may be in force in the place of limits, if anything is.
-func (s *Service) replacements(ctx context.Context, q *UsageQuery, used []headgate.Usage) (
+func (s *Service) replacements(ctx context.Context, q *api.UsageQuery, used []headgate.Usage) (
 	[]catalog.Replacement, error,
 ) {
 	var replaced []string

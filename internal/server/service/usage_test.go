@@ -51,7 +51,7 @@ func catalogd(t *testing.T, s store.Store, limits map[string]string) (*service.S
 }
 
 // usage asks for what a key has used, and returns that by limit too.
-func usage(t *testing.T, s *service.Service, q service.UsageQuery) (*api.Usage, map[string]api.LimitUsage) {
+func usage(t *testing.T, s *service.Service, q api.UsageQuery) (*api.Usage, map[string]api.LimitUsage) {
 	t.Helper()
 	held := -1
 	u, err := s.Usage(t.Context(), &q, func(n int) error { held = n; return nil })
@@ -132,12 +132,12 @@ func whyRefused(t *testing.T, st store.Store) {
 		t.Fatal(err)
 	}
 	take(t, s, "fixed-window 5/1h from-first", "used")
-	before, err := s.Cells(t.Context(), "", false, store.Query{})
+	before, err := s.Cells(t.Context(), &api.CellsQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	_, none := usage(t, s, service.UsageQuery{Key: "nobody"})
+	_, none := usage(t, s, api.UsageQuery{Key: "nobody"})
 	if len(none) != 3 {
 		t.Errorf("of a key that has used nothing: %+v", none)
 	}
@@ -146,26 +146,26 @@ func whyRefused(t *testing.T, st store.Store) {
 			t.Errorf("of a key that has used nothing: %s: %+v", limit, l)
 		}
 	}
-	_, blocked := usage(t, s, service.UsageQuery{Key: "blocked"})
+	_, blocked := usage(t, s, api.UsageQuery{Key: "blocked"})
 	if l := blocked["login"]; l.BlockedBy != api.ByOperator || l.Reason != "guesses passwords" || l.Remaining != "0" ||
 		l.BlockedUntil == nil || *l.RetryAfterMS < 3_000_000 || *l.RetryAfterMS > 3_600_000 ||
 		!strings.HasSuffix(l.Hint, ", or lift the block: headgate block --for 0 blocked login") {
 		t.Errorf("blocked: %+v", l)
 	}
-	_, silent := usage(t, s, service.UsageQuery{Key: "silent", Limits: []string{"login"}})
+	_, silent := usage(t, s, api.UsageQuery{Key: "silent", Limits: []string{"login"}})
 	if l := silent["login"]; len(silent) != 1 || l.BlockedBy != api.ByOperator || l.Reason != "" { // for longer than the limit blocks
 		t.Errorf("blocked without a reason: %+v", silent)
 	}
-	_, closed := usage(t, s, service.UsageQuery{Key: "-off", Authors: true})
+	_, closed := usage(t, s, api.UsageQuery{Key: "-off", Authors: true})
 	if l := closed["api"]; l.Applied != "override" || l.AppliedUntil == nil || *l.AppliedUntil != end.UnixMicro() ||
 		l.AppliedReason != "has not paid" || !strings.HasPrefix(l.AppliedBy, "eve") || l.Rule != "0" ||
 		!strings.HasSuffix(l.Hint, ", or raise the limit for this key: headgate override -- -off api 'NEW LIMIT'") {
 		t.Errorf("with an override: %+v", l)
 	}
-	if _, again := usage(t, s, service.UsageQuery{Key: "-off"}); again["api"].AppliedBy != "" {
+	if _, again := usage(t, s, api.UsageQuery{Key: "-off"}); again["api"].AppliedBy != "" {
 		t.Errorf("without authors: %+v", again["api"])
 	}
-	u, used := usage(t, s, service.UsageQuery{Key: "used"})
+	u, used := usage(t, s, api.UsageQuery{Key: "used"})
 	if l := used["login"]; l.Used != "1" || l.BlockedBy != api.ByLimit ||
 		!strings.HasSuffix(l.Hint, ", or forget the block and what was used: headgate reset used login") {
 		t.Errorf("blocked by the limit: %+v", l)
@@ -183,7 +183,7 @@ func whyRefused(t *testing.T, st store.Store) {
 	if len(u.Refusals) != 1 || u.Refusals[0].Limit != "login" || u.Refusals[0].Cost != "1" {
 		t.Errorf("refusals: %+v", u.Refusals)
 	}
-	after, err := s.Cells(t.Context(), "", false, store.Query{})
+	after, err := s.Cells(t.Context(), &api.CellsQuery{})
 	if err != nil || len(after.Cells) != len(before.Cells) {
 		t.Fatalf("%d keys before, %d after, %v", len(before.Cells), len(after.Cells), err)
 	}
@@ -204,15 +204,15 @@ func TestUsageWithoutACatalogListsTheCells(t *testing.T) {
 		take(t, s, limit, "k")
 		take(t, s, limit, "l")
 	}
-	if _, used := usage(t, start(), service.UsageQuery{Key: "k"}); len(used) != 2 ||
+	if _, used := usage(t, start(), api.UsageQuery{Key: "k"}); len(used) != 2 ||
 		used["fixed-window 2/1h from-first"].Used != "1" || !strings.HasSuffix(used["sliding-log 1/1h"].Hint,
 		", or forget what was used: headgate reset k 'sliding-log 1/1h'") {
 		t.Errorf("%+v", used)
 	}
-	if _, used := usage(t, start(), service.UsageQuery{Key: "nobody"}); len(used) != 0 {
+	if _, used := usage(t, start(), api.UsageQuery{Key: "nobody"}); len(used) != 0 {
 		t.Errorf("%+v", used)
 	}
-	if _, used := usage(t, start(), service.UsageQuery{Key: "n", Limits: []string{"5/1m"}}); len(used) != 1 {
+	if _, used := usage(t, start(), api.UsageQuery{Key: "n", Limits: []string{"5/1m"}}); len(used) != 1 {
 		t.Errorf("a limit that is named is told of, used or not: %+v", used)
 	}
 }
@@ -221,7 +221,7 @@ func TestUsageIsHeldForBeforeItIsAsked(t *testing.T) {
 	t.Parallel()
 	s, _ := catalogd(t, memory.New(nil), map[string]string{"a": "5/1m", "b": "5/1m", "c": "5/1m"})
 	full := errors.New("full")
-	_, err := s.Usage(t.Context(), &service.UsageQuery{Key: "k"}, func(n int) error {
+	_, err := s.Usage(t.Context(), &api.UsageQuery{Key: "k"}, func(n int) error {
 		if n != 3 {
 			t.Errorf("held for %d", n)
 		}
@@ -230,7 +230,7 @@ func TestUsageIsHeldForBeforeItIsAsked(t *testing.T) {
 	if !errors.Is(err, full) {
 		t.Error(err)
 	}
-	_, err = s.Usage(t.Context(), &service.UsageQuery{Key: "k", Limits: []string{"d"}}, func(int) error { return nil })
+	_, err = s.Usage(t.Context(), &api.UsageQuery{Key: "k", Limits: []string{"d"}}, func(int) error { return nil })
 	if !errors.Is(err, headgate.ErrUnknownLimit) || service.Problem(err).Field != "limit" {
 		t.Errorf("an unknown limit: %v", err)
 	}
@@ -293,7 +293,7 @@ func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
 			t.Fatal(step.verb, err)
 		}
 		want = append(slices.Clone(step.told), want...)
-		u, _ := usage(t, s, service.UsageQuery{Key: "k"})
+		u, _ := usage(t, s, api.UsageQuery{Key: "k"})
 		var got []string
 		for _, r := range u.Refusals {
 			text := r.Limit + " " + r.Cost.String()
@@ -311,7 +311,7 @@ func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
 			t.Errorf("after %s: %q, want %q", step.verb, got, want)
 		}
 	}
-	if u, _ := usage(t, s, service.UsageQuery{Key: "other"}); len(u.Refusals) != 0 {
+	if u, _ := usage(t, s, api.UsageQuery{Key: "other"}); len(u.Refusals) != 0 {
 		t.Errorf("of a charge that would have passed: %+v", u.Refusals)
 	}
 }
@@ -327,7 +327,7 @@ func TestOldRefusalsAreForgotten(t *testing.T) {
 		}
 	}
 	count := func(key string) int {
-		u, _ := usage(t, s, service.UsageQuery{Key: key})
+		u, _ := usage(t, s, api.UsageQuery{Key: key})
 		return len(u.Refusals)
 	}
 	refuse(t.Context(), "first")

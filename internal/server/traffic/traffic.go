@@ -9,6 +9,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -65,9 +66,7 @@ type limit struct {
 
 // New returns a Traffic that has seen nothing.
 func New(c *Config) *Traffic {
-	if c == nil {
-		c = &Config{}
-	}
+	c = cmp.Or(c, &Config{})
 	t := &Traffic{clock: c.Clock}
 	if t.clock == nil {
 		t.clock = time.Now

@@ -97,15 +97,28 @@ func NodeModules(tb testing.TB, dir string) string {
 // it. It is killed when the test ends. Each start is of a command of its own.
 func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 	tb.Helper()
-	f := &folder{path: tb.TempDir()}
+	s, err := Launch(tb.Context(), command, ping)
+	must(tb, err)
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// Launch is Start without a test: the program is killed by Stop, or dies with this process.
+func Launch(ctx context.Context, command func() *exec.Cmd, ping func() error) (*Server, error) {
+	f, err := newFolder("program", "nobody")
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) (*process, error) {
 		cmd := command()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return f.launch(ctx, cmd, time.Minute, ping)
 	}}
-	must(tb, s.run(tb.Context(), f))
-	tb.Cleanup(s.Stop)
-	return s
+	if err := s.run(ctx, f); err != nil {
+		f.remove()
+		return nil, err
+	}
+	return s, nil
 }
 
 // program returns the path of an installed program, after installing the

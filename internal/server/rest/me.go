@@ -15,29 +15,12 @@ const mePath = "GET /v1/me"
 // me answers with the caller, its permissions, and whether admin actions are served at this address.
 func (d *door) me(actions bool) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-		return d.answering(w, r, s, 0, func(ctx context.Context) (any, error) {
+		return d.answering(w, r, s, func(ctx context.Context) (any, error) {
 			me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: d.tokens != nil, Actions: actions, Away: d.away(nil)}
 			if c := auth.From(ctx); c != nil {
 				me.Name, me.Role, me.Limits = c.Name, c.Role.String(), c.Limits
 			}
 			return me, nil
 		})
-	})
-}
-
-// Bounds of a list of what was done.
-const (
-	usualAudit = 100
-	perEntry   = 4 << 10 // bytes of one on its way into the answer
-)
-
-// audit lists what was done by hand.
-func (d *door) audit(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	q := &api.AuditQuery{Max: usualAudit}
-	if err := parameters(r.URL.RawQuery, q); err != nil {
-		return err
-	}
-	return d.answering(w, r, s, perEntry*q.Max, func(ctx context.Context) (any, error) {
-		return d.service.Audit(ctx, q)
 	})
 }
