@@ -76,7 +76,6 @@ const (
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
 	errOutOfRange     = 1690 // BIGINT value: see guard, and knewTooLittle
-	errDuplicateName  = 1060 // of a column
 	errUnknown        = 1105
 	errNoCall         = 8108 // TiDB, which has no procedures
 	errWriteConflict  = 9007 // TiDB

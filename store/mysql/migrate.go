@@ -106,6 +106,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 	switch {
 	case have.state > m.state:
 		return have.newer(m.definition)
+	case have.state > 0 && have.state < oldest:
+		return have.older()
 	case have.revision > m.revision:
 		m.say("the procedures have revision %d, those of this binary %d: nothing to do", have.revision, m.revision)
 		return nil
@@ -160,8 +162,7 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 			continue
 		}
 		for _, s := range t {
-			_, err := m.conn.ExecContext(ctx, s.text)
-			if number, _ := numberOf(err); err != nil && number != errDuplicateName { // somebody else migrates, too
+			if _, err := m.conn.ExecContext(ctx, s.text); err != nil {
 				return fmt.Errorf("%s: %w", t[0].file, err)
 			}
 		}

@@ -63,7 +63,7 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 	switch {
 	case err != nil:
 		return l, err
-	case have.state > d.state || have.tables > len(d.tables):
+	case have.state > d.state || have.state == d.state && have.tables > len(d.tables):
 		return l, fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, "+
 			"this binary knows %d and %d", store.ErrSchemaNewer, have.state, have.tables, d.state, len(d.tables))
 	}

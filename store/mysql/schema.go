@@ -30,12 +30,13 @@ import (
 //go:embed sql/tables/*.sql sql/procedures/*.sql sql/triggers/*.sql
 var files embed.FS
 
-// These two numbers are raised by hand. TestRevisionIsRaised sees to the revision.
+// These numbers are raised by hand. TestRevisionIsRaised sees to the revision.
 const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
-	state    = 1
-	revision = 12 // of the texts of the procedures
+	state    = 2
+	oldest   = 2  // the first state that migrations start from: what was before was never released
+	revision = 13 // of the texts of the procedures
 )
 
 // definition is what a binary makes in a database.
@@ -185,12 +186,20 @@ func (i *installation) check(d *definition) error {
 		return i.newer(d)
 	case i.state == d.state && i.tables >= len(d.tables):
 		return nil
+	case i.state > 0 && i.state < oldest:
+		return fmt.Errorf("mysql: %w", i.older())
 	case i.state == 0:
 		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)
 	}
 	return fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, this binary needs %d and %d: "+
 		"run headgate migrate",
 		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
+}
+
+// older is the error about a schema that no release has made.
+func (i *installation) older() error {
+	return fmt.Errorf("%w: the schema has state %d, of before the first release: remove it by headgate migrate "+
+		"--remove, and migrate anew", store.ErrSetup, i.state)
 }
 
 // newer is the error of a binary that is too old.
