@@ -67,10 +67,6 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		return l, fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, "+
 			"this binary knows %d and %d", store.ErrSchemaNewer, have.state, have.tables, d.state, len(d.tables))
 	}
-	installed, err := recordedNames(ctx, db)
-	if err != nil {
-		return l, err
-	}
 	among := func(names []string) func(string) bool {
 		return func(name string) bool { return slices.Contains(names, name) }
 	}
@@ -78,7 +74,7 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		"table":     among(what(slices.Concat(d.tables...), madeTable)),
 		"view":      among(what(d.plain, madeView)),
 		"trigger":   among(what(d.triggers, triggerBody)),
-		"procedure": d.ours(installed),
+		"procedure": d.ours(have.names),
 		"article":   func(string) bool { return true },
 	}
 	l = left{make(map[string][]string), make(map[string]int64)}
@@ -104,16 +100,6 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		return l, fmt.Errorf("list what there is: %w", err)
 	}
 	return l, nil
-}
-
-// recordedNames are those of the procedures that were installed; none where that is not known.
-func recordedNames(ctx context.Context, db querier) (names []string, err error) {
-	var list string
-	err = db.QueryRowContext(ctx, "SELECT names FROM headgate_installed").Scan(&list)
-	if number, _ := numberOf(err); number == errNoTable || errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return strings.Split(list, ","), err
 }
 
 // Removal implements store.Migrator. It needs no schema: without one there is nothing to remove.

@@ -121,10 +121,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	defer conn.Close()
 	f.on = conn
 	if only {
-		if err := f.read(f.look(s.begin(only))); err != nil {
-			return nothingDone(s.because(ctx, conn, err))
-		}
-		return nothingDone(f.Decide(outs, f.clock))
+		return nothingDone(s.because(ctx, conn, f.decide(s.begin(only), outs)))
 	}
 	var before *string // the membership of a cluster of Galera
 	if s.galera.Load() {
@@ -132,10 +129,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 			return notSent.of(err)
 		}
 	}
-	if err = f.read(f.look(s.begin(only))); err == nil {
-		err = f.Decide(outs, f.clock)
-	}
-	if err != nil {
+	if err = f.decide(s.begin(only), outs); err != nil {
 		err = s.because(ctx, conn, err)
 		_, _ = abandon(ctx, conn, s.restore())
 		if number, _ := numberOf(err); number == errLockWait && store.PassesHeld(ctx) && len(f.Cells) > 1 {
@@ -167,14 +161,19 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	return err
 }
 
+// decide sends the first text, and decides.
+func (f *flight) decide(begin string, outs []law.Outcome) error {
+	if err := f.read(f.look(begin)); err != nil {
+		return err
+	}
+	return f.Decide(outs, f.clock)
+}
+
 // flyInTx decides a batch as part of the caller's transaction.
 func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 	undo := context.WithoutCancel(f.ctx)
 	f.on, f.locks = s.tx, " FOR UPDATE"
-	err := f.read(f.look(s.begin(only)))
-	if err == nil {
-		err = f.Decide(outs, f.clock)
-	}
+	err := f.decide(s.begin(only), outs)
 	switch {
 	case err != nil:
 		err = undone.of(s.because(f.ctx, s.tx, err)) // of that transaction nothing is committed yet

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	driver1 "github.com/go-sql-driver/mysql"
-
 	"github.com/headgate/headgate/store"
 )
 
@@ -163,19 +161,21 @@ type installation struct {
 	names               []string // of the procedures that every database has
 }
 
+// readInstalled reads it. Of a schema that Remove has begun to remove, it knows the names alone.
 func readInstalled(ctx context.Context, db querier) (i installation, err error) {
 	var names string
-	err = db.QueryRowContext(ctx, `SELECT i.state, i.revision, i.fingerprint, i.digest, i.names,
-		(SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version) FROM headgate_installed i`).
-		Scan(&i.state, &i.revision, &i.fingerprint, &i.digest, &names, &i.tables)
-	var my *driver1.MySQLError
-	switch {
-	case errors.As(err, &my) && my.Number == 1146, errors.Is(err, sql.ErrNoRows):
-		return installation{}, nil
+	err = db.QueryRowContext(ctx, "SELECT state, revision, fingerprint, digest, names FROM headgate_installed").Scan(
+		&i.state, &i.revision, &i.fingerprint, &i.digest, &names)
+	if err == nil {
+		i.names = strings.Split(names, ",")
+		err = db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version").Scan(&i.tables)
+	}
+	switch number, _ := numberOf(err); {
+	case number == errNoTable, errors.Is(err, sql.ErrNoRows):
+		return installation{names: i.names}, nil
 	case err != nil:
 		return i, classify("read what is installed", err)
 	}
-	i.names = strings.Split(names, ",")
 	return i, nil
 }
 

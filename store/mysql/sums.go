@@ -77,7 +77,7 @@ func newSums(ops []law.Op) *sums {
 	return s
 }
 
-// takes reports whether the request from i to j can be decided by sums.
+// takes reports whether the request from i to j can be decided by sums. It charges no cell twice.
 func (s *sums) takes(i, j int, place []int32) bool {
 	if j-i > mostCoupled || law.ValidGroup(s.ops[i:j]) != nil {
 		return false
@@ -88,19 +88,8 @@ func (s *sums) takes(i, j int, place []int32) bool {
 	}
 	for k := i; k < j; k++ {
 		op, c := &s.ops[k], &s.cells[place[k]]
-		if c.closed || op.Params.Anchor != anchor || !summable(op) {
-			return false
-		}
-		before, cost := op, int64(0) // on the same cell
-		if c.used {
-			before, cost = &s.ops[c.head], c.cost
-		}
-		for n := i; n < k; n++ {
-			if place[n] == place[k] {
-				before, cost = &s.ops[n], cost+s.ops[n].Cost*s.ops[n].Count
-			}
-		}
-		if before != op && !addable(before, op, cost) {
+		if c.closed || op.Params.Anchor != anchor || !summable(op) || c.used && !addable(&s.ops[c.head], op, c.cost) ||
+			slices.Contains(place[i:k], place[k]) {
 			return false
 		}
 	}

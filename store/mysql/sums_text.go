@@ -166,31 +166,23 @@ func (s *sums) made(buf []byte, k int) []byte {
 	c := &s.cells[k]
 	op := &s.ops[c.head]
 	p := &op.Params
-	buf = append(buf, "+(@hg_one_new:=1),"...)
-	buf = strconv.AppendInt(buf, c.cost, 10)
-	if op.Now != 0 {
-		_, _, at, _, _ := law.TakePlain(p, 0, 0, 0, op.Now) // a ceiling may be above the capacity
-		buf = strconv.AppendInt(append(buf, ','), at, 10)
-		buf = strconv.AppendInt(append(buf, ','), p.Unit, 10)
-		buf = strconv.AppendInt(append(buf, ','), p.Step, 10)
-		return strconv.AppendInt(append(buf, ','), p.PlainEmptyAt(c.cost, at), 10)
-	}
 	clock := "@hg_one_clock"
-	if k == 0 || s.ops[s.cells[k-1].head].Now != 0 {
+	switch {
+	case k > 0 && s.ops[s.cells[k-1].head].Now == op.Now:
+	case op.Now != 0:
+		clock = "(@hg_one_clock:=" + strconv.FormatInt(op.Now, 10) + ")"
+	default:
 		clock = "(@hg_one_clock:=" + sumsClock() + ")"
 	}
-	buf = append(append(buf, ','), clock...)
+	phase := ""
 	if s.anchor == law.Epoch {
-		buf = append(buf, "-@hg_one_clock MOD "...)
-		buf = strconv.AppendInt(buf, p.Step, 10)
+		phase = "-@hg_one_clock MOD " + strconv.FormatInt(p.Step, 10)
 	}
+	buf = strconv.AppendInt(append(buf, "+(@hg_one_new:=1),"...), c.cost, 10)
+	buf = append(append(append(buf, ','), clock...), phase...)
 	buf = strconv.AppendInt(append(buf, ','), p.Unit, 10)
 	buf = strconv.AppendInt(append(buf, ','), p.Step, 10)
 	buf = append(buf, ",LEAST(9007199254740991,@hg_one_clock+"...)
 	buf = strconv.AppendInt(buf, p.PlainEmptyAt(c.cost, 0), 10)
-	if s.anchor == law.Epoch {
-		buf = append(buf, "-@hg_one_clock MOD "...)
-		buf = strconv.AppendInt(buf, p.Step, 10)
-	}
-	return append(buf, ')')
+	return append(append(buf, phase...), ')')
 }

@@ -110,7 +110,7 @@ begin
     declare law, anchor int;
     declare since, lapse, unit, capacity, step, drain, block, history bigint default 0;
     call headgate_enter_N();
-    call headgate_key_N(`key`);
+    call headgate_text_N('key', `key`, 512);
     call headgate_find_N(rule, `key`, {{clock}}, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
         calendar, zone);
     call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
