@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -27,9 +26,6 @@ var serviceTables = map[string]string{
 	"headgate_catalog_version": "SELECT, UPDATE", "headgate_versions": adds, "headgate_changes": adds,
 	"headgate_actions": "SELECT, INSERT, DELETE",
 }
-
-// definers finds the procedures that the role app may call: see sql/procedures/take.sql.
-var definers = regexp.MustCompile(`(?s)create procedure (\w+)\([^;]*?sql security definer`)
 
 // account is a user of the server.
 type account struct{ name, host string }
@@ -165,9 +161,10 @@ func newGrants(ctx context.Context, db querier, d *definition) (*grants, error) 
 		tables:     slices.Concat(l.names["table"], l.names["view"]),
 		procedures: slices.Concat(l.names["procedure"], l.names["article"]),
 	}
-	for _, s := range slices.Concat(d.plain, d.articles) {
-		if m := definers.FindStringSubmatch(s.text); m != nil && slices.Contains(g.procedures, m[1]) {
-			g.app = append(g.app, m[1])
+	for _, s := range slices.Concat(d.plain, d.articles) { // the role app may call these: see sql/procedures/take.sql
+		head, _, _ := strings.Cut(s.text, "\nbegin\n")
+		if strings.Contains(head, "sql security definer") && slices.Contains(g.procedures, s.name) {
+			g.app = append(g.app, s.name)
 		}
 	}
 	slices.Sort(g.app)

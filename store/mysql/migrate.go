@@ -106,7 +106,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	switch {
 	case have.state > m.state:
 		return have.newer(m.definition)
-	case have.state > 0 && have.state < oldest:
+	case have.state > 0 && have.state < firstState:
 		return have.older()
 	case have.revision > m.revision:
 		m.say("the procedures have revision %d, those of this binary %d: nothing to do", have.revision, m.revision)
@@ -226,10 +226,10 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 	for _, s := range list {
 		text := s.text
 		if m.mariadb {
-			if dropped.MatchString(text) {
+			if s.kind == "drop" {
 				continue
 			}
-			text = created.ReplaceAllString(text, "create or replace $1 $2")
+			text = makes.ReplaceAllString(text, "create or replace $1 $2")
 		}
 		if _, err := m.conn.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", s.file, err)

@@ -13,11 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var (
-	madeTable = regexp.MustCompile(`(?m)^create table if not exists (\w+)`)
-	madeView  = regexp.MustCompile(`(?m)^create or replace view (\w+)`)
-	numbered  = regexp.MustCompile(`_[0-9]+$`)
-)
+var numbered = regexp.MustCompile(`_[0-9]+$`)
 
 // left is what a database has of what Migrate makes: the names of tables, triggers, views, procedures and articles by
 // these kinds, each in order.
@@ -26,11 +22,11 @@ type left struct {
 	rows  map[string]int64 // of tables, about
 }
 
-// what are the names that a definition gives to a kind of things.
-func what(list []ddl, pattern *regexp.Regexp) (names []string) {
-	for _, s := range list {
-		if m := pattern.FindStringSubmatch(s.text); m != nil {
-			names = append(names, m[1])
+// namesOfKind are the names that a definition gives to things of a kind.
+func namesOfKind(kind string, lists ...[]ddl) (names []string) {
+	for _, s := range slices.Concat(lists...) {
+		if s.kind == kind {
+			names = append(names, s.name)
 		}
 	}
 	return names
@@ -38,7 +34,7 @@ func what(list []ddl, pattern *regexp.Regexp) (names []string) {
 
 // ours returns what tells whether a procedure is one of Headgate's.
 func (d *definition) ours(installed []string) func(name string) bool {
-	for _, name := range what(d.articles, made) {
+	for _, name := range namesOfKind("procedure", d.articles) {
 		if strings.HasPrefix(name, "headgate_") {
 			installed = append(installed, name)
 		}
@@ -71,9 +67,9 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		return func(name string) bool { return slices.Contains(names, name) }
 	}
 	own := map[string]func(string) bool{
-		"table":     among(what(slices.Concat(d.tables...), madeTable)),
-		"view":      among(what(d.plain, madeView)),
-		"trigger":   among(what(d.triggers, triggerBody)),
+		"table":     among(namesOfKind("table", d.tables...)),
+		"view":      among(namesOfKind("view", d.plain)),
+		"trigger":   among(namesOfKind("trigger", d.triggers)),
 		"procedure": d.ours(have.names),
 		"article":   func(string) bool { return true },
 	}

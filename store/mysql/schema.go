@@ -33,7 +33,7 @@ const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
 	state    = 2
-	oldest   = 2  // the first state that migrations start from: what was before was never released
+	firstState = 2 // the first state that migrations start from: what was before was never released
 	revision = 13 // of the texts of the procedures
 )
 
@@ -47,21 +47,17 @@ type definition struct {
 	articles        []ddl
 }
 
-// ddl is a statement of a file.
-type ddl struct{ file, text string }
+// ddl is a statement of a file, with the kind and the name of what it makes: a table, view, procedure or trigger. The
+// kind of one that drops what the next one makes is "drop".
+type ddl struct{ file, text, kind, name string }
 
 // terminator ends a statement of a file, on a line of its own.
 const terminator = "\n//\n"
 
 var (
 	revisionNumber = regexp.MustCompile(`_N\b`)
-	// made finds the name of the procedure or view that a statement makes or drops.
-	made          = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create (?:procedure|or replace view)) (\w+)`)
-	madeProcedure = regexp.MustCompile(`(?m)^create procedure (\w+)`)
-	// dropped and created are the first words of the statements of a procedure, or a trigger,
-	// after comments.
-	dropped = regexp.MustCompile(`(?m)^drop (?:procedure|trigger) if exists `)
-	created = regexp.MustCompile(`(?m)^create (procedure|trigger) (\w+)`)
+	// makes are the first words of a statement that makes something, after comments.
+	makes = regexp.MustCompile(`(?m)^create (?:or replace )?(table|view|procedure|trigger)(?: if not exists)? (\w+)`)
 	// rights are the last characteristic of a procedure before its comment.
 	rights = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
 )
@@ -80,10 +76,17 @@ func (d *definition) read(path string) (list []ddl) {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
-		if m := created.FindStringSubmatch(s); m != nil { // neither can be replaced on MySQL
-			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", m[1], m[2])})
+		one := ddl{file: path, text: s}
+		if m := makes.FindStringSubmatch(s); m != nil {
+			one.kind, one.name = m[1], m[2]
 		}
-		list = append(list, ddl{path, commented(s)})
+		if one.kind == "procedure" || one.kind == "trigger" { // neither can be replaced on MySQL
+			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", one.kind, one.name), "drop", one.name})
+		}
+		if one.kind == "procedure" && !strings.Contains(s, " comment '") { // those for people have their own
+			one.text = rights.ReplaceAllString(s, "$0 comment 'A part of Headgate: its procedures and triggers call it.'")
+		}
+		list = append(list, one)
 	}
 	return list
 }
@@ -100,15 +103,6 @@ func in(folder string) (names []string) {
 	return names
 }
 
-// commented gives a procedure that is only called by others a comment that says so. Those for people
-// have their own in the text.
-func commented(text string) string {
-	if m := created.FindStringSubmatch(text); m == nil || m[1] != "procedure" || strings.Contains(text, " comment '") {
-		return text
-	}
-	return rights.ReplaceAllString(text, "$0 comment 'A part of Headgate: its procedures and triggers call it.'")
-}
-
 // current is the definition of this binary.
 var current = sync.OnceValue(func() *definition {
 	d := &definition{state: state, revision: revision}
@@ -121,12 +115,12 @@ var current = sync.OnceValue(func() *definition {
 	suffix := d.numbered("_N")
 	for _, file := range in("procedures") {
 		for _, s := range d.read("procedures/" + file) {
-			switch name := made.FindStringSubmatch(s.text); {
+			switch {
 			case file == "articles.sql":
 				d.articles = append(d.articles, s)
-			case name == nil:
+			case s.kind == "":
 				panic(s.file + " has a statement that makes nothing: " + s.text)
-			case strings.HasSuffix(name[1], suffix):
+			case strings.HasSuffix(s.name, suffix):
 				d.inner = append(d.inner, s)
 			default:
 				d.plain = append(d.plain, s)
@@ -148,7 +142,7 @@ func (d *definition) fingerprint() string {
 
 // names returns the names of the procedures that every database has, in order.
 func (d *definition) names() []string {
-	list := what(slices.Concat(d.inner, d.plain), madeProcedure)
+	list := namesOfKind("procedure", d.inner, d.plain)
 	slices.Sort(list)
 	return list
 }
@@ -186,7 +180,7 @@ func (i *installation) check(d *definition) error {
 		return i.newer(d)
 	case i.state == d.state && i.tables >= len(d.tables):
 		return nil
-	case i.state > 0 && i.state < oldest:
+	case i.state > 0 && i.state < firstState:
 		return fmt.Errorf("mysql: %w", i.older())
 	case i.state == 0:
 		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)

@@ -58,7 +58,7 @@ func (i *installation) check(d *definition) error {
 		return i.newer(d)
 	case i.state == d.state && i.layout >= d.layout && i.tables >= len(d.tables):
 		return nil
-	case i.state > 0 && i.state < oldest:
+	case i.state > 0 && i.state < firstState:
 		return i.older()
 	case i.layout == 0:
 		return fmt.Errorf("postgres: %w: there is no schema headgate: run headgate migrate", store.ErrSetup)

@@ -34,7 +34,7 @@ import (
 // These numbers are raised by hand. TestRevisionIsRaised sees to the revision.
 const (
 	state    = 4 // what the rows of the tables mean
-	oldest   = 4 // the first state that migrations start from: what was before was never released
+	firstState = 4 // the first state that migrations start from: what was before was never released
 	layout   = 1
 	revision = 14 // of the texts of the functions
 )
@@ -206,7 +206,7 @@ func (d *definition) articlesIn(schema string) string {
 
 func (d *definition) script() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, schemaHead, d.revision, d.revision, oldest)
+	fmt.Fprintf(&b, schemaHead, d.revision, d.revision, firstState)
 	for _, t := range slices.Concat(d.tables, d.functions, []text{d.adapter, d.rights}) {
 		if t.sql != "" {
 			fmt.Fprintf(&b, "-- %s\n\n%s\n", t.name, t.sql)

@@ -22,8 +22,8 @@ var files embed.FS
 // know of fewer migrations.
 const state = 4
 
-// oldest is the first state that migrations start from: what was before was never released.
-const oldest = 4
+// firstState is the first state that migrations start from: what was before was never released.
+const firstState = 4
 
 // The file's user_version is perState times its state, and the number of migrations that
 // were applied.
@@ -85,7 +85,7 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	switch of := version / perState; {
 	case of > state:
 		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer, of, state)
-	case version > 0 && of < oldest:
+	case version > 0 && of < firstState:
 		return version, fmt.Errorf("%w: the file has state %d, of before the first release: delete it, with those named "+
 			"-wal and -shm beside it", store.ErrSetup, of)
 	}
