@@ -32,8 +32,8 @@ var oneText string
 // transaction. A variable that is not known before a statement would be NULL in what it
 // returns.
 const oneSession = "SET autocommit = 1, @hg_one_turn = CONVERT('' USING latin1), @hg_one_clock = 0, " +
-	"@hg_one_wait = 0, @hg_one_g = 0, @hg_one_new = 0, @hg_one_cost = 0, " +
-	"@hg_one_ceiling = 0, @hg_one_unit = 0, @hg_one_step = 0, @hg_one_drain = 0, @hg_one_now = 0"
+	"@hg_one_wait = 0, @hg_one_g = 0, @hg_one_new = 0, @hg_one_need = 0, " +
+	"@hg_one_room = 0, @hg_one_unit = 0, @hg_one_step = 0, @hg_one_drain = 0, @hg_one_now = 0"
 
 // oneTurn selects the turn of the last statement of these about which a session has begun
 // to decide.
@@ -49,7 +49,7 @@ var oneNames = strings.NewReplacer(
 // oneTexts are the statements for each anchor.
 var oneTexts = sync.OnceValue(func() (texts [2]string) {
 	for anchor := range texts {
-		texts[anchor] = oneNames.Replace(templated("one", sumsShape{Epoch: anchor == 1}))
+		texts[anchor] = oneNames.Replace(templated("one", sumsShape{Epoch: anchor == 1, One: true}))
 	}
 	return texts
 })

@@ -69,10 +69,6 @@ type queue struct {
 
 // applyRows decides a batch by rows.
 func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
-	doing := fmt.Sprintf("apply %d ops", len(ops))
-	if !anyValid(ops) {
-		return rows.New(ops, nil).Decide(outs, 0)
-	}
 	err := s.retry(ctx, n, func(n *node) error {
 		for tries := 0; ; tries++ {
 			err := s.fly(ctx, n, ops, outs)
@@ -88,28 +84,19 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 	if lockWait.on(err) {
 		return s.applyFree(ctx, n, ops, outs)
 	}
-	return classify(doing, err)
+	return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 }
 
 // mostRaces is how often a batch is decided again at once because others made its cells first.
 const mostRaces = 10
 
-// anyValid reports whether any group of a batch is to be asked about.
-func anyValid(ops []law.Op) bool {
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
-		if law.ValidGroup(ops[i:j]) == nil {
-			return true
-		}
-		i = j
-	}
-	return false
-}
-
 // fly decides a batch by rows once.
 func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	f := &flight{ctx: ctx, ops: ops}
 	f.Batch = rows.New(ops, f)
+	if len(f.Cells) == 0 { // nothing is valid
+		return f.Decide(outs, 0)
+	}
 	only := onlyChecks(ops)
 	if s.tx != nil {
 		return s.flyInTx(f, only, outs)

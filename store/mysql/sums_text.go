@@ -27,8 +27,8 @@ import (
 var sumsText string
 
 // sumsShape says which parts the statement needs.
-// Makes: it makes cells that are not there.
-type sumsShape struct{ Epoch, Coupled, Makes bool }
+// One: it is of a single charge. Makes: it makes cells that are not there.
+type sumsShape struct{ Epoch, One, Coupled, Makes bool }
 
 // Within is madeWithin, for the template.
 func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
@@ -49,13 +49,13 @@ var sumsTexts = sync.OnceValue(func() map[sumsShape]string {
 })
 
 // sumNumbers are the names of the numbers that the statement is given of each cell.
-var sumNumbers = [...]string{"unit", "step", "drain", "cost", "ceiling", "now"}
+var sumNumbers = [...]string{"unit", "step", "drain", "need", "room", "now"}
 
 // numbers returns those of a cell.
 func (s *sums) numbers(c *sum) [len(sumNumbers)]int64 {
 	op := &s.ops[c.head]
 	p := &op.Params
-	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, ceiling(op), op.Now}
+	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, ceiling(op) - c.cost, op.Now}
 }
 
 // sumsNames puts variables in the places of the numbers. Rows assign those that are not what they were for the row

@@ -31,16 +31,6 @@ begin
 end
 //
 
--- headgate_planned_N returns whether a plan is there, and its notation for a limit: null if the
--- plan does not name it.
-create procedure headgate_planned_N(p_plan varbinary(1020), p_limit varbinary(255), out there int, out item_text varbinary(1020))
-reads sql data sql security invoker
-begin
-    set item_text = (select c.`text` from headgate_catalog c where c.kind = 'plan' and c.name = p_plan and c.item_key = p_limit);
-    set there = item_text is not null or exists (select 1 from headgate_catalog c where c.kind = 'plan' and c.name = p_plan);
-end
-//
-
 -- headgate_holds_N returns the notation that holds for a key at a time, why it applies, in the
 -- words of Decision.Applied, and between which times it holds; 0 without an end. It is given the
 -- limit's own notation, which stays if there is nothing else, and which kinds of items there are:
@@ -71,8 +61,9 @@ holding: begin
                 leave search;
             end if;
             set item_text = value, there = 1;
-            if kinds >= 4 then
-                call headgate_planned_N(value, p_limit, there, item_text);
+            if kinds >= 4 then -- the notation of the plan for the limit: null if the plan does not name it
+                set item_text = (select c.`text` from headgate_catalog c where c.kind = 'plan' and c.name = value and c.item_key = p_limit),
+                    there = item_text is not null or exists (select 1 from headgate_catalog c where c.kind = 'plan' and c.name = value);
             end if;
             if there and (ends = 0 or p_now < ends) then
                 set lapse = ends;

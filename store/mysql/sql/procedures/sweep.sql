@@ -37,7 +37,12 @@ begin
         open old;
         fetch old into n, l, k, i;
         while not ended and removed < p_max do
-            call headgate_sweep_begin_N(inside, pending);
+            if not inside and pending mod 100 = 0 then -- so that nobody waits long for these rows
+                commit;
+                set transaction isolation level read committed;
+                start transaction;
+            end if;
+            set pending = pending + 1;
             case part
                 when 0 then
                     delete from headgate_entries where number = n and keep_until <= now;
@@ -58,19 +63,5 @@ begin
         commit;
     end if;
     select removed;
-end
-//
-
--- headgate_sweep_begin_N ends a transaction of some rows and begins another, so that nobody
--- waits long for them; inside one of the caller's it does nothing.
-create procedure headgate_sweep_begin_N(inside int, inout pending int)
-modifies sql data sql security invoker
-begin
-    if not inside and pending mod 100 = 0 then
-        commit;
-        set transaction isolation level read committed;
-        start transaction;
-    end if;
-    set pending = pending + 1;
 end
 //
