@@ -202,6 +202,7 @@ func expand(text string) string {
 		"{{retry after}}", retryAfter,
 		"{{token}}", token,
 		"{{strict}}", strictTransaction,
+		"{{unused}}", unused,
 		"{{dead c}}", isDead("c", "now"),
 		"{{emptied c}}", emptied("c", "now", clusterSlack), // the text is the same on all servers
 		"{{dead headgate_cells}}", isDead("headgate_cells", "now"),

@@ -136,11 +136,10 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	ended, undo := abandon(ctx, conn, s.restore())
 	number, _ := numberOf(err)
 	// No COMMIT says that a row is a duplicate; a Galera node may fail at the ROLLBACK after it.
-	nothing := undo == nil && !ended || number == errDuplicate
-	if nothing {
-		err = ofWrite(err)
+	if undo == nil && !ended || number == errDuplicate {
+		return ofWrite(err)
 	}
-	if !nothing && before != nil {
+	if before != nil {
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		err = n.view.doubt(look, n.db, before, err)
 		cancel()

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,9 +33,9 @@ var files embed.FS
 const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
-	state    = 2
-	firstState = 2 // the first state that migrations start from: what was before was never released
-	revision = 13 // of the texts of the procedures
+	state      = 2
+	firstState = 2  // the first state that migrations start from: what was before was never released
+	revision   = 13 // of the texts of the procedures
 )
 
 // definition is what a binary makes in a database.
@@ -68,10 +69,11 @@ func (d *definition) numbered(text string) string {
 }
 
 func (d *definition) read(path string) (list []ddl) {
-	text, err := files.ReadFile("sql/" + path)
+	text, err := files.ReadFile(path)
 	if err != nil {
 		panic(err) // they are embedded
 	}
+	path = strings.TrimPrefix(path, "sql/")
 	for s := range strings.SplitSeq(d.numbered(expand(string(text))), terminator) {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
@@ -91,32 +93,22 @@ func (d *definition) read(path string) (list []ddl) {
 	return list
 }
 
-// in returns the names of the files in a folder.
-func in(folder string) (names []string) {
-	entries, err := files.ReadDir("sql/" + folder)
-	if err != nil {
-		panic(err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
 // current is the definition of this binary.
 var current = sync.OnceValue(func() *definition {
 	d := &definition{state: state, revision: revision}
-	for i, name := range in("tables") {
-		if !strings.HasPrefix(name, fmt.Sprintf("%03d_", i+1)) {
-			panic("sql/tables: " + name + " is not number " + strconv.Itoa(i+1))
+	tables, _ := fs.Glob(files, "sql/tables/*.sql") // the patterns are good
+	for i, path := range tables {
+		if !strings.HasPrefix(path, fmt.Sprintf("sql/tables/%03d_", i+1)) {
+			panic(path + " is not number " + strconv.Itoa(i+1))
 		}
-		d.tables = append(d.tables, d.read("tables/"+name))
+		d.tables = append(d.tables, d.read(path))
 	}
 	suffix := d.numbered("_N")
-	for _, file := range in("procedures") {
-		for _, s := range d.read("procedures/" + file) {
+	procedures, _ := fs.Glob(files, "sql/procedures/*.sql")
+	for _, path := range procedures {
+		for _, s := range d.read(path) {
 			switch {
-			case file == "articles.sql":
+			case path == "sql/procedures/articles.sql":
 				d.articles = append(d.articles, s)
 			case s.kind == "":
 				panic(s.file + " has a statement that makes nothing: " + s.text)
@@ -127,7 +119,7 @@ var current = sync.OnceValue(func() *definition {
 			}
 		}
 	}
-	d.triggers = slices.Concat(d.read("triggers/catalog.sql"), d.read("triggers/articles.sql"))
+	d.triggers = slices.Concat(d.read("sql/triggers/catalog.sql"), d.read("sql/triggers/articles.sql"))
 	return d
 })
 

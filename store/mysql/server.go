@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	driver1 "github.com/go-sql-driver/mysql"
@@ -88,23 +87,16 @@ func checkServer(ctx context.Context, db querier) error {
 
 // checkVersion says whether a server of this version will do.
 func checkVersion(version string) error {
-	number := func(s string) (n int) {
-		parts := strings.SplitN(s, ".", 3)
-		if len(parts) < 2 {
-			return 0
-		}
-		major, _ := strconv.Atoi(parts[0])
-		minor, _ := strconv.Atoi(parts[1])
-		return major*100 + minor
-	}
-	text, least, name := strings.TrimPrefix(version, "5.5.5-"), 800, "MySQL 8.0"
+	var major, minor int
+	_, _ = fmt.Sscanf(strings.TrimPrefix(version, "5.5.5-"), "%d.%d", &major, &minor) // 0 is too old
+	least, name := 800, "MySQL 8.0"
 	switch {
 	case strings.Contains(version, "TiDB"):
 		return nil // it names a MySQL version that it is compatible with
 	case strings.Contains(version, "MariaDB"):
 		least, name = 1006, "MariaDB 10.6"
 	}
-	if number(text) < least {
+	if major*100+minor < least {
 		return fmt.Errorf("mysql: %w: the server has version %s; %s or later is needed", store.ErrSetup, version, name)
 	}
 	return nil

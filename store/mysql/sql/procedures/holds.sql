@@ -94,17 +94,12 @@ modifies sql data sql security definer comment 'Which limit holds for a key now,
 begin
     declare notation varchar(2048) character set utf8mb4 collate utf8mb4_bin;
     declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin default '';
-    declare name varchar(255) character set utf8mb4;
     declare canonical varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare calendar varchar(8) character set utf8mb4;
-    declare zone varchar(64) character set utf8mb4;
-    declare law, anchor int;
-    declare since, lapse, unit, capacity, step, drain, block, history bigint default 0;
+    declare since, lapse bigint default 0;
     call headgate_enter_N();
     call headgate_text_N('key', `key`, 512);
-    call headgate_find_N(rule, `key`, {{clock}}, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
-        calendar, zone);
-    call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    call headgate_find_N(rule, `key`, {{clock}}, @hg_name, notation, applied, since, lapse, {{unused}});
+    call headgate_compile_N(notation, canonical, {{unused}});
     select canonical as rule, applied, if(lapse > 0, cast('1970-01-01' + interval lapse microsecond as datetime(6)), null) as `until`;
 end
 //

@@ -47,17 +47,13 @@ create procedure headgate_override(limit_name varchar(255) character set utf8mb4
 modifies sql data sql security invoker comment 'Gives one key another rule than that of the limit; a null rule removes it.'
 begin
     declare base, own varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare law, anchor int;
-    declare unit, capacity, step, drain, block, history bigint;
-    declare calendar varchar(8) character set utf8mb4;
-    declare zone varchar(64) character set utf8mb4;
     call headgate_text_N('key', `key`, 512);
     select l.rule into base from headgate_limits l where l.name = limit_name;
     if base is null then
         call headgate_fail_N(concat('limit_name: "', limit_name, '" is not in headgate_limits'));
     elseif rule is not null then
-        call headgate_compile_N(base, base, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-        call headgate_compile_N(rule, own, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+        call headgate_compile_N(base, base, {{unused}});
+        call headgate_compile_N(rule, own, {{unused}});
         if own like 'concurrency %' <> (base like 'concurrency %') then
             call headgate_fail_N(concat('rule: ', own, ' is taken or acquired as its limit is; it cannot stand in the place of ', base));
         end if;
