@@ -240,7 +240,8 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 		return classifyRead("read the engine of headgate_cells", err)
 	}
 	f.Expect(engine == "InnoDB", "engine", "headgate_cells has the engine InnoDB", store.Wrong,
-		"headgate_cells has the engine "+engine+", which has no transactions", "ALTER TABLE headgate_cells ENGINE = InnoDB")
+		"headgate_cells has the engine "+engine+", which has no transactions",
+		"ALTER TABLE headgate_cells ENGINE = InnoDB")
 	var indexes int
 	if err := db.QueryRowContext(ctx, `SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics
 		WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(&indexes); err != nil {

@@ -86,7 +86,8 @@ func (d *definition) read(path string) (list []ddl) {
 			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", one.kind, one.name), "drop", one.name})
 		}
 		if one.kind == "procedure" && !strings.Contains(s, " comment '") { // those for people have their own
-			one.text = rights.ReplaceAllString(s, "$0 comment 'A part of Headgate: its procedures and triggers call it.'")
+			const comment = "$0 comment 'A part of Headgate: its procedures and triggers call it.'"
+			one.text = rights.ReplaceAllString(s, comment)
 		}
 		list = append(list, one)
 	}

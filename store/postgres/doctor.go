@@ -67,7 +67,8 @@ func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	name, _, _ := strings.Cut(version, " on ")
-	f.Expect(number >= oldest, "version", name, store.Wrong, name, "use PostgreSQL 13 or later: older ones are not tested")
+	f.Expect(number >= oldest, "version", name, store.Wrong, name,
+		"use PostgreSQL 13 or later: older ones are not tested")
 	f.Expect(!standby, "primary", "this server takes writes", store.Wrong,
 		"this server is a standby, which takes no writes",
 		"name the primary in the URL, or all hosts and target_session_attrs=primary")
