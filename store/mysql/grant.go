@@ -60,9 +60,6 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	if s.tx != nil {
-		return nil, fmt.Errorf("mysql: grant: %w: not inside a transaction of the caller", store.ErrInvalid)
-	}
 	if role != store.RoleApp && role != store.RoleService {
 		return nil, law.Invalid("role", "%.100q is not known; there are %s and %s", string(role), store.RoleApp,
 			store.RoleService)
@@ -71,26 +68,20 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 	if err != nil {
 		return nil, err
 	}
-	err = s.anywhere(func(db querier) error {
-		conn, err := db.(*sql.DB).Conn(ctx)
-		if err != nil {
-			return notSent.of(err)
-		}
-		defer conn.Close()
-		return alone(ctx, conn, func() error {
+	err = s.administer(ctx, "grant", func(conn *sql.Conn) error {
+		err := alone(ctx, conn, func() (err error) {
 			lines, err = s.grantBy(ctx, conn, role, a)
 			return err
 		})
+		switch number, _ := numberOf(err); {
+		case slices.Contains(noSuchUser, number):
+			return law.Invalid("user", "%.100q is not there: make the user first", user)
+		case err == nil, errors.Is(err, store.ErrInvalid):
+			return err
+		}
+		return classify("grant", err)
 	})
-	switch number, _ := numberOf(err); {
-	case slices.Contains(noSuchUser, number):
-		return nil, law.Invalid("user", "%.100q is not there: make the user first", user)
-	case errors.Is(err, store.ErrInvalid):
-		return nil, err
-	case err != nil:
-		return nil, classify("grant", err)
-	}
-	return lines, nil
+	return lines, err
 }
 
 // noSuchUser are the errors of a GRANT that would make a user: of MariaDB, and of MySQL; and

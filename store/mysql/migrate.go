@@ -22,14 +22,8 @@ import (
 // database are newer it changes nothing. A user without the right to make procedures
 // gets an error that says so; TiDB, which has none, gets the tables.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
-	if s.closed.Load() {
-		return nil, store.ErrClosed
-	}
-	if s.tx != nil {
-		return nil, fmt.Errorf("mysql: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
-	}
-	err = s.anywhere(func(db querier) (err error) {
-		report, err = s.migrateAt(ctx, db.(*sql.DB))
+	err = s.administer(ctx, "migrate", func(conn *sql.Conn) (err error) {
+		report, err = s.migrateAt(ctx, conn)
 		return err
 	})
 	if err == nil {
@@ -38,13 +32,26 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	return report, err
 }
 
-// migrateAt migrates by way of one node.
-func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, classify("migrate", notSent.of(err))
+// administer has do change something by way of one node, and not in a transaction of the caller's.
+func (s *Store) administer(ctx context.Context, doing string, do func(*sql.Conn) error) error {
+	switch {
+	case s.closed.Load():
+		return store.ErrClosed
+	case s.tx != nil:
+		return fmt.Errorf("mysql: %s: %w: not inside a transaction of the caller", doing, store.ErrInvalid)
 	}
-	defer conn.Close()
+	return s.anywhere(func(db querier) error {
+		conn, err := db.(*sql.DB).Conn(ctx)
+		if err != nil {
+			return classify(doing, notSent.of(err))
+		}
+		defer conn.Close()
+		return do(conn)
+	})
+}
+
+// migrateAt migrates on a connection.
+func (s *Store) migrateAt(ctx context.Context, conn *sql.Conn) (report []string, err error) {
 	if err := checkServer(ctx, conn); err != nil {
 		return nil, err
 	}
@@ -79,15 +86,10 @@ func (m *migrator) say(format string, args ...any) {
 }
 
 func (m *migrator) migrate(ctx context.Context) error {
-	// A procedure is replaced when no transaction that has called it is open. New calls
-	// wait behind that, so it is given up after 3 s, and repeated.
-	if _, err := m.conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3;"+
-		setSession); err != nil {
+	if _, err := m.conn.ExecContext(ctx, setSession); err != nil {
 		return fmt.Errorf("set up the session: %w", err)
 	}
-	defer func() {
-		_, _ = m.conn.ExecContext(context.WithoutCancel(ctx), resetSession+"SET lock_wait_timeout = @hg_wait")
-	}()
+	defer func() { _, _ = m.conn.ExecContext(context.WithoutCancel(ctx), resetSession) }()
 	have, err := readInstalled(ctx, m.conn)
 	if err != nil {
 		return err
@@ -301,6 +303,14 @@ func alone(ctx context.Context, conn *sql.Conn, f func() error) error {
 	if _, err := conn.ExecContext(ctx, "DO GET_LOCK("+migrating+", 60)"); err == nil {
 		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+migrating+")") }()
 	}
+	// A procedure is replaced when no transaction that has called it is open. New calls
+	// wait behind that, so it is given up after 3 s, and repeated.
+	if _, err := conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3"); err != nil {
+		return fmt.Errorf("set up the session: %w", err)
+	}
+	defer func() {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET lock_wait_timeout = @hg_wait")
+	}()
 	_, err := store.Retry(ctx, time.Minute, f, func(err error) bool {
 		number, _ := numberOf(err)
 		return slices.Contains(repeated, number)

@@ -136,38 +136,21 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 // programs fail with ErrSetup, Migrate makes again what is missing, and Remove removes the rest. It waits for
 // transactions that use the tables.
 func (s *Store) Remove(ctx context.Context) error {
-	if s.closed.Load() {
-		return store.ErrClosed
-	}
-	if s.tx != nil {
-		return fmt.Errorf("mysql: remove: %w: not inside a transaction of the caller", store.ErrInvalid)
-	}
-	err := s.anywhere(func(db querier) error {
-		conn, err := db.(*sql.DB).Conn(ctx)
-		if err != nil {
-			return notSent.of(err)
+	err := s.administer(ctx, "remove", func(conn *sql.Conn) error {
+		err := alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })
+		if err == nil || errors.Is(err, store.ErrSchemaNewer) {
+			return err
 		}
-		defer conn.Close()
-		return alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })
-	})
-	switch {
-	case errors.Is(err, store.ErrSchemaNewer):
-		return err
-	case err != nil:
 		return classify("remove", err)
+	})
+	if err == nil {
+		s.checked.Store(false)
 	}
-	s.checked.Store(false)
-	return nil
+	return err
 }
 
 // removeAt removes what there is.
 func (s *Store) removeAt(ctx context.Context, conn *sql.Conn) error {
-	if _, err := conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3"); err != nil {
-		return fmt.Errorf("set up the session: %w", err)
-	}
-	defer func() {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET lock_wait_timeout = @hg_wait")
-	}()
 	l, err := lookFor(ctx, conn, s.def)
 	if err != nil {
 		return err

@@ -126,8 +126,6 @@ begin
         case
             when @hg_count then
                 begin end; -- it is decided
-            when verb = 2 then
-                call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, credits, ceiling, b0, b1, b2, b3, since, lapse);
             when id is null and not late then
                 call headgate_ask_N(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling,
                     if(verb = 5, life, lease), note, b0, b1, b2, b3, since, lapse);
