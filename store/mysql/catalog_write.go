@@ -44,13 +44,10 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		version, err = w.write(ctx, n)
 		return err
 	})
-	switch {
-	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrVersion):
+	if errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrVersion) {
 		return version, fmt.Errorf("mysql: write the catalogue: %w", err)
-	case err != nil:
-		return 0, classify("write the catalogue", err)
 	}
-	return version, nil
+	return version, classify("write the catalogue", err)
 }
 
 // writer makes an edit of the catalogue.

@@ -40,10 +40,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 // status reads a figure of the server.
 func status(ctx context.Context, db querier, name string) (value string, err error) {
 	err = db.QueryRowContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name = '"+name+"'").Scan(&name, &value)
-	if err != nil {
-		return "", classifyRead("read the server's status", err)
-	}
-	return value, nil
+	return value, classifyRead("read the server's status", err)
 }
 
 // answersWithin is how long a node may take for all that is asked of it.
@@ -131,7 +128,7 @@ func examineGroup(ctx context.Context, db querier, f *store.Findings, of string)
 	err := db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(MEMBER_STATE = 'ONLINE'), 0),
 		MAX(IF(MEMBER_ID = @@GLOBAL.server_uuid, MEMBER_STATE, NULL))
 		FROM performance_schema.replication_group_members`).Scan(&members, &online, &own)
-	switch err := classifyOr(err); {
+	switch err := classifyRead("examine", err); {
 	case errors.Is(err, store.ErrSetup):
 		f.Add(store.Note, "cluster", "this user may not see the group of "+of,
 			"GRANT SELECT ON performance_schema.replication_group_members TO this user")
@@ -187,7 +184,7 @@ func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings,
 		COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())), 0) FROM information_schema.innodb_trx
 		WHERE trx_started < NOW() - INTERVAL `+strconv.FormatInt(int64(cmp.Or(s.old, time.Minute)/time.Second), 10)+
 		` SECOND AND trx_mysql_thread_id <> CONNECTION_ID()`).Scan(&id, &seconds)
-	switch err := classifyOr(err); {
+	switch err := classifyRead("examine", err); {
 	case errors.Is(err, store.ErrSetup):
 		f.Add(store.Note, "transactions", "this user may not see the transactions of "+of,
 			"GRANT PROCESS ON *.* TO this user")
@@ -210,14 +207,6 @@ func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings,
 	f.Expect(all <= 0 || used*10 <= all*9, "connections", found, store.Wrong, found,
 		"raise max_connections, or lower conns= in the URLs of the programs")
 	return nil
-}
-
-// classifyOr is classifyRead for an error that may be nil.
-func classifyOr(err error) error {
-	if err == nil {
-		return nil
-	}
-	return classifyRead("examine", err)
 }
 
 func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings) error {

@@ -179,8 +179,11 @@ func class(err error) error {
 	return store.ErrUnknownOutcome
 }
 
-// classify wraps an error with what was being done and its class.
+// classify wraps an error with what was being done and its class; nil stays nil.
 func classify(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	c := class(err)
 	if errors.Is(err, c) {
 		return fmt.Errorf("mysql: %s: %w", doing, err)

@@ -157,9 +157,7 @@ func (s *Store) Close() error {
 	var failed error
 	if !s.closed.Swap(true) && s.own {
 		for _, n := range s.nodes {
-			if err := n.db.Close(); err != nil {
-				failed = err
-			}
+			failed = errors.Join(failed, n.db.Close())
 		}
 	}
 	return failed

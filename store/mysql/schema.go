@@ -157,13 +157,10 @@ func readInstalled(ctx context.Context, db querier) (i installation, err error) 
 		i.names = strings.Split(names, ",")
 		err = db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version").Scan(&i.tables)
 	}
-	switch number, _ := numberOf(err); {
-	case number == errNoTable, errors.Is(err, sql.ErrNoRows):
+	if number, _ := numberOf(err); number == errNoTable || errors.Is(err, sql.ErrNoRows) {
 		return installation{names: i.names}, nil
-	case err != nil:
-		return i, classify("read what is installed", err)
 	}
-	return i, nil
+	return i, classify("read what is installed", err)
 }
 
 // check says why a binary of this definition cannot use the database, or nil.

@@ -3,11 +3,8 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
-
-	driver1 "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -74,15 +71,11 @@ func checkServer(ctx context.Context, db querier) error {
 			"sysdate-is-now", store.ErrSetup)
 	}
 	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")
-	var my *driver1.MySQLError
-	switch {
-	case errors.As(err, &my) && my.Number == 1064: // each of the two by itself is known everywhere
+	if number, _ := numberOf(err); number == 1064 { // each of the two by itself is known everywhere
 		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with "+
 			"multiStatements=true (%w)", store.ErrSetup, err)
-	case err != nil:
-		return classify("send several statements at once", err)
 	}
-	return nil
+	return classify("send several statements at once", err)
 }
 
 // checkVersion says whether a server of this version will do.
@@ -104,10 +97,8 @@ func checkVersion(version string) error {
 
 // clock reads the server's clock.
 func clock(ctx context.Context, db querier) (now int64, err error) {
-	if err := db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now); err != nil {
-		return 0, classify("read the clock", err)
-	}
-	return now, nil
+	err = db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now)
+	return now, classify("read the clock", err)
 }
 
 // ready says why the store cannot be used, or nil. It looks at the server and
