@@ -30,7 +30,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		return 0, err
 	}
 	if s.tx != nil {
-		return 0, fmt.Errorf("mysql: write the catalogue: %w: not inside a transaction of the caller", store.ErrInvalid)
+		return 0, fmt.Errorf("mysql: write the catalog: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
 	for i := range e.Items {
 		item := &e.Items[i]
@@ -45,12 +45,12 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		return err
 	})
 	if errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrVersion) {
-		return version, fmt.Errorf("mysql: write the catalogue: %w", err)
+		return version, fmt.Errorf("mysql: write the catalog: %w", err)
 	}
-	return version, classify("write the catalogue", err)
+	return version, classify("write the catalog", err)
 }
 
-// writer makes an edit of the catalogue.
+// writer makes an edit of the catalog.
 type writer struct {
 	*Store
 	edit store.Edit
@@ -118,7 +118,7 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 	return nil
 }
 
-// keptIn are the tables that define limits in the place of the catalogue, by the origins of these.
+// keptIn are the tables that define limits in the place of the catalog, by the origins of these.
 var keptIn = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
 
 // change makes the edit in a transaction, which it leaves open, and returns the version that
