@@ -20,7 +20,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	})
 }
 
-// apply asks one node. A statement that commits by itself decides plain charges; what it leaves is decided by rows,
+// apply calls one node. A statement that commits by itself decides plain charges; what it leaves is decided by rows,
 // and comes after all that the statement has decided on its cells.
 func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	decided, err := s.applyPlain(ctx, n, ops, outs)

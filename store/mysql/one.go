@@ -154,7 +154,7 @@ func (s *Store) askCall(ctx context.Context, n *node, b *sums) (answer []int64, 
 	return append(answer, 0), nil
 }
 
-// callAlone sends the text of a call and reads its row. When it fails, @hg_end tells whether it had begun to
+// callAlone sends the text of a call and reads its row. When it fails, @hg_end says whether it had begun to
 // commit.
 func callAlone(ctx context.Context, n *node, text string, row *[sumsWidth]sql.NullInt64) error {
 	conn, err := n.db.Conn(ctx)

@@ -32,7 +32,7 @@ func namesOfKind(kind string, lists ...[]ddl) (names []string) {
 	return names
 }
 
-// ours returns what tells whether a procedure is one of Headgate's.
+// ours returns the condition by which a procedure is one of Headgate's.
 func (d *definition) ours(installed []string) func(name string) bool {
 	for _, name := range namesOfKind("procedure", d.articles) {
 		if strings.HasPrefix(name, "headgate_") {

@@ -24,7 +24,7 @@ var triggerNames = []string{
 }
 
 // TestAMigrationThatWasCutOff migrates databases that have no catalog, or a part of it. Limits stay, and are in the
-// catalogue.
+// catalog.
 func TestAMigrationThatWasCutOff(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

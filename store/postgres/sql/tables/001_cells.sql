@@ -93,7 +93,7 @@ do $$ begin
     end if;
 end $$;
 
--- Limits by name, those of the catalogue. A row may be edited by hand; the notation is checked. varies is what may hold
+-- Limits by name, those of the catalog. A row may be edited by hand; the notation is checked. varies is what may hold
 -- for some keys in the place of the limit: 1 an override of a key, 2 one of a prefix, 4 a plan; the sum of those that there
 -- are. Triggers of headgate.catalog keep it, in the transaction that changes a row there. While it is 0, a decision
 -- reads nothing there.
