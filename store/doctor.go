@@ -49,6 +49,14 @@ func (f *Findings) Add(s Severity, check, found, remedy string) {
 	*f = append(*f, Finding{check, s, found, remedy})
 }
 
+// Expect adds that a thing is fine where it is as it should be, else what was found, and what to do about it.
+func (f *Findings) Expect(good bool, check, fine string, s Severity, found, remedy string) {
+	if good {
+		s, found, remedy = Fine, fine, ""
+	}
+	f.Add(s, check, found, remedy)
+}
+
 // Away adds that one of several nodes could not be asked, and returns nil. It returns any other error, and that of the
 // only node.
 func (f *Findings) Away(ctx context.Context, node string, of int, err error) error {

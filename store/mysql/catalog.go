@@ -199,10 +199,7 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 		_, _ = db.ExecContext(ctx, "DELETE FROM headgate_actions WHERE number <= "+forgotten)
 		return nil
 	})
-	if err != nil {
-		return classify("record an action", err)
-	}
-	return nil
+	return classify("record an action", err)
 }
 
 // Actions implements store.Catalog.

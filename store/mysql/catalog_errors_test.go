@@ -94,7 +94,7 @@ func TestEditsThatBreak(t *testing.T) {
 		{"COMMIT", false, &driver1.MySQLError{Number: 1317, Message: "interrupted"}, store.ErrUnknownOutcome, false},
 		{"INSERT INTO headgate_versions", true, driver1.ErrInvalidConn, store.ErrUnavailable, false},
 		{"INSERT INTO headgate_changes", true, deadlock, nil, true},
-		{"UPDATE headgate_limits", true, &driver1.MySQLError{Number: 1205, Message: "Lock wait timeout"}, nil, true},
+		{"UPDATE headgate_catalog_version", true, &driver1.MySQLError{Number: 1205, Message: "Lock wait timeout"}, nil, true},
 		{"INSERT INTO headgate_limits", false, &driver1.MySQLError{Number: 1317}, store.ErrUnavailable, false},
 		{"SET @hg_catalog = NULL", false, driver1.ErrInvalidConn, nil, true},
 	} {

@@ -44,13 +44,10 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		version, err = w.write(ctx, n)
 		return err
 	})
-	switch {
-	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrVersion):
+	if errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrVersion) {
 		return version, fmt.Errorf("mysql: write the catalog: %w", err)
-	case err != nil:
-		return 0, classify("write the catalog", err)
 	}
-	return version, nil
+	return version, classify("write the catalog", err)
 }
 
 // writer makes an edit of the catalog.
@@ -72,46 +69,25 @@ func (w *writer) write(ctx context.Context, n *node) (version int64, err error) 
 			return 0, nothingDone(w.because(ctx, conn, err))
 		}
 	}
-	// Procedures take their time. Most of it passes before the lock is held.
-	if err := w.prepare(ctx, conn); err != nil {
-		return 0, nothingDone(err)
-	}
 	version, changed, err := w.change(ctx, conn)
 	if changed && err == nil {
-		if err = ctx.Err(); err == nil {
-			return version, w.commit(ctx, conn)
-		}
+		err = ctx.Err()
 	}
-	w.restore(ctx, conn, "ROLLBACK", "SET @hg_catalog = NULL")
-	return version, nothingDone(err)
-}
-
-// commit commits. Its error may leave in doubt what was done.
-func (w *writer) commit(ctx context.Context, conn *sql.Conn) error {
-	within, cancel := context.WithTimeout(ctx, patience)
+	if changed && err == nil {
+		within, cancel := context.WithTimeout(ctx, patience)
+		_, err = conn.ExecContext(within, "COMMIT") // an error may leave in doubt what was done
+		cancel()
+	} else {
+		err = nothingDone(err)
+	}
+	// A connection on which @hg_catalog stays set must not go back to the pool: changes by hand would make no
+	// versions there.
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	_, err := conn.ExecContext(within, "COMMIT")
-	w.restore(ctx, conn, "ROLLBACK", "SET @hg_catalog = NULL")
-	return err
-}
-
-// restore makes a connection fit for the next use. One on which @hg_catalog stays set must
-// not go back to the pool: changes by hand would make no versions there.
-func (w *writer) restore(ctx context.Context, conn *sql.Conn, statements ...string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	if each(ctx, conn, statements...) != nil {
+	if each(within, conn, "ROLLBACK", "SET @hg_catalog = NULL") != nil {
 		_ = conn.Raw(func(any) error { return errBadConn })
 	}
-}
-
-// prepare checks the notations without a lock.
-func (w *writer) prepare(ctx context.Context, db querier) error {
-	_, now, err := readItems(ctx, db, w.edit.Items)
-	if err != nil {
-		return err
-	}
-	return w.check(ctx, db, w.edit.Changes(now))
+	return version, err
 }
 
 // check refuses notations that the server cannot use.
@@ -145,33 +121,6 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 // keptIn are the tables that define limits in the place of the catalog, by the origins of these.
 var keptIn = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
 
-// compile has the server keep what limits mean, for the views. headgate_find_N would refuse a
-// transaction that is READ COMMITTED in a session that is not.
-func (w *writer) compile(ctx context.Context, db querier, changes []store.Change) error {
-	const forget = "SET @hg_law = NULL" // it stays null where there is no procedure
-	if _, err := db.ExecContext(ctx, forget); err != nil {
-		return err
-	}
-	for i := range changes {
-		item := &changes[i].After
-		if item.Kind != store.KindLimit || item.Removed {
-			continue
-		}
-		if _, err := read(ctx, db, w.def.numbered("headgate_compile_N"),
-			quotedText(item.Text)+", @hg_name"); err != nil {
-			return err
-		}
-		if _, err := db.ExecContext(ctx, "UPDATE headgate_limits SET rule_compiled = rule, law = @hg_law, "+
-			"anchor = @hg_anchor, unit = @hg_unit, capacity = @hg_capacity, step = @hg_step, drain = @hg_drain, "+
-			"block = @hg_block, history = @hg_history, calendar = @hg_calendar, zone = @hg_zone, "+
-			"updated_at = updated_at WHERE name = "+quotedText(item.Name)+
-			" AND @hg_law IS NOT NULL;"+forget); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // change makes the edit in a transaction, which it leaves open, and returns the version that
 // there is now.
 func (w *writer) change(ctx context.Context, conn *sql.Conn) (version int64, changed bool, err error) {
@@ -197,13 +146,10 @@ func (w *writer) change(ctx context.Context, conn *sql.Conn) (version int64, cha
 	if len(changes) == 0 {
 		return version, false, nil
 	}
-	if err := w.check(ctx, conn, changes); err != nil { // those that others have changed since
+	if err := w.check(ctx, conn, changes); err != nil {
 		return 0, false, err
 	}
 	if err := writeItems(ctx, conn, changes); err != nil {
-		return 0, false, err
-	}
-	if err := w.compile(ctx, conn, changes); err != nil {
 		return 0, false, err
 	}
 	version++

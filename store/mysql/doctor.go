@@ -40,10 +40,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 // status reads a figure of the server.
 func status(ctx context.Context, db querier, name string) (value string, err error) {
 	err = db.QueryRowContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name = '"+name+"'").Scan(&name, &value)
-	if err != nil {
-		return "", classifyRead("read the server's status", err)
-	}
-	return value, nil
+	return value, classifyRead("read the server's status", err)
 }
 
 // answersWithin is how long a node may take for all that is asked of it.
@@ -73,16 +70,12 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 		f.OK("version", "%s has version %s", of, v["version"])
 	}
 	writes = v["read_only"] != "ON" && v["read_only"] != "1"
-	if !writes {
-		severity := store.Wrong
-		if len(s.nodes) > 1 { // it may be a secondary
-			severity = store.Note
-		}
-		f.Add(severity, "primary", of+" is read-only",
-			"name a node that takes writes in the URL, before this one, or SET GLOBAL read_only = OFF")
-	} else {
-		f.OK("primary", "%s takes writes", of)
+	severity := store.Wrong
+	if len(s.nodes) > 1 { // it may be a secondary
+		severity = store.Note
 	}
+	f.Expect(writes, "primary", of+" takes writes", severity, of+" is read-only",
+		"name a node that takes writes in the URL, before this one, or SET GLOBAL read_only = OFF")
 	readsClock := func() (us int64, err error) { return clock(ctx, n.db) }
 	if strings.Contains(v["version"], "TiDB") { // what follows is about InnoDB
 		return writes, f.Clock("the clock of "+of, readsClock)
@@ -115,23 +108,17 @@ func examineGalera(ctx context.Context, db querier, f *store.Findings, of, copie
 		return err
 	}
 	examineSize(f, of, size, "add a third node or an arbiter, or start the one that is away")
-	if copies == "rsync" || copies == "mysqldump" {
-		f.Add(store.Note, "copies", fmt.Sprintf("%s has wsrep_sst_method = %s: when a node needs a copy of all data, "+
-			"the node that gives it takes no charges meanwhile", of, copies),
-			"set wsrep_sst_method = mariabackup and wsrep_sst_auth on all nodes")
-	} else {
-		f.OK("copies", "%s copies all data by %s when a node needs it", of, copies)
-	}
+	f.Expect(copies != "rsync" && copies != "mysqldump", "copies",
+		fmt.Sprintf("%s copies all data by %s when a node needs it", of, copies), store.Note,
+		fmt.Sprintf("%s has wsrep_sst_method = %s: when a node needs a copy of all data, the node that gives it takes "+
+			"no charges meanwhile", of, copies), "set wsrep_sst_method = mariabackup and wsrep_sst_auth on all nodes")
 	return nil
 }
 
 // examineSize looks at how many nodes a cluster has, of which more than half must be there.
 func examineSize(f *store.Findings, of, size, remedy string) {
-	if size == "2" {
-		f.Add(store.Wrong, "cluster", of+" is one of two nodes: without the other one it takes no writes", remedy)
-		return
-	}
-	f.OK("cluster", "%s is one of %s nodes", of, size)
+	f.Expect(size != "2", "cluster", of+" is one of "+size+" nodes", store.Wrong,
+		of+" is one of two nodes: without the other one it takes no writes", remedy)
 }
 
 // examineGroup looks at the members of a Group Replication.
@@ -141,7 +128,7 @@ func examineGroup(ctx context.Context, db querier, f *store.Findings, of string)
 	err := db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(MEMBER_STATE = 'ONLINE'), 0),
 		MAX(IF(MEMBER_ID = @@GLOBAL.server_uuid, MEMBER_STATE, NULL))
 		FROM performance_schema.replication_group_members`).Scan(&members, &online, &own)
-	switch err := classifyOr(err); {
+	switch err := classifyRead("examine", err); {
 	case errors.Is(err, store.ErrSetup):
 		f.Add(store.Note, "cluster", "this user may not see the group of "+of,
 			"GRANT SELECT ON performance_schema.replication_group_members TO this user")
@@ -197,7 +184,7 @@ func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings,
 		COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())), 0) FROM information_schema.innodb_trx
 		WHERE trx_started < NOW() - INTERVAL `+strconv.FormatInt(int64(cmp.Or(s.old, time.Minute)/time.Second), 10)+
 		` SECOND AND trx_mysql_thread_id <> CONNECTION_ID()`).Scan(&id, &seconds)
-	switch err := classifyOr(err); {
+	switch err := classifyRead("examine", err); {
 	case errors.Is(err, store.ErrSetup):
 		f.Add(store.Note, "transactions", "this user may not see the transactions of "+of,
 			"GRANT PROCESS ON *.* TO this user")
@@ -215,21 +202,11 @@ func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings,
 		return err
 	}
 	used, _ := strconv.Atoi(text)
-	if all, _ := strconv.Atoi(most); all > 0 && used*10 > all*9 {
-		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %s of %s are in use", used, most, of),
-			"raise max_connections, or lower conns= in the URLs of the programs")
-	} else {
-		f.OK("connections", "%d of %s of %s are in use", used, most, of)
-	}
+	all, _ := strconv.Atoi(most)
+	found := fmt.Sprintf("%d of %s of %s are in use", used, most, of)
+	f.Expect(all <= 0 || used*10 <= all*9, "connections", found, store.Wrong, found,
+		"raise max_connections, or lower conns= in the URLs of the programs")
 	return nil
-}
-
-// classifyOr is classifyRead for an error that may be nil.
-func classifyOr(err error) error {
-	if err == nil {
-		return nil
-	}
-	return classifyRead("examine", err)
 }
 
 func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings) error {
@@ -251,24 +228,17 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 		WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(&engine); err != nil {
 		return classifyRead("read the engine of headgate_cells", err)
 	}
-	if engine != "InnoDB" {
-		f.Add(store.Wrong, "engine", "headgate_cells has the engine "+engine+", which has no transactions",
-			"ALTER TABLE headgate_cells ENGINE = InnoDB")
-	} else {
-		f.OK("engine", "headgate_cells has the engine InnoDB")
-	}
+	f.Expect(engine == "InnoDB", "engine", "headgate_cells has the engine InnoDB", store.Wrong,
+		"headgate_cells has the engine "+engine+", which has no transactions",
+		"ALTER TABLE headgate_cells ENGINE = InnoDB")
 	var indexes int
 	if err := db.QueryRowContext(ctx, `SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics
 		WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(&indexes); err != nil {
 		return classifyRead("read the indexes of headgate_cells", err)
 	}
-	if indexes > 1 {
-		f.Add(store.Wrong, "indexes",
-			fmt.Sprintf("headgate_cells has %d indexes: each decision writes to those that a change touches", indexes),
-			"DROP INDEX all but PRIMARY")
-	} else {
-		f.OK("indexes", "headgate_cells has its primary key alone")
-	}
+	f.Expect(indexes <= 1, "indexes", "headgate_cells has its primary key alone", store.Wrong,
+		fmt.Sprintf("headgate_cells has %d indexes: each decision writes to those that a change touches", indexes),
+		"DROP INDEX all but PRIMARY")
 	return s.examineSweeper(ctx, db, f)
 }
 

@@ -76,7 +76,6 @@ const (
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
 	errOutOfRange     = 1690 // BIGINT value: see guard, and knewTooLittle
-	errDuplicateName  = 1060 // of a column
 	errUnknown        = 1105
 	errNoCall         = 8108 // TiDB, which has no procedures
 	errWriteConflict  = 9007 // TiDB
@@ -180,8 +179,11 @@ func class(err error) error {
 	return store.ErrUnknownOutcome
 }
 
-// classify wraps an error with what was being done and its class.
+// classify wraps an error with what was being done and its class; nil stays nil.
 func classify(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	c := class(err)
 	if errors.Is(err, c) {
 		return fmt.Errorf("mysql: %s: %w", doing, err)

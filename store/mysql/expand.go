@@ -102,19 +102,8 @@ const (
     end while;`
 )
 
-// ours begins the comment of the procedures that are named after the articles and
-// were made here. foreignArticles selects those of other people, and leftAlone is
-// what is said of them, before and after their names.
-const (
-	ours            = "made by headgate"
-	foreignArticles = "routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in " +
-		"('check_velocity', 'request_token') and routine_comment not like '" + ours + "%'"
-)
-
-var leftAlone = [...]string{
-	"did not make the articles'' procedures: ",
-	" exists and is not ours; rename or drop it and migrate again",
-}
+// ours begins the comment of the procedures that are named after the articles and were made here.
+const ours = "made by headgate"
 
 // What headgate_group_N reads of each charge after its limit and key, and what it leaves of each in @hg_all.
 var (
@@ -213,8 +202,7 @@ func expand(text string) string {
 		"{{retry after}}", retryAfter,
 		"{{token}}", token,
 		"{{strict}}", strictTransaction,
-		"{{foreign articles}}", foreignArticles,
-		"{{left alone}}", "'"+leftAlone[0]+"', foreigners, '"+leftAlone[1]+"'",
+		"{{unused}}", unused,
 		"{{dead c}}", isDead("c", "now"),
 		"{{emptied c}}", emptied("c", "now", clusterSlack), // the text is the same on all servers
 		"{{dead headgate_cells}}", isDead("headgate_cells", "now"),

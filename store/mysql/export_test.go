@@ -79,7 +79,7 @@ func Newer(s *Store) *Store {
 		fmt.Sprintf("_%d\n", revision), fmt.Sprintf("_%d\n", d.revision))
 	renumber := func(list []ddl) (renumbered []ddl) {
 		for _, s := range list {
-			s.text = strings.TrimSuffix(next.Replace(s.text+"\n"), "\n")
+			s.text, s.name = strings.TrimSuffix(next.Replace(s.text+"\n"), "\n"), strings.TrimSuffix(next.Replace(s.name+"\n"), "\n")
 			if strings.Contains(s.text, "create procedure headgate_take(") {
 				s.text = strings.Replace(s.text, "begin\n", "begin\n    set @hg_newer = 1;\n", 1)
 			}
@@ -126,8 +126,8 @@ func AsGalera(s *Store) { s.galera.Store(true) }
 func Procedures() map[string]string {
 	d, texts := current(), make(map[string]string)
 	for _, s := range slices.Concat(d.inner, d.plain, d.articles) {
-		if m := madeProcedure.FindStringSubmatch(s.text); m != nil {
-			texts[strings.Replace(m[1], d.numbered("_N"), "_N", 1)] = s.text
+		if s.kind == "procedure" {
+			texts[strings.Replace(s.name, d.numbered("_N"), "_N", 1)] = s.text
 		}
 	}
 	return texts

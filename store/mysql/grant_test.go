@@ -134,7 +134,6 @@ func refusedForApp(t *testing.T, app *sql.Conn, revision string) {
 		1370: {
 			"CALL headgate_ask_N(1, 'api', 'k', 1, 0, 1000, 1000000, 1000, 1, 0, 0, 1, 0, '', 0, 0, 0, 0, 0, 0)",
 			"CALL headgate_verb_N(6, 0, 'api', 'k', 1, NULL, 0, 0, 0, '')",
-			"CALL headgate_look_N('jobs', 'k', 1000, 1, 1)",
 			"CALL headgate_all_N(1, '[]', NULL, 0, 0)",
 			"CALL headgate_group_N(1, 1, '[]', '', 0, 0, 0)",
 			"CALL headgate_reset('api', 'k')",

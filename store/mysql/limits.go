@@ -9,8 +9,7 @@ import (
 // one in the table, where it keeps what it means, headgate_compile_N a notation. arguments are those before the numbers
 // of the limit. A server without procedures has no calls that could fail.
 func read(ctx context.Context, db querier, procedure, arguments string) (problem string, err error) {
-	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+arguments+", @hg_law, @hg_anchor, @hg_unit, @hg_capacity, "+
-		"@hg_step, @hg_drain, @hg_block, @hg_history, @hg_calendar, @hg_zone)")
+	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+arguments+", "+unused+")")
 	switch number, text := numberOf(err); number {
 	case errSignalled:
 		return text, nil
@@ -19,6 +18,10 @@ func read(ctx context.Context, db querier, procedure, arguments string) (problem
 	}
 	return "", err
 }
+
+// unused takes the numbers of a limit where nobody needs them.
+const unused = "@hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, @hg_block, @hg_history, " +
+	"@hg_calendar, @hg_zone"
 
 // unreadable returns a line about each limit in the table that nobody has been able to
 // call so far and that the server cannot read.

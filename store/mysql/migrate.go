@@ -22,14 +22,8 @@ import (
 // database are newer it changes nothing. A user without the right to make procedures
 // gets an error that says so; TiDB, which has none, gets the tables.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
-	if s.closed.Load() {
-		return nil, store.ErrClosed
-	}
-	if s.tx != nil {
-		return nil, fmt.Errorf("mysql: migrate: %w: not inside a transaction of the caller", store.ErrInvalid)
-	}
-	err = s.anywhere(func(db querier) (err error) {
-		report, err = s.migrateAt(ctx, db.(*sql.DB))
+	err = s.administer(ctx, "migrate", func(conn *sql.Conn) (err error) {
+		report, err = s.migrateAt(ctx, conn)
 		return err
 	})
 	if err == nil {
@@ -38,13 +32,26 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	return report, err
 }
 
-// migrateAt migrates by way of one node.
-func (s *Store) migrateAt(ctx context.Context, db *sql.DB) (report []string, err error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, classify("migrate", notSent.of(err))
+// administer has do change something by way of one node, and not in a transaction of the caller's.
+func (s *Store) administer(ctx context.Context, doing string, do func(*sql.Conn) error) error {
+	switch {
+	case s.closed.Load():
+		return store.ErrClosed
+	case s.tx != nil:
+		return fmt.Errorf("mysql: %s: %w: not inside a transaction of the caller", doing, store.ErrInvalid)
 	}
-	defer conn.Close()
+	return s.anywhere(func(db querier) error {
+		conn, err := db.(*sql.DB).Conn(ctx)
+		if err != nil {
+			return classify(doing, notSent.of(err))
+		}
+		defer conn.Close()
+		return do(conn)
+	})
+}
+
+// migrateAt migrates on a connection.
+func (s *Store) migrateAt(ctx context.Context, conn *sql.Conn) (report []string, err error) {
 	if err := checkServer(ctx, conn); err != nil {
 		return nil, err
 	}
@@ -79,15 +86,10 @@ func (m *migrator) say(format string, args ...any) {
 }
 
 func (m *migrator) migrate(ctx context.Context) error {
-	// A procedure is replaced when no transaction that has called it is open. New calls
-	// wait behind that, so it is given up after 3 s, and repeated.
-	if _, err := m.conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3;"+
-		setSession); err != nil {
+	if _, err := m.conn.ExecContext(ctx, setSession); err != nil {
 		return fmt.Errorf("set up the session: %w", err)
 	}
-	defer func() {
-		_, _ = m.conn.ExecContext(context.WithoutCancel(ctx), resetSession+"SET lock_wait_timeout = @hg_wait")
-	}()
+	defer func() { _, _ = m.conn.ExecContext(context.WithoutCancel(ctx), resetSession) }()
 	have, err := readInstalled(ctx, m.conn)
 	if err != nil {
 		return err
@@ -106,6 +108,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 	switch {
 	case have.state > m.state:
 		return have.newer(m.definition)
+	case have.state > 0 && have.state < firstState:
+		return have.older()
 	case have.revision > m.revision:
 		m.say("the procedures have revision %d, those of this binary %d: nothing to do", have.revision, m.revision)
 		return nil
@@ -160,8 +164,7 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 			continue
 		}
 		for _, s := range t {
-			_, err := m.conn.ExecContext(ctx, s.text)
-			if number, _ := numberOf(err); err != nil && number != errDuplicateName { // somebody else migrates, too
+			if _, err := m.conn.ExecContext(ctx, s.text); err != nil {
 				return fmt.Errorf("%s: %w", t[0].file, err)
 			}
 		}
@@ -225,10 +228,10 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 	for _, s := range list {
 		text := s.text
 		if m.mariadb {
-			if dropped.MatchString(text) {
+			if s.kind == "drop" {
 				continue
 			}
-			text = created.ReplaceAllString(text, "create or replace $1 $2")
+			text = makes.ReplaceAllString(text, "create or replace $1 $2")
 		}
 		if _, err := m.conn.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", s.file, err)
@@ -268,29 +271,25 @@ func (m *migrator) digest(ctx context.Context) (string, error) {
 // else's by these names. It replaces installed ones when the revision changes, since they call numbered procedures
 // that the migration drops.
 func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
-	var foreign sql.NullString
-	var count int
-	if err := m.conn.QueryRowContext(ctx, `SELECT
-		GROUP_CONCAT(IF(`+foreignArticles+`, routine_name, NULL) ORDER BY routine_name SEPARATOR ', '),
-		COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'
-		AND LOWER(routine_name) IN ('check_velocity', 'request_token')`).Scan(&foreign, &count); err != nil {
+	var there int
+	if err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = "+
+		"DATABASE() AND routine_type = 'PROCEDURE' AND routine_comment LIKE '"+ours+"%'").Scan(&there); err != nil {
 		return fmt.Errorf("look for the articles' procedures: %w", err)
 	}
-	switch {
-	case m.articles == "" && (count == 0 || foreign.Valid):
-		return nil
-	case foreign.Valid:
-		m.say("%s", strings.ReplaceAll(leftAlone[0]+foreign.String+leftAlone[1], "''", "'"))
-		return nil
-	case !changed && count == 2:
+	if m.articles == "" && there == 0 || !changed && there == 2 {
 		return nil
 	}
-	m.made = true
-	if err := m.execute(ctx, m.definition.articles); err != nil {
+	err := m.execute(ctx, m.definition.articles)
+	if number, text := numberOf(err); number == errSignalled { // they may not be made
+		m.say("%s", text)
+		_, err = m.conn.ExecContext(ctx, "SET SESSION TRANSACTION READ WRITE")
 		return err
 	}
-	m.say("installed the articles' procedures")
-	return nil
+	if err == nil {
+		m.made = true
+		m.say("installed the articles' procedures")
+	}
+	return err
 }
 
 // migrating names the lock of the present database. Locks belong to the server, where a fixed name had the migrations
@@ -304,6 +303,14 @@ func alone(ctx context.Context, conn *sql.Conn, f func() error) error {
 	if _, err := conn.ExecContext(ctx, "DO GET_LOCK("+migrating+", 60)"); err == nil {
 		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+migrating+")") }()
 	}
+	// A procedure is replaced when no transaction that has called it is open. New calls
+	// wait behind that, so it is given up after 3 s, and repeated.
+	if _, err := conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3"); err != nil {
+		return fmt.Errorf("set up the session: %w", err)
+	}
+	defer func() {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET lock_wait_timeout = @hg_wait")
+	}()
 	_, err := store.Retry(ctx, time.Minute, f, func(err error) bool {
 		number, _ := numberOf(err)
 		return slices.Contains(repeated, number)

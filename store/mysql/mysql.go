@@ -2,10 +2,10 @@
 // their protocol: Galera clusters, and TiDB. Any number of processes share
 // them.
 //
-// A decision is one of at most three ways: a lone charge of a bucket (lone.go on MariaDB, call.go on MySQL),
-// a batch of charges of buckets (sums.go, MariaDB), and the general way (rows.go): a transaction of two
-// texts, between which package law decides here. The laws stand in SQL a second time, for people who call
-// procedures: see sql/procedures/law.sql and docs/sql.md. [Store.WriteCatalog] has these read limits.
+// A decision is one of at most three ways: a single charge of a bucket (one.go), a batch of such charges
+// (sums.go, MariaDB), and the general way (rows.go): a transaction of two texts, between which package law
+// decides here. The laws stand in SQL a second time, for people who call procedures: see
+// sql/procedures/law.sql and docs/sql.md. [Store.WriteCatalog] has these read limits.
 package mysql
 
 import (
@@ -157,9 +157,7 @@ func (s *Store) Close() error {
 	var failed error
 	if !s.closed.Swap(true) && s.own {
 		for _, n := range s.nodes {
-			if err := n.db.Close(); err != nil {
-				failed = err
-			}
+			failed = errors.Join(failed, n.db.Close())
 		}
 	}
 	return failed

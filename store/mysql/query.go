@@ -22,12 +22,11 @@ func (s *Store) reads(ctx context.Context, doing string, do func(querier) error)
 		return err
 	}
 	return s.anywhere(func(db querier) error {
-		if err := do(db); err != nil && store.Class(err) == nil {
-			return classifyRead(doing, err)
-		} else if err != nil {
+		err := do(db)
+		if store.Class(err) != nil {
 			return err
 		}
-		return nil
+		return classifyRead(doing, err)
 	})
 }
 

@@ -13,11 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var (
-	madeTable = regexp.MustCompile(`(?m)^create table if not exists (\w+)`)
-	madeView  = regexp.MustCompile(`(?m)^create or replace view (\w+)`)
-	numbered  = regexp.MustCompile(`_[0-9]+$`)
-)
+var numbered = regexp.MustCompile(`_[0-9]+$`)
 
 // left is what a database has of what Migrate makes: the names of tables, triggers, views, procedures and articles by
 // these kinds, each in order.
@@ -26,11 +22,11 @@ type left struct {
 	rows  map[string]int64 // of tables, about
 }
 
-// what are the names that a definition gives to a kind of things.
-func what(list []ddl, pattern *regexp.Regexp) (names []string) {
-	for _, s := range list {
-		if m := pattern.FindStringSubmatch(s.text); m != nil {
-			names = append(names, m[1])
+// namesOfKind are the names that a definition gives to things of a kind.
+func namesOfKind(kind string, lists ...[]ddl) (names []string) {
+	for _, s := range slices.Concat(lists...) {
+		if s.kind == kind {
+			names = append(names, s.name)
 		}
 	}
 	return names
@@ -38,7 +34,7 @@ func what(list []ddl, pattern *regexp.Regexp) (names []string) {
 
 // ours returns the condition by which a procedure is one of Headgate's.
 func (d *definition) ours(installed []string) func(name string) bool {
-	for _, name := range what(d.articles, made) {
+	for _, name := range namesOfKind("procedure", d.articles) {
 		if strings.HasPrefix(name, "headgate_") {
 			installed = append(installed, name)
 		}
@@ -63,22 +59,18 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 	switch {
 	case err != nil:
 		return l, err
-	case have.state > d.state || have.tables > len(d.tables):
+	case have.state > d.state || have.state == d.state && have.tables > len(d.tables):
 		return l, fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, "+
 			"this binary knows %d and %d", store.ErrSchemaNewer, have.state, have.tables, d.state, len(d.tables))
-	}
-	installed, err := recordedNames(ctx, db)
-	if err != nil {
-		return l, err
 	}
 	among := func(names []string) func(string) bool {
 		return func(name string) bool { return slices.Contains(names, name) }
 	}
 	own := map[string]func(string) bool{
-		"table":     among(what(slices.Concat(d.tables...), madeTable)),
-		"view":      among(what(d.plain, madeView)),
-		"trigger":   among(what(d.triggers, triggerBody)),
-		"procedure": d.ours(installed),
+		"table":     among(namesOfKind("table", d.tables...)),
+		"view":      among(namesOfKind("view", d.plain)),
+		"trigger":   among(namesOfKind("trigger", d.triggers)),
+		"procedure": d.ours(have.names),
 		"article":   func(string) bool { return true },
 	}
 	l = left{make(map[string][]string), make(map[string]int64)}
@@ -104,16 +96,6 @@ func lookFor(ctx context.Context, db querier, d *definition) (l left, err error)
 		return l, fmt.Errorf("list what there is: %w", err)
 	}
 	return l, nil
-}
-
-// recordedNames are those of the procedures that were installed; none where that is not known.
-func recordedNames(ctx context.Context, db querier) (names []string, err error) {
-	var list string
-	err = db.QueryRowContext(ctx, "SELECT names FROM headgate_installed").Scan(&list)
-	if number, _ := numberOf(err); number == errNoTable || errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	return strings.Split(list, ","), err
 }
 
 // Removal implements store.Migrator. It needs no schema: without one there is nothing to remove.
@@ -154,38 +136,21 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 // programs fail with ErrSetup, Migrate makes again what is missing, and Remove removes the rest. It waits for
 // transactions that use the tables.
 func (s *Store) Remove(ctx context.Context) error {
-	if s.closed.Load() {
-		return store.ErrClosed
-	}
-	if s.tx != nil {
-		return fmt.Errorf("mysql: remove: %w: not inside a transaction of the caller", store.ErrInvalid)
-	}
-	err := s.anywhere(func(db querier) error {
-		conn, err := db.(*sql.DB).Conn(ctx)
-		if err != nil {
-			return notSent.of(err)
+	err := s.administer(ctx, "remove", func(conn *sql.Conn) error {
+		err := alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })
+		if err == nil || errors.Is(err, store.ErrSchemaNewer) {
+			return err
 		}
-		defer conn.Close()
-		return alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })
-	})
-	switch {
-	case errors.Is(err, store.ErrSchemaNewer):
-		return err
-	case err != nil:
 		return classify("remove", err)
+	})
+	if err == nil {
+		s.checked.Store(false)
 	}
-	s.checked.Store(false)
-	return nil
+	return err
 }
 
 // removeAt removes what there is.
 func (s *Store) removeAt(ctx context.Context, conn *sql.Conn) error {
-	if _, err := conn.ExecContext(ctx, "SET @hg_wait = @@lock_wait_timeout, lock_wait_timeout = 3"); err != nil {
-		return fmt.Errorf("set up the session: %w", err)
-	}
-	defer func() {
-		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "SET lock_wait_timeout = @hg_wait")
-	}()
 	l, err := lookFor(ctx, conn, s.def)
 	if err != nil {
 		return err

@@ -69,10 +69,6 @@ type queue struct {
 
 // applyRows decides a batch by rows.
 func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
-	doing := fmt.Sprintf("apply %d ops", len(ops))
-	if !anyValid(ops) {
-		return rows.New(ops, nil).Decide(outs, 0)
-	}
 	err := s.retry(ctx, n, func(n *node) error {
 		for tries := 0; ; tries++ {
 			err := s.fly(ctx, n, ops, outs)
@@ -88,28 +84,19 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 	if lockWait.on(err) {
 		return s.applyFree(ctx, n, ops, outs)
 	}
-	return classify(doing, err)
+	return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 }
 
 // mostRaces is how often a batch is decided again at once because others made its cells first.
 const mostRaces = 10
 
-// anyValid reports whether any group of a batch is to be asked about.
-func anyValid(ops []law.Op) bool {
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
-		if law.ValidGroup(ops[i:j]) == nil {
-			return true
-		}
-		i = j
-	}
-	return false
-}
-
 // fly decides a batch by rows once.
 func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	f := &flight{ctx: ctx, ops: ops}
 	f.Batch = rows.New(ops, f)
+	if len(f.Cells) == 0 { // nothing is valid
+		return f.Decide(outs, 0)
+	}
 	only := onlyChecks(ops)
 	if s.tx != nil {
 		return s.flyInTx(f, only, outs)
@@ -121,10 +108,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	defer conn.Close()
 	f.on = conn
 	if only {
-		if err := f.read(f.look(s.begin(only))); err != nil {
-			return nothingDone(s.because(ctx, conn, err))
-		}
-		return nothingDone(f.Decide(outs, f.clock))
+		return nothingDone(s.because(ctx, conn, f.decide(s.begin(only), outs)))
 	}
 	var before *string // the membership of a cluster of Galera
 	if s.galera.Load() {
@@ -132,10 +116,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 			return notSent.of(err)
 		}
 	}
-	if err = f.read(f.look(s.begin(only))); err == nil {
-		err = f.Decide(outs, f.clock)
-	}
-	if err != nil {
+	if err = f.decide(s.begin(only), outs); err != nil {
 		err = s.because(ctx, conn, err)
 		_, _ = abandon(ctx, conn, s.restore())
 		if number, _ := numberOf(err); number == errLockWait && store.PassesHeld(ctx) && len(f.Cells) > 1 {
@@ -155,11 +136,10 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	ended, undo := abandon(ctx, conn, s.restore())
 	number, _ := numberOf(err)
 	// No COMMIT says that a row is a duplicate; a Galera node may fail at the ROLLBACK after it.
-	nothing := undo == nil && !ended || number == errDuplicate
-	if nothing {
-		err = ofWrite(err)
+	if undo == nil && !ended || number == errDuplicate {
+		return ofWrite(err)
 	}
-	if !nothing && before != nil {
+	if before != nil {
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		err = n.view.doubt(look, n.db, before, err)
 		cancel()
@@ -167,14 +147,19 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	return err
 }
 
+// decide sends the first text, and decides.
+func (f *flight) decide(begin string, outs []law.Outcome) error {
+	if err := f.read(f.look(begin)); err != nil {
+		return err
+	}
+	return f.Decide(outs, f.clock)
+}
+
 // flyInTx decides a batch as part of the caller's transaction.
 func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 	undo := context.WithoutCancel(f.ctx)
 	f.on, f.locks = s.tx, " FOR UPDATE"
-	err := f.read(f.look(s.begin(only)))
-	if err == nil {
-		err = f.Decide(outs, f.clock)
-	}
+	err := f.decide(s.begin(only), outs)
 	switch {
 	case err != nil:
 		err = undone.of(s.because(f.ctx, s.tx, err)) // of that transaction nothing is committed yet

@@ -62,67 +62,54 @@ func ofCells(b *strings.Builder, cells []law.Cell) {
 // mostListed bounds a list: MariaDB makes a subquery of one of 1,000.
 const mostListed = 500
 
+// step writes a statement that reads what one of some conditions is true of, and how its rows are taken in.
+func (f *flight) step(b *strings.Builder, query string, conditions []string, take func(*sql.Rows) error) {
+	if len(conditions) == 0 {
+		return
+	}
+	b.WriteString(query + "(" + strings.Join(conditions, " OR ") + ")" + f.locks + ";")
+	f.steps = append(f.steps, take)
+}
+
 // lookForReceipts writes what reads the requests that ops name.
 func (f *flight) lookForReceipts(b *strings.Builder) {
-	n := 0
+	f.receipts = map[admission]law.Receipt{}
+	var named []string
 	for i := range f.ops {
 		op := &f.ops[i]
-		if op.ID == "" || op.Verb == law.Check || f.Cell(op.Cell) == nil {
-			continue
+		if op.ID != "" && op.Verb != law.Check && f.Cell(op.Cell) != nil {
+			named = append(named, cellCondition(op.Cell)+" AND id="+quoted(op.ID))
 		}
-		join(b, &n, "SELECT limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until FROM "+
-			"headgate_admissions FORCE INDEX (PRIMARY) WHERE ", " OR ")
-		ofCell(b, op.Cell)
-		b.WriteString(" AND id=")
-		literal(b, op.ID)
 	}
-	if n > 0 {
-		f.receipts = map[admission]law.Receipt{}
-		b.WriteString(f.locks + ";")
-		f.steps = append(f.steps, f.readReceipt)
-	}
+	f.step(b, "SELECT limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until FROM "+
+		"headgate_admissions FORCE INDEX (PRIMARY) WHERE ", named, f.readReceipt)
 }
 
 // lookForEntries writes what reads the entries that ops name, or that requests which they name were
 // charged in.
 func (f *flight) lookForEntries(b *strings.Builder) {
 	f.entries = map[int64]entry{}
-	n := 0
-	end := func() {
-		if n > 0 {
-			b.WriteString(")" + f.locks + ";")
-			f.steps = append(f.steps, f.readEntry)
-		}
-	}
+	var numbered, charged []string
 	for i := range f.ops {
 		op := &f.ops[i]
-		if op.Params.Kind != law.Log || op.EntryNumber <= 0 {
+		if op.Params.Kind != law.Log {
 			continue
 		}
-		join(b, &n, "SELECT number,limit_name,cell_key,cost,expires_at FROM headgate_entries "+
-			"WHERE expires_at>0 AND number IN (", ",")
-		b.WriteString(strconv.FormatInt(op.EntryNumber, 10))
-		f.entries[op.EntryNumber] = entry{} // if it is not among them, it is known that it does not count
-	}
-	end()
-	n = 0
-	for i := range f.ops { // an entry that a request remembers may be asked for
-		op := &f.ops[i]
-		if op.Params.Kind != law.Log || op.ID == "" || op.Verb != law.Settle && op.Verb != law.Extend {
-			continue
+		if op.EntryNumber > 0 {
+			numbered = append(numbered, "number="+strconv.FormatInt(op.EntryNumber, 10))
+			f.entries[op.EntryNumber] = entry{} // if it is not among them, it is known that it does not count
 		}
-		join(b, &n, "SELECT e.number,e.limit_name,e.cell_key,e.cost,e.expires_at FROM headgate_admissions a "+
-			"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number="+spaced("a.outcome", entryField)+
-			" WHERE e.expires_at>0 AND (", " OR ")
-		b.WriteString("a.limit_name=")
-		literal(b, op.Cell.Limit)
-		b.WriteString(" AND a.cell_key=")
-		literal(b, op.Cell.Key)
-		b.WriteString(" AND a.id=")
-		literal(b, op.ID)
+		if op.ID != "" && (op.Verb == law.Settle || op.Verb == law.Extend) { // an entry that it remembers
+			charged = append(charged, "a.limit_name="+quoted(op.Cell.Limit)+" AND a.cell_key="+quoted(op.Cell.Key)+
+				" AND a.id="+quoted(op.ID))
+		}
 	}
-	end()
-	f.charged = n > 0
+	f.step(b, "SELECT number,limit_name,cell_key,cost,expires_at FROM headgate_entries WHERE expires_at>0 AND ",
+		numbered, f.readEntry)
+	f.step(b, "SELECT e.number,e.limit_name,e.cell_key,e.cost,e.expires_at FROM headgate_admissions a "+
+		"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number="+spaced("a.outcome", entryField)+
+		" WHERE e.expires_at>0 AND ", charged, f.readEntry)
+	f.charged = len(charged) > 0
 }
 
 // entryField is where the number of an entry stands in an outcome that is remembered, from 1.

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -165,20 +166,8 @@ func (w *rowWriter) save(cells []*rows.Cell) {
 func (f *flight) write(outs []law.Outcome, text string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), patience)
 	defer cancel()
-	answer, err := f.on.QueryContext(ctx, text)
-	if err != nil {
-		return err
-	}
-	defer answer.Close()
 	var first, step int64
-	for more := true; more; more = answer.NextResultSet() {
-		for answer.Next() {
-			if err := answer.Scan(&first, &step); err != nil {
-				return err
-			}
-		}
-	}
-	if err := answer.Err(); err != nil {
+	if err := eachRow(ctx, f.on, text, func(r *sql.Rows) error { return r.Scan(&first, &step) }); err != nil {
 		return err
 	}
 	for _, c := range f.Cells {

@@ -8,13 +8,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	driver1 "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/store"
 )
@@ -30,12 +29,13 @@ import (
 //go:embed sql/tables/*.sql sql/procedures/*.sql sql/triggers/*.sql
 var files embed.FS
 
-// These two numbers are raised by hand. TestRevisionIsRaised sees to the revision.
+// These numbers are raised by hand. TestRevisionIsRaised sees to the revision.
 const (
 	// state is what the rows of the tables mean. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
-	state    = 1
-	revision = 13 // of the texts of the procedures
+	state      = 2
+	firstState = 2  // the first state that migrations start from: what was before was never released
+	revision   = 14 // of the texts of the procedures
 )
 
 // definition is what a binary makes in a database.
@@ -48,21 +48,17 @@ type definition struct {
 	articles        []ddl
 }
 
-// ddl is a statement of a file.
-type ddl struct{ file, text string }
+// ddl is a statement of a file, with the kind and the name of what it makes: a table, view, procedure or trigger. The
+// kind of one that drops what the next one makes is "drop".
+type ddl struct{ file, text, kind, name string }
 
 // terminator ends a statement of a file, on a line of its own.
 const terminator = "\n//\n"
 
 var (
 	revisionNumber = regexp.MustCompile(`_N\b`)
-	// made finds the name of the procedure or view that a statement makes or drops.
-	made          = regexp.MustCompile(`(?m)^(?:drop procedure if exists|create (?:procedure|or replace view)) (\w+)`)
-	madeProcedure = regexp.MustCompile(`(?m)^create procedure (\w+)`)
-	// dropped and created are the first words of the statements of a procedure, or a trigger,
-	// after comments.
-	dropped = regexp.MustCompile(`(?m)^drop (?:procedure|trigger) if exists `)
-	created = regexp.MustCompile(`(?m)^create (procedure|trigger) (\w+)`)
+	// makes are the first words of a statement that makes something, after comments.
+	makes = regexp.MustCompile(`(?m)^create (?:or replace )?(table|view|procedure|trigger)(?: if not exists)? (\w+)`)
 	// rights are the last characteristic of a procedure before its comment.
 	rights = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
 )
@@ -73,68 +69,58 @@ func (d *definition) numbered(text string) string {
 }
 
 func (d *definition) read(path string) (list []ddl) {
-	text, err := files.ReadFile("sql/" + path)
+	text, err := files.ReadFile(path)
 	if err != nil {
 		panic(err) // they are embedded
 	}
+	path = strings.TrimPrefix(path, "sql/")
 	for s := range strings.SplitSeq(d.numbered(expand(string(text))), terminator) {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
-		if m := created.FindStringSubmatch(s); m != nil { // neither can be replaced on MySQL
-			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", m[1], m[2])})
+		one := ddl{file: path, text: s}
+		if m := makes.FindStringSubmatch(s); m != nil {
+			one.kind, one.name = m[1], m[2]
 		}
-		list = append(list, ddl{path, commented(s)})
+		if one.kind == "procedure" || one.kind == "trigger" { // neither can be replaced on MySQL
+			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", one.kind, one.name), "drop", one.name})
+		}
+		if one.kind == "procedure" && !strings.Contains(s, " comment '") { // those for people have their own
+			const comment = "$0 comment 'A part of Headgate: its procedures and triggers call it.'"
+			one.text = rights.ReplaceAllString(s, comment)
+		}
+		list = append(list, one)
 	}
 	return list
-}
-
-// in returns the names of the files in a folder.
-func in(folder string) (names []string) {
-	entries, err := files.ReadDir("sql/" + folder)
-	if err != nil {
-		panic(err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
-// commented gives a procedure that is only called by others a comment that says so. Those for people
-// have their own in the text.
-func commented(text string) string {
-	if m := created.FindStringSubmatch(text); m == nil || m[1] != "procedure" || strings.Contains(text, " comment '") {
-		return text
-	}
-	return rights.ReplaceAllString(text, "$0 comment 'A part of Headgate: its procedures and triggers call it.'")
 }
 
 // current is the definition of this binary.
 var current = sync.OnceValue(func() *definition {
 	d := &definition{state: state, revision: revision}
-	for i, name := range in("tables") {
-		if !strings.HasPrefix(name, fmt.Sprintf("%03d_", i+1)) {
-			panic("sql/tables: " + name + " is not number " + strconv.Itoa(i+1))
+	tables, _ := fs.Glob(files, "sql/tables/*.sql") // the patterns are good
+	for i, path := range tables {
+		if !strings.HasPrefix(path, fmt.Sprintf("sql/tables/%03d_", i+1)) {
+			panic(path + " is not number " + strconv.Itoa(i+1))
 		}
-		d.tables = append(d.tables, d.read("tables/"+name))
+		d.tables = append(d.tables, d.read(path))
 	}
 	suffix := d.numbered("_N")
-	for _, file := range in("procedures") {
-		for _, s := range d.read("procedures/" + file) {
-			switch name := made.FindStringSubmatch(s.text); {
-			case file == "articles.sql":
+	procedures, _ := fs.Glob(files, "sql/procedures/*.sql")
+	for _, path := range procedures {
+		for _, s := range d.read(path) {
+			switch {
+			case path == "sql/procedures/articles.sql":
 				d.articles = append(d.articles, s)
-			case name == nil:
+			case s.kind == "":
 				panic(s.file + " has a statement that makes nothing: " + s.text)
-			case strings.HasSuffix(name[1], suffix):
+			case strings.HasSuffix(s.name, suffix):
 				d.inner = append(d.inner, s)
 			default:
 				d.plain = append(d.plain, s)
 			}
 		}
 	}
-	d.triggers = slices.Concat(d.read("triggers/catalog.sql"), d.read("triggers/articles.sql"))
+	d.triggers = slices.Concat(d.read("sql/triggers/catalog.sql"), d.read("sql/triggers/articles.sql"))
 	return d
 })
 
@@ -149,7 +135,7 @@ func (d *definition) fingerprint() string {
 
 // names returns the names of the procedures that every database has, in order.
 func (d *definition) names() []string {
-	list := what(slices.Concat(d.inner, d.plain), madeProcedure)
+	list := namesOfKind("procedure", d.inner, d.plain)
 	slices.Sort(list)
 	return list
 }
@@ -162,20 +148,19 @@ type installation struct {
 	names               []string // of the procedures that every database has
 }
 
+// readInstalled reads it. Of a schema that Remove has begun to remove, it knows the names alone.
 func readInstalled(ctx context.Context, db querier) (i installation, err error) {
 	var names string
-	err = db.QueryRowContext(ctx, `SELECT i.state, i.revision, i.fingerprint, i.digest, i.names,
-		(SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version) FROM headgate_installed i`).
-		Scan(&i.state, &i.revision, &i.fingerprint, &i.digest, &names, &i.tables)
-	var my *driver1.MySQLError
-	switch {
-	case errors.As(err, &my) && my.Number == 1146, errors.Is(err, sql.ErrNoRows):
-		return installation{}, nil
-	case err != nil:
-		return i, classify("read what is installed", err)
+	err = db.QueryRowContext(ctx, "SELECT state, revision, fingerprint, digest, names FROM headgate_installed").Scan(
+		&i.state, &i.revision, &i.fingerprint, &i.digest, &names)
+	if err == nil {
+		i.names = strings.Split(names, ",")
+		err = db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM headgate_schema_version").Scan(&i.tables)
 	}
-	i.names = strings.Split(names, ",")
-	return i, nil
+	if number, _ := numberOf(err); number == errNoTable || errors.Is(err, sql.ErrNoRows) {
+		return installation{names: i.names}, nil
+	}
+	return i, classify("read what is installed", err)
 }
 
 // check says why a binary of this definition cannot use the database, or nil.
@@ -185,12 +170,20 @@ func (i *installation) check(d *definition) error {
 		return i.newer(d)
 	case i.state == d.state && i.tables >= len(d.tables):
 		return nil
+	case i.state > 0 && i.state < firstState:
+		return fmt.Errorf("mysql: %w", i.older())
 	case i.state == 0:
 		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)
 	}
 	return fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, this binary needs %d and %d: "+
 		"run headgate migrate",
 		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
+}
+
+// older is the error about a schema that no release has made.
+func (i *installation) older() error {
+	return fmt.Errorf("%w: the schema has state %d, of before the first release: remove it by headgate migrate "+
+		"--remove, and migrate anew", store.ErrSetup, i.state)
 }
 
 // newer is the error of a binary that is too old.

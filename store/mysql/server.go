@@ -3,12 +3,8 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-
-	driver1 "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -75,36 +71,25 @@ func checkServer(ctx context.Context, db querier) error {
 			"sysdate-is-now", store.ErrSetup)
 	}
 	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")
-	var my *driver1.MySQLError
-	switch {
-	case errors.As(err, &my) && my.Number == 1064: // each of the two by itself is known everywhere
+	if number, _ := numberOf(err); number == 1064 { // each of the two by itself is known everywhere
 		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with "+
 			"multiStatements=true (%w)", store.ErrSetup, err)
-	case err != nil:
-		return classify("send several statements at once", err)
 	}
-	return nil
+	return classify("send several statements at once", err)
 }
 
 // checkVersion says whether a server of this version will do.
 func checkVersion(version string) error {
-	number := func(s string) (n int) {
-		parts := strings.SplitN(s, ".", 3)
-		if len(parts) < 2 {
-			return 0
-		}
-		major, _ := strconv.Atoi(parts[0])
-		minor, _ := strconv.Atoi(parts[1])
-		return major*100 + minor
-	}
-	text, least, name := strings.TrimPrefix(version, "5.5.5-"), 800, "MySQL 8.0"
+	var major, minor int
+	_, _ = fmt.Sscanf(strings.TrimPrefix(version, "5.5.5-"), "%d.%d", &major, &minor) // 0 is too old
+	least, name := 800, "MySQL 8.0"
 	switch {
 	case strings.Contains(version, "TiDB"):
 		return nil // it names a MySQL version that it is compatible with
 	case strings.Contains(version, "MariaDB"):
 		least, name = 1006, "MariaDB 10.6"
 	}
-	if number(text) < least {
+	if major*100+minor < least {
 		return fmt.Errorf("mysql: %w: the server has version %s; %s or later is needed", store.ErrSetup, version, name)
 	}
 	return nil
@@ -112,10 +97,8 @@ func checkVersion(version string) error {
 
 // clock reads the server's clock.
 func clock(ctx context.Context, db querier) (now int64, err error) {
-	if err := db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now); err != nil {
-		return 0, classify("read the clock", err)
-	}
-	return now, nil
+	err = db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now)
+	return now, classify("read the clock", err)
 }
 
 // ready says why the store cannot be used, or nil. It looks at the server and

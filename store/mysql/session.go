@@ -5,9 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -104,59 +102,6 @@ type driverConn interface {
 type ownConn struct {
 	driverConn
 	one [2]driver.Stmt // by the anchor
-}
-
-// askSums sends the statement that decides a batch by sums, and adds the numbers of its rows to answer.
-func (c *ownConn) askSums(ctx context.Context, text string, answer []int64) ([]int64, error) {
-	rows, err := c.QueryContext(ctx, text, nil)
-	if err != nil {
-		return nil, err
-	}
-	return numbersOf(rows, sumsWidth, answer)
-}
-
-// askOne sends the statement of a lone charge and returns the numbers of its rows.
-func (c *ownConn) askOne(ctx context.Context, l lone) (answer []int64, err error) {
-	stmt := c.one[l.anchor]
-	if stmt == nil {
-		if stmt, err = c.PrepareContext(ctx, oneTexts()[l.anchor]); err != nil {
-			return nil, notSent.of(err)
-		}
-		c.one[l.anchor] = stmt
-	}
-	rows, err := stmt.(driver.StmtQueryContext).QueryContext(ctx, l.values)
-	if number, _ := numberOf(err); number == errNotPrepared { // a proxy has changed the session
-		return nil, errBadConn
-	}
-	if err != nil {
-		return nil, err
-	}
-	return numbersOf(rows, loneWidth, nil)
-}
-
-// numbersOf adds the first numbers of each row to answer.
-func numbersOf(rows driver.Rows, width int, answer []int64) ([]int64, error) {
-	defer func() { _ = rows.Close() }()
-	values := make([]driver.Value, len(rows.Columns()))
-	for {
-		if err := rows.Next(values); errors.Is(err, io.EOF) {
-			return answer, nil
-		} else if err != nil {
-			return nil, err
-		}
-		for _, v := range values[:width] {
-			n, ok := v.(int64)
-			if b, is := v.([]byte); is {
-				var err error
-				n, err = strconv.ParseInt(string(b), 10, 64)
-				ok = err == nil
-			}
-			if !ok {
-				return nil, fmt.Errorf("the server's answer makes no sense: %v", values)
-			}
-			answer = append(answer, n)
-		}
-	}
 }
 
 func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {

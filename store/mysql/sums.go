@@ -7,22 +7,19 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// On MariaDB most batches are one statement that commits by itself, as a lone charge is. It
-// charges each cell with the sum of its plain charges, if there is room for all of them: then
-// they are granted one after another too (see TakePlain of package law). A request on several
-// cells is admitted if each of them has room for its sum; otherwise the statement fails, and
-// has done nothing.
+// Plain charges are charged by sums: each cell with all that a batch asks of it, or with nothing. Where a sum fits,
+// its charges are granted one after another too: see TakePlain of package law. Where it does not, the cell is as it
+// was, so package law tells whether all of them are refused; if some are not, they are decided by rows. A request on
+// several cells is admitted if each of them has room for its sum; otherwise nothing of the batch is done.
 //
-// What is not decided by it, the general way decides in a second round trip: other verbs and
-// laws, cells that are not plain, and cells whose sum does not fit. On each cell that comes
-// after all that the statement has decided.
+// On MariaDB a batch is an INSERT: see sums_text.go. A single charge has a statement of its own: see one.go.
 
-// sums is a batch, as far as it is decided by sums.
+// sums is a batch, as far as it is decided by sums. What is not: other verbs and laws, and all that comes after them on
+// their cells.
 type sums struct {
 	ops     []law.Op
 	cells   []sum // in the order in which they are locked
 	coupled bool  // a request has charges on several cells
-	partial bool  // a charge may be granted in part
 	anchor  law.Anchor
 	count   int     // of the ops that are decided by sums
 	next    []int32 // after each op: the next one on its cell; 0: none
@@ -31,12 +28,9 @@ type sums struct {
 // sum is what one cell is charged.
 type sum struct {
 	head, tail int32 // its first op and its last one
-	many       bool  // it has several: all are granted, or none is decided about
 	closed     bool  // to what comes next in the batch
 	used       bool  // it has any
-	cost       int64 // of all ops, unless it is one that may be granted in part
-	count      int64
-	ceiling    int64
+	cost       int64 // of all ops
 }
 
 // mostSummed bounds the ops of a batch that is decided by sums, and mostCoupled those of a
@@ -83,7 +77,7 @@ func newSums(ops []law.Op) *sums {
 	return s
 }
 
-// takes reports whether the request from i to j can be decided by sums.
+// takes reports whether the request from i to j can be decided by sums. It charges no cell twice.
 func (s *sums) takes(i, j int, place []int32) bool {
 	if j-i > mostCoupled || law.ValidGroup(s.ops[i:j]) != nil {
 		return false
@@ -94,19 +88,8 @@ func (s *sums) takes(i, j int, place []int32) bool {
 	}
 	for k := i; k < j; k++ {
 		op, c := &s.ops[k], &s.cells[place[k]]
-		if c.closed || op.Params.Anchor != anchor || !summable(op) {
-			return false
-		}
-		before, cost := op, int64(0) // on the same cell
-		if c.used {
-			before, cost = &s.ops[c.head], s.total(c)
-		}
-		for n := i; n < k; n++ {
-			if place[n] == place[k] {
-				before, cost = &s.ops[n], cost+s.ops[n].Cost*s.ops[n].Count
-			}
-		}
-		if before != op && !addable(before, op, cost) {
+		if c.closed || op.Params.Anchor != anchor || !summable(op) || c.used && !addable(&s.ops[c.head], op, c.cost) ||
+			slices.Contains(place[i:k], place[k]) {
 			return false
 		}
 	}
@@ -116,15 +99,16 @@ func (s *sums) takes(i, j int, place []int32) bool {
 // summable reports whether a charge may be one of those that are decided by sums. A new cell has
 // room for it.
 func summable(op *law.Op) bool {
-	most, least := op.Params.Capacity, op.Cost*op.Count
-	if op.Ceiling > 0 {
-		most = op.Ceiling
-	}
-	if op.Partial {
-		least = op.Cost
-	}
 	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
-		least <= most
+		op.Cost*op.Count <= ceiling(op)
+}
+
+// ceiling returns how many credits may be in use once a charge is granted.
+func ceiling(op *law.Op) int64 {
+	if op.Ceiling > 0 {
+		return op.Ceiling
+	}
+	return op.Params.Capacity
 }
 
 // addable reports whether a charge may be added to those before it on its cell, which cost
@@ -134,64 +118,39 @@ func addable(before, op *law.Op, cost int64) bool {
 		op.Cost*op.Count <= op.Params.Capacity-cost
 }
 
-// total returns what all charges of a cell cost.
-func (s *sums) total(c *sum) int64 {
-	if c.many {
-		return c.cost
-	}
-	return s.ops[c.head].Cost * s.ops[c.head].Count
-}
-
 // add adds the request from i to j.
 func (s *sums) add(i, j int, place []int32) {
 	s.anchor = s.ops[i].Params.Anchor
 	s.count += j - i
 	for k := i; k < j; k++ {
-		op, c := &s.ops[k], &s.cells[place[k]]
+		c := &s.cells[place[k]]
 		s.coupled = s.coupled || place[k] != place[i]
 		if c.used {
-			c.cost, c.count, c.many = s.total(c)+op.Cost*op.Count, 1, true
 			s.next[c.tail] = int32(k)
-			c.tail = int32(k)
-			continue
+		} else {
+			c.head, c.used = int32(k), true
 		}
-		*c = sum{head: int32(k), tail: int32(k), used: true, cost: op.Cost * op.Count, count: 1}
-		c.ceiling = op.Params.Capacity
-		if op.Ceiling > 0 {
-			c.ceiling = op.Ceiling
-		}
-		if op.Partial && op.Count > 1 {
-			c.cost, c.count, s.partial = op.Cost, op.Count, true
-		}
+		c.tail = int32(k)
+		c.cost += s.ops[k].Cost * s.ops[k].Count
 	}
 }
 
-// sumNumbers are the names of the numbers that the statement is given of each cell.
-var sumNumbers = [...]string{"unit", "step", "drain", "cost", "count", "ceiling", "now"}
-
-// numbers returns those of a cell.
-func (s *sums) numbers(c *sum) [len(sumNumbers)]int64 {
-	op := &s.ops[c.head]
-	p := &op.Params
-	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, c.count, c.ceiling, op.Now}
-}
-
-// sumsWidth is how many numbers the statement returns of a cell.
+// sumsWidth is how many numbers an answer has of each cell: 1 if it was charged, 0 if it has no room, -1 if it is not
+// decided about here; the level, time, end and block that it has then; the clock; and 1 if it was made.
 const sumsWidth = 7
 
-// hear turns the answer into outcomes, and returns which ops it has decided, in their order,
-// and whether it has made cells.
-func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, made bool, err error) {
+// hear turns an answer into outcomes, and returns which ops it has decided, in their order.
+func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, err error) {
 	if len(answer) != len(s.cells)*sumsWidth {
-		return nil, false, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
+		return nil, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
 	}
 	decided = make([]int, 0, s.count)
 	var record law.Record
 	list := []*law.Record{&record}
 	for k := range s.cells {
 		c, n := &s.cells[k], answer[k*sumsWidth:(k+1)*sumsWidth]
-		granted, clock := n[0], n[5]
-		if granted < 0 || granted == 0 && c.many {
+		charged, clock := n[0] > 0, n[5]
+		if n[0] < 0 {
 			continue
 		}
 		p := &s.ops[c.head].Params
@@ -200,11 +159,12 @@ func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, made boo
 		}
 		record = law.Record{State: after}
 		if n[6] > 0 {
-			record.State, made = law.State{}, true
-		} else if granted > 0 {
-			record.State = p.PlainState(after.Level-granted*c.cost, after.At)
+			record.State = law.State{}
+		} else if charged {
+			record.State = p.PlainState(after.Level-c.cost, after.At)
 			record.State.BlockedUntil = after.BlockedUntil
 		}
+		known := len(decided)
 		for i := c.head; ; i = s.next[i] {
 			law.Apply(s.ops[i:i+1], outs[i:i+1], clock, list)
 			decided = append(decided, int(i))
@@ -212,10 +172,14 @@ func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, made boo
 				break
 			}
 		}
-		if out := &outs[c.tail]; out.State != after || (out.Granted > 0) != (granted > 0) {
-			return nil, made, fmt.Errorf("the server's answer makes no sense: %v about %+v", n, s.ops[c.tail])
+		switch {
+		case outs[c.tail].State == after:
+		case charged:
+			return nil, fmt.Errorf("the server's answer makes no sense: %v about %+v", n, s.ops[c.tail])
+		default: // there is room for some of them
+			decided = decided[:known]
 		}
 	}
 	slices.Sort(decided)
-	return decided, made, nil
+	return decided, nil
 }

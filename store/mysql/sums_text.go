@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"context"
 	_ "embed"
 	"strconv"
 	"strings"
@@ -8,12 +9,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // A batch that is decided by sums is an INSERT of one row for each cell. It returns for each
-// of them what became of it, the cell after it and the clock. The cell before it follows from
-// the cell after it and what was granted; from that package law derives the outcomes, and
-// their last state must be the cell after it.
+// of them what became of it, the cell after it and the clock: see sumsWidth.
 //
 // There are two forms. In the one that makes cells, a row is the cell as its charges leave it
 // if it is not there. The rows of the other have only what differs, and it is tried first
@@ -27,8 +27,8 @@ import (
 var sumsText string
 
 // sumsShape says which parts the statement needs.
-// Makes: it makes cells that are not there.
-type sumsShape struct{ Epoch, Coupled, Partial, Makes bool }
+// One: it is of a single charge. Makes: it makes cells that are not there.
+type sumsShape struct{ Epoch, One, Coupled, Makes bool }
 
 // Within is madeWithin, for the template.
 func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
@@ -41,12 +41,22 @@ const madeWithin = 50 * time.Millisecond
 // sumsTexts are what follows the rows of a statement of each shape.
 var sumsTexts = sync.OnceValue(func() map[sumsShape]string {
 	texts := make(map[sumsShape]string)
-	for i := range 16 {
-		shape := sumsShape{Epoch: i&1 > 0, Coupled: i&2 > 0, Partial: i&4 > 0, Makes: i&8 > 0}
+	for i := range 8 {
+		shape := sumsShape{Epoch: i&1 > 0, Coupled: i&2 > 0, Makes: i&4 > 0}
 		texts[shape] = sumsNames.Replace(templated("sums update", shape))
 	}
 	return texts
 })
+
+// sumNumbers are the names of the numbers that the statement is given of each cell.
+var sumNumbers = [...]string{"unit", "step", "drain", "need", "room", "now"}
+
+// numbers returns those of a cell.
+func (s *sums) numbers(c *sum) [len(sumNumbers)]int64 {
+	op := &s.ops[c.head]
+	p := &op.Params
+	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, ceiling(op) - c.cost, op.Now}
+}
 
 // sumsNames puts variables in the places of the numbers. Rows assign those that are not what they were for the row
 // before.
@@ -66,6 +76,54 @@ const briefly = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 var sumsClock = sync.OnceValue(func() string {
 	return sumsNames.Replace(strings.ReplaceAll(templated("clock", sumsShape{}), "{now}", "0"))
 })
+
+// restFrom is how many batches are not tried by sums after one of which nothing could be done:
+// requests that are refused come together. makeFrom is how many are sent in the form that
+// makes cells, after one that has made any.
+const restFrom, makeFrom = 8, 8
+
+// askSums sends the statement; the answer is nil if it has done nothing.
+func (s *Store) askSums(ctx context.Context, n *node, b *sums) (answer []int64, err error) {
+	if s.unsummed.Load() > 0 && s.unsummed.Add(-1) >= 0 {
+		return nil, nil
+	}
+	giveWay := store.PassesHeld(ctx) && len(b.cells) > 1
+	ask := func(makes bool) error {
+		turn := strconv.FormatInt(s.turns.Add(1), 10)
+		text := b.text(turn, makes)
+		return s.retry(ctx, n, func(n *node) error {
+			err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
+				answer, err = c.askSums(ctx, text, answer[:0])
+				return err
+			})
+			if number, _ := numberOf(err); number == errLockWait && giveWay { // not to be repeated
+				return lockWait.of(err)
+			}
+			return err
+		})
+	}
+	makes := s.makes.Load() > 0
+	if err = ask(makes); !makes && knewTooLittle(err) {
+		makes = true
+		err = ask(true)
+	}
+	switch {
+	case knewTooLittle(err):
+		s.unsummed.Store(restFrom)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !makes:
+		return answer, nil
+	}
+	s.makes.Add(-1)
+	for k := sumsWidth - 1; k < len(answer); k += sumsWidth {
+		if answer[k] > 0 {
+			s.makes.Store(makeFrom)
+		}
+	}
+	return answer, nil
+}
 
 // text returns the statement, which assigns its turn with its last row.
 func (s *sums) text(turn string, makes bool) string {
@@ -97,7 +155,7 @@ func (s *sums) text(turn string, makes bool) string {
 		}
 		b.Write(append(buf, ')'))
 	}
-	b.WriteString(sumsTexts()[sumsShape{Epoch: s.anchor != 0, Coupled: s.coupled, Partial: s.partial, Makes: makes}])
+	b.WriteString(sumsTexts()[sumsShape{Epoch: s.anchor != 0, Coupled: s.coupled, Makes: makes}])
 	ofCell(&b, s.ops[s.cells[len(s.cells)-1].head].Cell)
 	b.WriteString(",'" + turn + "', ''))")
 	return b.String()
@@ -108,35 +166,23 @@ func (s *sums) made(buf []byte, k int) []byte {
 	c := &s.cells[k]
 	op := &s.ops[c.head]
 	p := &op.Params
-	buf = append(buf, "+(@hg_one_new:=1)"...)
-	if k == 0 {
-		buf = append(buf, "+0*(@hg_one_made:=0)"...)
-	}
-	level := c.cost * min(c.count, c.ceiling/c.cost)
-	buf = strconv.AppendInt(append(buf, ','), level, 10)
-	if op.Now != 0 {
-		_, _, at, _, _ := law.TakePlain(p, 0, 0, 0, op.Now) // a ceiling may be above the capacity
-		buf = strconv.AppendInt(append(buf, ','), at, 10)
-		buf = strconv.AppendInt(append(buf, ','), p.Unit, 10)
-		buf = strconv.AppendInt(append(buf, ','), p.Step, 10)
-		return strconv.AppendInt(append(buf, ','), p.PlainEmptyAt(level, at), 10)
-	}
 	clock := "@hg_one_clock"
-	if k == 0 || s.ops[s.cells[k-1].head].Now != 0 {
+	switch {
+	case k > 0 && s.ops[s.cells[k-1].head].Now == op.Now:
+	case op.Now != 0:
+		clock = "(@hg_one_clock:=" + strconv.FormatInt(op.Now, 10) + ")"
+	default:
 		clock = "(@hg_one_clock:=" + sumsClock() + ")"
 	}
-	buf = append(append(buf, ','), clock...)
+	phase := ""
 	if s.anchor == law.Epoch {
-		buf = append(buf, "-@hg_one_clock MOD "...)
-		buf = strconv.AppendInt(buf, p.Step, 10)
+		phase = "-@hg_one_clock MOD " + strconv.FormatInt(p.Step, 10)
 	}
+	buf = strconv.AppendInt(append(buf, "+(@hg_one_new:=1),"...), c.cost, 10)
+	buf = append(append(append(buf, ','), clock...), phase...)
 	buf = strconv.AppendInt(append(buf, ','), p.Unit, 10)
 	buf = strconv.AppendInt(append(buf, ','), p.Step, 10)
 	buf = append(buf, ",LEAST(9007199254740991,@hg_one_clock+"...)
-	buf = strconv.AppendInt(buf, p.PlainEmptyAt(level, 0), 10)
-	if s.anchor == law.Epoch {
-		buf = append(buf, "-@hg_one_clock MOD "...)
-		buf = strconv.AppendInt(buf, p.Step, 10)
-	}
-	return append(buf, ')')
+	buf = strconv.AppendInt(buf, p.PlainEmptyAt(c.cost, 0), 10)
+	return append(append(buf, phase...), ')')
 }

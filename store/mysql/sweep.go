@@ -59,10 +59,7 @@ func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err err
 	counts, err = readList(ctx, s.pick(0).db, "SELECT limit_name, COUNT(*), "+readClock+
 		" FROM headgate_cells GROUP BY limit_name ORDER BY 2 DESC, 1 LIMIT "+strconv.Itoa(keycount.Most),
 		func(c *store.KeyCount) []any { return []any{&c.Limit, &c.Keys, &c.At} })
-	if err != nil {
-		return nil, classifyRead("count keys", err)
-	}
-	return counts, nil
+	return counts, classifyRead("count keys", err)
 }
 
 // errEnough ends the reading of rows.
@@ -212,10 +209,7 @@ func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most in
 	chunk := min(most, sweepChunk)
 	removed, err = s.remove(ctx, n, fmt.Sprintf(
 		"DELETE FROM headgate_admissions WHERE keep_until <= %d ORDER BY keep_until LIMIT %d", now, chunk))
-	if err != nil {
-		return 0, false, classify("sweep admissions", err)
-	}
-	return removed, removed < chunk, nil
+	return removed, err == nil && removed < chunk, classify("sweep admissions", err)
 }
 
 // sweepCells looks at a page of cells and removes those that are dead.
@@ -291,11 +285,8 @@ func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.
 		return scanLast(ctx, conn, "RELEASE SAVEPOINT headgate;SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+
 			readClock+");"+what(free)+";SET @hg_n = ROW_COUNT();COMMIT;SELECT @hg_n", &removed)
 	})
-	switch {
-	case err == nil:
-		return removed, nil
-	case errors.Is(class(err), store.ErrConflict):
+	if err != nil && errors.Is(class(err), store.ErrConflict) {
 		return 0, nil
 	}
-	return 0, classify("sweep", err)
+	return removed, classify("sweep", err)
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,8 +173,7 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var first error
-	failed := 0
+	var errs []error
 	for n, part := range parts {
 		wg.Go(func() {
 			some, answers := make([]law.Op, len(part)), make([]law.Outcome, len(part))
@@ -185,19 +185,15 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 			mu.Lock()
 			defer mu.Unlock()
 			wrap.Join(outs, answers, part, err)
-			if err != nil {
-				failed++
-				if first == nil || errors.Is(err, store.ErrUnknownOutcome) {
-					first = err // of several, the one that leaves the most in doubt
-				}
-			}
+			errs = append(errs, err)
 		})
 	}
 	wg.Wait()
-	if failed == len(parts) {
-		return first
+	if slices.Contains(errs, nil) {
+		return nil
 	}
-	return nil
+	// Of several, the one that leaves the most in doubt.
+	return errs[max(0, slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, store.ErrUnknownOutcome) }))]
 }
 
 // askAlone sends a node a statement that commits by itself. When it fails, the server says

@@ -4,13 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
-
-// triggerBody finds the name of the trigger that a statement makes, and what it does.
-var triggerBody = regexp.MustCompile(`(?s)(?:^|\n)create trigger (\w+) .* for each row\n(.*)$`)
 
 // makeTriggers makes the triggers that note changes by hand, unless those in the database
 // are just these, and returns a line about it. It looks each time, since they may be gone by
@@ -21,8 +17,8 @@ func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
 		return "", err
 	}
 	for i, s := range m.triggers { // DROP stands before CREATE
-		t := triggerBody.FindStringSubmatch(s.text)
-		if t == nil || have[t[1]] == t[2] {
+		_, body, _ := strings.Cut(s.text, " for each row\n")
+		if s.kind == "drop" || have[s.name] == body {
 			continue
 		}
 		err := m.execute(ctx, m.triggers[i-1:i+1])

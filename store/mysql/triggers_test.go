@@ -23,21 +23,18 @@ var triggerNames = []string{
 	"headgate_buckets_after_insert", "headgate_buckets_after_update", "headgate_buckets_after_delete",
 }
 
-// TestUpgradeToTheCatalog migrates databases that have no catalog, or a part of it, since
-// the migration was cut off. Limits stay, and are in the catalog.
-func TestUpgradeToTheCatalog(t *testing.T) {
+// TestAMigrationThatWasCutOff migrates databases that have no catalog, or a part of it. Limits stay, and are in the
+// catalog.
+func TestAMigrationThatWasCutOff(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	const columns = "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_retired_or_not, " +
-		"DROP COLUMN origin, DROP COLUMN retired; "
 	const tables = "DROP TABLE headgate_versions, headgate_catalog_version, headgate_changes; "
 	url := dbtest.MariaDB(t)
 	openAt(t, url)
 	for name, undo := range map[string]string{
-		"nothing of it":    columns + tables + "DROP TABLE headgate_catalog",
-		"one table":        columns + tables,
-		"an empty table":   columns + "DELETE FROM headgate_catalog_version",
-		"all tables":       columns,
+		"nothing of it":    tables + "DROP TABLE headgate_catalog",
+		"one table":        tables,
+		"an empty table":   "DELETE FROM headgate_catalog_version",
 		"all but a record": "DO 0",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -54,10 +51,7 @@ func TestUpgradeToTheCatalog(t *testing.T) {
 			if _, err := s.ReadCatalog(t.Context(), 0); !errors.Is(err, store.ErrSetup) {
 				t.Errorf("before: %v", err)
 			}
-			want := []string{
-				"applied tables/002_catalog.sql", "applied tables/003_extensions.sql", "applied tables/004_actions.sql",
-				"applied tables/005_one_cell_for_each_key.sql", "applied tables/006_no_maximum_of_keys.sql", "installed the triggers",
-			}
+			want := []string{"applied tables/002_catalog.sql", "installed the triggers"}
 			if report, err := s.Migrate(t.Context()); err != nil || !slices.Equal(report, want) {
 				t.Errorf("%q, %v; want %q", report, err, want)
 			}
@@ -72,36 +66,6 @@ func TestUpgradeToTheCatalog(t *testing.T) {
 				t.Errorf("%d versions", n)
 			}
 		})
-	}
-}
-
-// TestUpgradeWithoutAMaximumOfKeys migrates a database that has the tables and columns about one.
-func TestUpgradeWithoutAMaximumOfKeys(t *testing.T) {
-	t.Parallel()
-	url := dbtest.MariaDB(t)
-	openAt(t, url)
-	conn := session(t, url)
-	execute(t, conn, "DROP TRIGGER headgate_limits_after_insert; "+
-		"ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_retired_or_not, ADD COLUMN max_keys BIGINT NOT NULL DEFAULT 0, "+
-		"ADD CONSTRAINT headgate_limit_is_not_below_0 CHECK (max_keys >= 0 AND retired IN (0, 1)); "+
-		"ALTER TABLE headgate_catalog DROP CONSTRAINT headgate_item_is_not_below_0, ADD COLUMN max_keys BIGINT NOT NULL DEFAULT 0, "+
-		"ADD CONSTRAINT headgate_item_is_not_below_0 CHECK (max_keys >= 0 AND `until` >= 0 AND retired IN (0, 1)); "+
-		"CREATE TRIGGER headgate_limits_after_insert AFTER INSERT ON headgate_limits FOR EACH ROW SET @keys = NEW.max_keys; "+
-		"CREATE TABLE headgate_rooms (limit_name INT); CREATE TABLE headgate_key_counts (limit_name INT); "+
-		"SET @hg_catalog = 1; INSERT INTO headgate_limits (name, rule, max_keys) VALUES ('login', 'gcra 1/s', 5); SET @hg_catalog = NULL; "+
-		"DELETE FROM headgate_schema_version WHERE version >= 6")
-	s := bare(t, url)
-	want := []string{"applied tables/006_no_maximum_of_keys.sql", "installed the triggers"}
-	if report, err := s.Migrate(t.Context()); err != nil || !slices.Equal(report, want) {
-		t.Errorf("%q, %v; want %q", report, err, want)
-	}
-	if got := answer(t, conn, "SELECT (SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() AND "+
-		"(column_name = 'max_keys' OR table_name IN ('headgate_rooms', 'headgate_key_counts'))) AS n, rule FROM headgate_limits"); got != "n=0 rule=gcra 1/s" {
-		t.Errorf("then: %s", got)
-	}
-	execute(t, conn, "INSERT INTO headgate_limits (name, rule) VALUES ('api', 'gcra 2/s')")
-	if n := len(versionsOf(t, s)); n != 1 {
-		t.Errorf("%d versions", n)
 	}
 }
 

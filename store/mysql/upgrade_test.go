@@ -168,6 +168,29 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	}
 }
 
+// TestASchemaThatNoReleaseHasMadeIsRefused, until it is removed.
+func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
+	t.Parallel()
+	url := dbtest.MariaDB(t)
+	openAt(t, url)
+	run(t, plain(t, url), "UPDATE headgate_installed SET state = 1, revision = 1")
+	run(t, plain(t, url), "INSERT INTO headgate_schema_version (version) VALUES (3), (4), (5), (6)")
+	s := bare(t, url)
+	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
+	_, migrating := s.Migrate(t.Context())
+	for _, err := range []error{err, migrating} {
+		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, and migrate anew") {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := s.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestProceduresAreRepaired has procedures changed by hand.
 func TestProceduresAreRepaired(t *testing.T) {
 	tier.Engines(t)

@@ -67,17 +67,11 @@ func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	name, _, _ := strings.Cut(version, " on ")
-	if number < oldest {
-		f.Add(store.Wrong, "version", name, "use PostgreSQL 13 or later: older ones are not tested")
-	} else {
-		f.OK("version", "%s", name)
-	}
-	if standby {
-		f.Add(store.Wrong, "primary", "this server is a standby, which takes no writes",
-			"name the primary in the URL, or all hosts and target_session_attrs=primary")
-	} else {
-		f.OK("primary", "this server takes writes")
-	}
+	f.Expect(number >= oldest, "version", name, store.Wrong, name,
+		"use PostgreSQL 13 or later: older ones are not tested")
+	f.Expect(!standby, "primary", "this server takes writes", store.Wrong,
+		"this server is a standby, which takes no writes",
+		"name the primary in the URL, or all hosts and target_session_attrs=primary")
 	return nil
 }
 
@@ -117,13 +111,9 @@ func (s *Store) examineDurability(ctx context.Context, f *store.Findings) error 
 		where sync_state in ('sync', 'quorum')`).Scan(&standbys); err != nil {
 		return err
 	}
-	if standbys == 0 {
-		f.Add(store.Wrong, "standby",
-			"synchronous_standby_names is set and no such standby is connected: every commit waits",
-			"start the standby, or alter system reset synchronous_standby_names; select pg_reload_conf()")
-	} else {
-		f.OK("standby", "%d synchronous standbys are connected", standbys)
-	}
+	f.Expect(standbys > 0, "standby", fmt.Sprintf("%d synchronous standbys are connected", standbys), store.Wrong,
+		"synchronous_standby_names is set and no such standby is connected: every commit waits",
+		"start the standby, or alter system reset synchronous_standby_names; select pg_reload_conf()")
 	return nil
 }
 
@@ -138,12 +128,10 @@ func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle
 	if err != nil {
 		return err
 	}
-	if level := v["default_transaction_isolation"]; level != "read committed" {
-		f.Add(store.Note, "isolation", level+" is the default here: callers of one key conflict and try again",
-			"alter role ... set default_transaction_isolation = 'read committed': limits are exact there")
-	} else {
-		f.OK("isolation", "read committed")
-	}
+	level := v["default_transaction_isolation"]
+	f.Expect(level == "read committed", "isolation", level, store.Note,
+		level+" is the default here: callers of one key conflict and try again",
+		"alter role ... set default_transaction_isolation = 'read committed': limits are exact there")
 	var pid, connections, most int
 	var since string
 	err = s.db.QueryRow(ctx, `select pid, date_trunc('second', now() - xact_start)::text from pg_catalog.pg_stat_activity
@@ -162,25 +150,18 @@ func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle
 				"hold rows, and dead rows pile up behind it", pid, since),
 			fmt.Sprintf("select pg_terminate_backend(%d), and set idle_in_transaction_session_timeout", pid))
 	}
-	if v["idle_in_transaction_session_timeout"] == "0" {
-		f.Add(store.Note, "timeouts",
-			"idle_in_transaction_session_timeout is 0: a program that forgets a transaction holds its rows",
-			"alter system set idle_in_transaction_session_timeout = '1min'; select pg_reload_conf()")
-	} else {
-		f.OK("timeouts", "a transaction that is forgotten ends")
-	}
+	f.Expect(v["idle_in_transaction_session_timeout"] != "0", "timeouts", "a transaction that is forgotten ends",
+		store.Note, "idle_in_transaction_session_timeout is 0: a program that forgets a transaction holds its rows",
+		"alter system set idle_in_transaction_session_timeout = '1min'; select pg_reload_conf()")
 	err = s.db.QueryRow(ctx, `select count(*), current_setting('max_connections')::int
 		- current_setting('superuser_reserved_connections')::int from pg_catalog.pg_stat_activity
 		where backend_type = 'client backend'`).Scan(&connections, &most)
 	if err != nil {
 		return err
 	}
-	if connections*10 > most*9 {
-		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %d are in use", connections, most),
-			"raise max_connections, or put a pooler before the database")
-	} else {
-		f.OK("connections", "%d of %d are in use", connections, most)
-	}
+	found := fmt.Sprintf("%d of %d are in use", connections, most)
+	f.Expect(connections*10 <= most*9, "connections", found, store.Wrong, found,
+		"raise max_connections, or put a pooler before the database")
 	return nil
 }
 
@@ -209,12 +190,8 @@ func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	if digest == nil || *digest != installed.digest {
-		f.Add(store.Wrong, "functions", "somebody has changed functions of schema headgate",
-			"run headgate migrate, which repairs them")
-	} else {
-		f.OK("functions", "they are as headgate migrate has made them")
-	}
+	f.Expect(digest != nil && *digest == installed.digest, "functions", "they are as headgate migrate has made them",
+		store.Wrong, "somebody has changed functions of schema headgate", "run headgate migrate, which repairs them")
 	return nil
 }
 
@@ -284,12 +261,10 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	if dead > bloated && dead > deadForEach*live {
-		f.Add(store.Wrong, "bloat", fmt.Sprintf("headgate.cells has %d dead rows beside %d", dead, live),
-			"vacuum headgate.cells; see transactions above, and pg_replication_slots, for what keeps them")
-	} else {
-		f.OK("bloat", "headgate.cells has about %d rows and %d dead ones", live, dead)
-	}
+	f.Expect(dead <= bloated || dead <= deadForEach*live, "bloat",
+		fmt.Sprintf("headgate.cells has about %d rows and %d dead ones", live, dead), store.Wrong,
+		fmt.Sprintf("headgate.cells has %d dead rows beside %d", dead, live),
+		"vacuum headgate.cells; see transactions above, and pg_replication_slots, for what keeps them")
 	if updates > bloated && hot*10 < updates*8 {
 		f.Add(store.Note, "updates", fmt.Sprintf("only %d of 100 updates of headgate.cells stay in their page",
 			hot*100/updates),
@@ -305,12 +280,10 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	if len(extra) > 0 {
-		f.Add(store.Wrong, "indexes", "headgate.cells has more indexes than its primary key, or one that is invalid: "+
-			strings.Join(extra, ", ")+". Each decision writes to all of them", "drop index "+strings.Join(extra, ", "))
-	} else {
-		f.OK("indexes", "headgate.cells has its primary key alone")
-	}
+	names := strings.Join(extra, ", ")
+	f.Expect(len(extra) == 0, "indexes", "headgate.cells has its primary key alone", store.Wrong,
+		"headgate.cells has more indexes than its primary key, or one that is invalid: "+names+
+			". Each decision writes to all of them", "drop index "+names)
 	return nil
 }
 
@@ -333,12 +306,9 @@ func (s *Store) examinePlan(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	if strings.Contains(plan, "Index Cond") {
-		f.OK("plan", "a cell is found by its primary key")
-		return nil
-	}
 	first, _, _ := strings.Cut(plan, "\n")
-	f.Add(store.Wrong, "plan", "a cell is not found by its primary key: "+first,
+	f.Expect(strings.Contains(plan, "Index Cond"), "plan", "a cell is found by its primary key", store.Wrong,
+		"a cell is not found by its primary key: "+first,
 		"reindex table headgate.cells, and reset enable_indexscan and enable_bitmapscan for this role")
 	return nil
 }

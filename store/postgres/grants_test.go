@@ -61,7 +61,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 			near = rate/10 + 1 // they are not asked for at the same time
 			fast = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
 			slow = fmt.Sprintf(asked, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
-				r[4] as drain from headgate_internal.compile_rate_1(%d, 1000000, %[1]d::numeric * %d) r) y`,
+				r[4] as drain from headgate_internal.compile_amount_1(true, %d, 1000000, %[1]d::numeric * %d) r) y`,
 				rate, window))
 		case 1:
 			fast = `array[count(*), coalesce(max(remaining), -1)]::text from public.request_token('a')`

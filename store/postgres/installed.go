@@ -58,12 +58,20 @@ func (i *installation) check(d *definition) error {
 		return i.newer(d)
 	case i.state == d.state && i.layout >= d.layout && i.tables >= len(d.tables):
 		return nil
+	case i.state > 0 && i.state < firstState:
+		return i.older()
 	case i.layout == 0:
 		return fmt.Errorf("postgres: %w: there is no schema headgate: run headgate migrate", store.ErrSetup)
 	}
 	return fmt.Errorf("postgres: %w: schema headgate has %d tables' migrations and functions of layout %d; this "+
 		"binary needs %d and %d: run headgate migrate",
 		store.ErrSetup, i.tables, i.layout, len(d.tables), d.layout)
+}
+
+// older is the error about a schema that no release has made.
+func (i *installation) older() error {
+	return fmt.Errorf("postgres: %w: schema headgate has state %d, of before the first release: remove it by headgate "+
+		"migrate --remove, and migrate anew", store.ErrSetup, i.state)
 }
 
 // newer is the error of a binary that is too old.

@@ -22,7 +22,7 @@ var (
 
 // placeholders are the lists of numbers that the texts name.
 var placeholders = func() wire.Names {
-	// What headgate_internal.compile_rate returns, and law.Terms.
+	// What headgate_internal.compile_amount returns, and law.Terms.
 	rate := []string{"unit", "capacity", "step", "drain"}
 	terms := slices.Concat([]string{"kind", "anchor"}, rate)
 	// A row of headgate.cells, and what headgate_internal.apply keeps of an op to go back to.

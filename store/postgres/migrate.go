@@ -91,6 +91,8 @@ func (m *migrator) migrate(ctx context.Context) error {
 	switch {
 	case have.state > m.state:
 		return have.newer(m.definition)
+	case have.state > 0 && have.state < firstState:
+		return have.older()
 	case have.revision > m.revision:
 		m.say("the functions in schema headgate have revision %d, those of this binary %d: nothing to do",
 			have.revision, m.revision)

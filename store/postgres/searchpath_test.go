@@ -27,7 +27,7 @@ const definers = `take check take_once extend settle cancel reserve acquire rene
 
 // inner are those that only others of ours call. They set nothing: it would cost
 // each call of an entry, and what is to be made part of a statement could not be.
-const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_rate compile
+const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_amount compile
 	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
 	micros checked_id checked_lease checked_count held drained drained_at drained_by present before carried
 	start_together

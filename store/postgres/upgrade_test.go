@@ -236,6 +236,32 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	}
 }
 
+// TestASchemaThatNoReleaseHasMadeIsRefused, until it is removed.
+func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Postgres(t)
+	openAt(t, dsn)
+	execute(t, dsn, `update headgate.installed set state = 3, revision = 1`)
+	s := bare(t, dsn)
+	_, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
+	_, migrating := s.Migrate(t.Context())
+	for _, err := range []error{err, migrating} {
+		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, and migrate anew") {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := connect(t, dsn).Exec(t.Context(), postgres.Schema()); err == nil ||
+		!strings.Contains(err.Error(), "of before the first release") {
+		t.Errorf("the printed schema: %v", err)
+	}
+	if err := s.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFunctionsAreRepaired has functions changed by hand, and by a developer who did not
 // raise the revision.
 func TestFunctionsAreRepaired(t *testing.T) {

@@ -3,8 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -109,62 +107,4 @@ func TestARequestIsOneRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("swept", 0, 0, 0)
-}
-
-// TestIDsOfAnOlderFileAreKnown opens a file in which each cell of a request had a row of its own.
-func TestIDsOfAnOlderFileAreKnown(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec := func(text string, args ...any) {
-		t.Helper()
-		if _, err := db.ExecContext(context.Background(), text, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"001_cells", "002_admissions", "003_rooms", "004_catalog"} {
-		text, err := os.ReadFile(filepath.Join("sql", name+".sql"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		exec(string(text))
-	}
-	exec("pragma user_version = 1004")
-	now := store.SystemClock()
-	request := identified(`an "id"`, 1, 0, `quoted "a"`, "b", "c")
-	records := []*law.Record{{}, {}, {}}
-	law.Apply(request, make([]law.Outcome, 3), now, records)
-	for i, r := range records {
-		c, st, a := request[i].Cell, r.State, r.Admit[0]
-		exec(`insert into cells values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')`, c.Limit, c.Key, st.Kind, st.Level, st.Prev, st.At,
-			st.Unit, st.Step, st.EmptyAt, st.BlockedUntil)
-		exec(`insert into admissions values (?, ?, ?, ?, ?, ?, ?, ?, ?)`, c.Limit, c.Key, a.ID, a.Fingerprint,
-			a.Terms.String(), a.Cost, a.Charged(), a.Settled, a.KeepUntil)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	s := open(t, "sqlite:"+path)
-	for i, out := range apply(t, s, request...) {
-		if !out.Replayed || out.Used != 2000 {
-			t.Errorf("%s: %+v, want it replayed", request[i].Cell.Key, out)
-		}
-	}
-	for i := range request {
-		request[i].Verb, request[i].Cost, request[i].TTL = law.Settle, 500, 0
-	}
-	for i, out := range apply(t, s, request...) {
-		if out.Granted != 1500 {
-			t.Errorf("%s settled: %+v, want 1500 given back", request[i].Cell.Key, out)
-		}
-	}
-	if n := rows(t, path, "requests"); n[0] != 3 {
-		t.Errorf("%d requests, want three", n[0])
-	}
-	if n := fmt.Sprint(rows(t, path, "cells where ids_until > 0")); n != "[3]" {
-		t.Errorf("%s cells say for how long ids are known", n)
-	}
 }

@@ -20,7 +20,10 @@ var files embed.FS
 
 // state is what the rows mean. Binaries of one state use a file side by side, though some
 // know of fewer migrations.
-const state = 3
+const state = 4
+
+// firstState is the first state that migrations start from: what was before was never released.
+const firstState = 4
 
 // The file's user_version is perState times its state, and the number of migrations that
 // were applied.
@@ -79,9 +82,12 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 		return 0, err
 	}
 	all := migrations()
-	if version/perState > state {
-		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer,
-			version/perState, state)
+	switch of := version / perState; {
+	case of > state:
+		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer, of, state)
+	case version > 0 && of < firstState:
+		return version, fmt.Errorf("%w: the file has state %d, of before the first release: delete it, with those "+
+			"named -wal and -shm beside it", store.ErrSetup, of)
 	}
 	have := version % perState
 	if have >= len(all) {

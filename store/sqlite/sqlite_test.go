@@ -170,7 +170,7 @@ func TestAFileWithMoreTablesIsUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := db.Exec("create table if not exists added (x int); pragma user_version = 1999"); err != nil {
+		if _, err := db.Exec("create table if not exists added (x int); pragma user_version = 4999"); err != nil {
 			t.Fatal(err)
 		}
 		db.Close()
@@ -183,15 +183,17 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	newer := filepath.Join(dir, "newer.db")
-	db, err := sql.Open("sqlite", newer)
-	if err != nil {
-		t.Fatal(err)
+	newer, older := filepath.Join(dir, "newer.db"), filepath.Join(dir, "older.db")
+	for file, version := range map[string]int{newer: 5001, older: 3007} {
+		db, err := sql.Open("sqlite", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Exec(fmt.Sprintf("pragma user_version = %d", version)); err != nil {
+			t.Fatal(err)
+		}
+		db.Close()
 	}
-	if _, err := db.Exec("pragma user_version = 4001"); err != nil {
-		t.Fatal(err)
-	}
-	db.Close()
 	for _, tt := range []struct {
 		url, names string
 		is         error
@@ -199,7 +201,8 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:" + dir, "directory", store.ErrSetup},
 		{"sqlite:" + filepath.Join(dir, "no", "such", "folder.db"), "no such", store.ErrSetup},
 		{"sqlite:" + text, "not a database", store.ErrSetup},
-		{"sqlite:" + newer, "state 4", store.ErrSchemaNewer},
+		{"sqlite:" + newer, "state 5", store.ErrSchemaNewer},
+		{"sqlite:" + older, "state 3, of before the first release: delete it", store.ErrSetup},
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},
@@ -274,50 +277,4 @@ func TestKeysAreCountedAfterASweep(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		counts(store.KeyCount{Limit: "more", Keys: 4}, store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
 	})
-}
-
-// TestSharedCellsGo migrates a file of a version in which new keys of a full limit shared a cell.
-func TestSharedCellsGo(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec := func(text string) {
-		t.Helper()
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"001_cells", "002_admissions", "003_rooms", "004_catalog", "005_requests", "006_actions"} {
-		text, err := os.ReadFile(filepath.Join("sql", name+".sql"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		exec(string(text))
-	}
-	exec(`pragma user_version = 2006;
-		insert into settings values ('max_keys', 1);
-		insert into rooms values ('l', 1, 1, 7, 5);
-		insert into cells select 'l', v.column1, 3, 0, 0, 1, 1000, 1, 9007199254740991, 0, '', 0
-			from (values ('k'), ('headgate:shared:7')) v;
-		insert into entries (limit_name, key, id, at, expires_at, keep_until, cost, granted)
-			select 'l', v.column1, '', 1, 9007199254740991, 9007199254740991, 1, 1
-			from (values ('k'), ('headgate:shared:7')) v;
-		insert into catalog_items values ('limit', 'l', '', 'token-bucket 5/s', '', '', 1, 0, 0)`)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, "sqlite:"+path)
-	cells, _, err := s.Cells(t.Context(), store.Query{})
-	if err != nil || len(cells) != 1 || cells[0].Key != "k" {
-		t.Errorf("%+v, %v", cells, err)
-	}
-	if n := rows(t, path, "entries"); n[0] != 1 {
-		t.Errorf("%d entries, want that of the key", n[0])
-	}
-	if c, err := s.ReadCatalog(t.Context(), 0); err != nil || len(c.Items) != 1 ||
-		c.Items[0].Text != "token-bucket 5/s" {
-		t.Errorf("%+v, %v", c, err)
-	}
 }

@@ -42,26 +42,31 @@ type Batch struct {
 	err     error         // the first that the reader met
 }
 
-// New returns a batch. A cell whose name is not valid is none of it: its group is not applied.
+// New returns a batch. The cells of groups that are not valid are none of it: these are not applied.
 func New(ops []law.Op, reader Reader) *Batch {
 	b := &Batch{reader: reader, ops: ops, records: make([]*law.Record, len(ops)), Cells: make([]*Cell, 0, len(ops))}
-	order := make([]int, len(ops))
-	for i := range order {
-		order[i] = i
+	order := make([]int, 0, len(ops))
+	for i := 0; i < len(ops); {
+		j := law.GroupEnd(ops, i)
+		valid := law.ValidGroup(ops[i:j]) == nil
+		for ; i < j; i++ {
+			if valid {
+				order = append(order, i)
+			} else {
+				b.records[i] = &law.Record{}
+			}
+		}
 	}
 	slices.SortFunc(order, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
 	for k, i := range order {
-		switch {
-		case k > 0 && ops[i].Cell == ops[order[k-1]].Cell:
+		if k > 0 && ops[i].Cell == ops[order[k-1]].Cell {
 			b.records[i] = b.records[order[k-1]]
-		case ops[i].Cell.Valid() != nil:
-			b.records[i] = &law.Record{}
-		default:
-			c := &Cell{Name: ops[i].Cell, batch: b}
-			c.Log, c.Receipts = c, c
-			b.Cells = append(b.Cells, c)
-			b.records[i] = &c.Record
+			continue
 		}
+		c := &Cell{Name: ops[i].Cell, batch: b}
+		c.Log, c.Receipts = c, c
+		b.Cells = append(b.Cells, c)
+		b.records[i] = &c.Record
 	}
 	return b
 }

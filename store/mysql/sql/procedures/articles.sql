@@ -7,10 +7,12 @@ reads sql data sql security invoker
 begin
     declare foreigners text character set utf8mb4;
     set foreigners = (select group_concat(routine_name order by routine_name separator ', ') from information_schema.routines
-        where {{foreign articles}});
+        where routine_schema = database() and routine_type = 'PROCEDURE' and lower(routine_name) in ('check_velocity', 'request_token')
+        and routine_comment not like 'made by headgate%');
     if foreigners is not null then
         set session transaction read only; -- so that even a client that goes on after an error drops none
-        call headgate_fail_N(concat({{left alone}}));
+        call headgate_fail_N(concat('did not make the articles'' procedures: ', foreigners,
+            ' exists and is not ours; rename or drop it and migrate again'));
     end if;
 end
 //
@@ -29,13 +31,8 @@ begin
     select z.rate, z.window_seconds, greatest(1, z.history_days * 86400000000) into v_rate, v_window, v_history from headgate_zones z where z.id = p_zone_id;
     if v_rate is null then
         call headgate_fail_N(concat('zone: ', coalesce(p_zone_id, 'null'), ' is not in headgate_zones; insert its id, rate and window_seconds'));
-    elseif p_bucket_key is null then
-        call headgate_fail_N('bucket_key: is null');
-    elseif length(p_bucket_key) > 512 then
-        call headgate_fail_N(concat('bucket_key: is ', length(p_bucket_key), ' bytes long, at most 512 are allowed'));
-    elseif locate(char(0 using utf8mb4), p_bucket_key) > 0 then
-        call headgate_fail_N('bucket_key: contains a NUL byte');
     end if;
+    call headgate_text_N('bucket_key', p_bucket_key, 512);
     call headgate_ask_N(1, concat('zone.', p_zone_id), p_bucket_key, 3, 0, 1000, v_rate * 1000, v_window * 1000000, 0, 0, v_history, 1000, 0, 0, '',
         0, 0, 0, 0, 0, 0);
     select 1 - @hg_g as blocked, @hg_entry as transaction_id, p_zone_id as zone_id, p_bucket_key as `key`, v_rate as rate, v_window as `window`;

@@ -4,42 +4,27 @@
 -- time_zone has no say; FROM_UNIXTIME and UNIX_TIMESTAMP would let it.
 
 -- headgate_starts_at_N returns the first instant, in seconds, at which the clocks
--- of a zone show a local time or a later one. Where no change of the zone's
--- offset is near, that is a subtraction; else the hours around are tried in
--- turn, and the minutes of those in which the offset changes.
+-- of a zone show a local time or a later one. The offset is the one before the change that
+-- is near, if there is one, or the one after it; offsets change at whole minutes.
 create procedure headgate_starts_at_N(in shown bigint, in zone varchar(64) character set utf8mb4, out instant bigint)
     reads sql data sql security invoker
 begin
     declare epoch datetime default '1970-01-01 00:00:00';
-    declare guess, u, was, then_shown bigint;
+    declare low, high, middle, before_, after_ bigint;
     -- No zone is further from UTC, no change of one is larger.
     declare near int default 93600;
-    set guess = 2 * shown - timestampdiff(second, epoch, convert_tz(timestampadd(second, shown, epoch), '+00:00', zone));
-    set guess = guess + shown - timestampdiff(second, epoch, convert_tz(timestampadd(second, guess, epoch), '+00:00', zone));
-    set instant = guess;
-    set was = timestampdiff(second, epoch, convert_tz(timestampadd(second, guess - near, epoch), '+00:00', zone));
-    if was <> shown - near
-        or timestampdiff(second, epoch, convert_tz(timestampadd(second, guess, epoch), '+00:00', zone)) <> shown
-        or timestampdiff(second, epoch, convert_tz(timestampadd(second, guess + near, epoch), '+00:00', zone)) <> shown + near then
-        set u = guess - near;
-        search: while u <= guess + near do
-            if was >= shown then
-                set instant = u;
-                leave search;
-            end if;
-            set then_shown = timestampdiff(second, epoch, convert_tz(timestampadd(second, u + 3600, epoch), '+00:00', zone));
-            if then_shown <> was + 3600 then
-                set u = u + 60;
-                set was = timestampdiff(second, epoch, convert_tz(timestampadd(second, u, epoch), '+00:00', zone));
-            elseif then_shown >= shown then
-                set instant = u + shown - was;
-                leave search;
-            else
-                set u = u + 3600;
-                set was = then_shown;
-            end if;
-        end while;
-    end if;
+    set low = 2 * shown - timestampdiff(second, epoch, convert_tz(timestampadd(second, shown, epoch), '+00:00', zone)) - near, high = low + 2 * near;
+    set before_ = timestampdiff(second, epoch, convert_tz(timestampadd(second, low, epoch), '+00:00', zone)) - low,
+        after_ = timestampdiff(second, epoch, convert_tz(timestampadd(second, high, epoch), '+00:00', zone)) - high;
+    while before_ <> after_ and high - low > 60 do -- high is where the offset has changed
+        set middle = (low + high) div 120 * 60;
+        if timestampdiff(second, epoch, convert_tz(timestampadd(second, middle, epoch), '+00:00', zone)) - middle = before_ then
+            set low = middle;
+        else
+            set high = middle;
+        end if;
+    end while;
+    set instant = if(before_ = after_ or shown - before_ < high, shown - before_, greatest(high, shown - after_));
 end
 //
 

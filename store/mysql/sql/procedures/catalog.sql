@@ -74,11 +74,6 @@ create procedure headgate_check_item(in kind varbinary(32), in name varbinary(25
     in item_text varchar(255) character set utf8mb4 collate utf8mb4_bin)
     reads sql data sql security invoker
 begin
-    declare canonical varchar(255) character set utf8mb4;
-    declare law, anchor int;
-    declare unit, capacity, step, drain, block, history bigint;
-    declare calendar varchar(8) character set utf8mb4;
-    declare zone varchar(64) character set utf8mb4;
     if coalesce(hex(convert(name using utf8mb4)), '') <> hex(name) or coalesce(hex(convert(item_key using utf8mb4)), '') <> hex(item_key) then
         call headgate_fail_N('name: is not UTF-8');
     elseif locate(x'00', name) > 0 or locate(x'00', item_key) > 0 then
@@ -95,7 +90,7 @@ begin
     elseif kind <> 'file' and item_text = '' then
         call headgate_fail_N(concat('text: is missing in a row of kind ', convert(kind using utf8mb4)));
     elseif kind in ('plan', 'override', 'prefix-override') then
-        call headgate_compile_N(item_text, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+        call headgate_compile_N(item_text, @hg_name, {{unused}});
     end if;
 end
 //

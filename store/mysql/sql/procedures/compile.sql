@@ -110,18 +110,20 @@ begin
 end
 //
 
--- headgate_format_period_N writes a period with the longest unit that divides it.
-create procedure headgate_format_period_N(in micros bigint,
-    out s varchar(32) character set utf8mb4 collate utf8mb4_bin)
+-- headgate_add_period_N adds a word and a period, with the longest unit that divides it, to a text; nothing for null.
+create procedure headgate_add_period_N(in word varchar(16) character set utf8mb4, in micros bigint,
+    inout s varchar(255) character set utf8mb4 collate utf8mb4_bin)
     deterministic contains sql sql security invoker
 begin
-    set s = case
-        when micros mod 86400000000 = 0 then concat(micros div 86400000000, 'd')
-        when micros mod 3600000000 = 0 then concat(micros div 3600000000, 'h')
-        when micros mod 60000000 = 0 then concat(micros div 60000000, 'm')
-        when micros mod 1000000 = 0 then concat(micros div 1000000, 's')
-        when micros mod 1000 = 0 then concat(micros div 1000, 'ms')
-        else concat(micros, 'us') end;
+    if micros is not null then
+        set s = concat(s, word, case
+            when micros mod 86400000000 = 0 then concat(micros div 86400000000, 'd')
+            when micros mod 3600000000 = 0 then concat(micros div 3600000000, 'h')
+            when micros mod 60000000 = 0 then concat(micros div 60000000, 'm')
+            when micros mod 1000000 = 0 then concat(micros div 1000000, 's')
+            when micros mod 1000 = 0 then concat(micros div 1000, 'ms')
+            else concat(micros, 'us') end);
+    end if;
 end
 //
 
@@ -214,12 +216,11 @@ compiling: begin
     declare kind, w, v, per, seen, allowed varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     -- The values of the options as they are written; null: not said.
     declare o_burst, o_history, o_block, o_ttl, o_prefetch, o_zone, o_away, o_deadline, o_scale varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare amount_text, burst_text, per_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
+    declare amount_text, burst_text varchar(255) character set utf8mb4 collate utf8mb4_bin;
     declare i, n, digits int;
     declare coef, scale, burst, burst_scale, micros, deadline, prefetch_scale bigint;
     declare prefetch, life bigint default 1000000;
-    declare prefetch_text varchar(32) character set utf8mb4 collate utf8mb4_bin;
-    declare has_period, from_first, percent boolean default false;
+    declare has_period, from_first, percent, is_rate boolean default false;
 
     set law = 1, anchor = 0, drain = 0, block = 0, history = 0, calendar = null, zone = null;
     if rule is null then
@@ -386,90 +387,69 @@ compiling: begin
     end while;
 
     -- The numbers.
+    set is_rate = kind in ('token-bucket', 'leaky-bucket', 'gcra');
     if burst is null then
         set burst = if(coef < scale, 1, coef), burst_scale = if(coef < scale, 1, scale);
     end if;
     call headgate_format_amount_N(coef, scale, amount_text);
     call headgate_format_amount_N(burst, burst_scale, burst_text);
-    if calendar is null then
-        call headgate_format_period_N(micros, per_text);
-    end if;
-    if kind in ('token-bucket', 'leaky-bucket', 'gcra') then
-        call headgate_compile_amount_N(1, coef, scale, micros, burst, burst_scale, c_max, digits, unit, drain, capacity, step);
-        if unit is null then
-            call headgate_fail_N(concat('amount: ', amount_text, ' per ', per_text, ' with a burst of ', burst_text,
-                ' does not fit exactly into 53 bits, or a full bucket takes more than 142 years to empty'));
-        end if;
-    elseif kind = 'interval' then
-        call headgate_compile_amount_N(0, coef, scale, micros, burst, burst_scale, c_max, digits, unit, drain, capacity, step);
-        if unit is null then
-            call headgate_fail_N(concat('amount: ', amount_text, ' with a burst of ', burst_text, ' is too large'));
-        end if;
+    if is_rate or kind = 'interval' then
+        call headgate_compile_amount_N(is_rate, coef, scale, micros, burst, burst_scale, c_max, digits, unit, drain, capacity, step);
     else
         call headgate_compile_amount_N(0, coef, scale, 0, 1, 1, if(kind = 'sliding-window', 4294967295, c_max), digits, unit, capacity, drain, step);
-        if unit is null then
-            call headgate_fail_N(concat('amount: ', amount_text, ' is too large'));
+        -- One step empties a fixed window, however far force has filled it.
+        set drain = if(kind = 'fixed-window', c_max, 0), step = micros;
+    end if;
+    if unit is null then
+        if is_rate then
+            call headgate_add_period_N(' per ', micros, amount_text);
         end if;
-        set drain = 0, step = micros;
+        call headgate_fail_N(concat('amount: ', amount_text, if(is_rate or kind = 'interval', concat(' with a burst of ', burst_text), ''), if(is_rate,
+            ' does not fit exactly into 53 bits, or a full bucket takes more than 142 years to empty', ' is too large')));
+    end if;
+    set law = case kind when 'sliding-window' then 2 when 'sliding-log' then 3 when 'concurrency' then 3 else 1 end;
+    if kind = 'fixed-window' and not from_first then
+        set anchor = if(calendar is null, 1, 2);
+    end if;
+    if calendar is not null then
+        set zone = 'UTC';
+        if o_zone is not null then
+            call headgate_check_zone_N(o_zone);
+            set zone = o_zone;
+        end if;
+
+        -- No window of the unit is longer than the step.
+        set step = 1000000 * case calendar when 'minute' then 60 when 'hour' then 7200
+            when 'day' then 93600 when 'week' then 612000 else 2685600 end;
     end if;
 
-    -- The canonical notation, and what is left of the numbers.
-    set canonical = concat(kind, ' ', amount_text, if(kind = 'concurrency', ' ttl ', '/'),
-        case when calendar is not null then calendar
-            when micros = 1000000 and kind in ('token-bucket', 'leaky-bucket', 'gcra', 'interval') then 's'
-            else per_text end);
-    case kind
-        when 'leaky-bucket' then set canonical = concat(canonical, ' capacity ', burst_text);
-        when 'fixed-window' then
-
-            -- One step empties the window, however far force has filled it.
-            set drain = c_max, anchor = if(from_first, 0, 1);
-            if calendar is not null then
-                set zone = 'UTC';
-                if o_zone is not null then
-                    call headgate_check_zone_N(o_zone);
-                    set zone = o_zone;
-                end if;
-
-                -- No window of the unit is longer than the step.
-                set anchor = 2, step = 1000000 * case calendar when 'minute' then 60 when 'hour' then 7200
-                    when 'day' then 93600 when 'week' then 612000 else 2685600 end;
-            end if;
-            set canonical = concat(canonical, if(from_first, ' from-first', ''), if(zone <> 'UTC', concat(' ', zone), ''));
-            if calendar = 'minute' then -- no zone cuts a minute
-                set anchor = 1, calendar = null, zone = null;
-            end if;
-        when 'sliding-window' then set law = 2;
-        when 'sliding-log' then
-            set law = 3;
-            if o_history is not null then
-                call headgate_format_period_N(history, per_text);
-                set canonical = concat(canonical, ' history ', per_text);
-            end if;
-        when 'concurrency' then set law = 3;
-        else set canonical = concat(canonical, ' burst ', burst_text);
-    end case;
-    if o_block is not null then
-        call headgate_format_period_N(block, per_text);
-        set canonical = concat(canonical, ' block ', per_text);
+    -- The canonical notation.
+    set canonical = concat(kind, ' ', amount_text, if(kind = 'concurrency', ' ttl ', '/'));
+    if calendar is not null then
+        set canonical = concat(canonical, calendar);
+    elseif micros = 1000000 and (is_rate or kind = 'interval') then
+        set canonical = concat(canonical, 's');
+    else
+        call headgate_add_period_N('', micros, canonical);
     end if;
-
-    if digits is not null then
-        set canonical = concat(canonical, ' scale ', digits);
+    set canonical = concat(canonical, if(is_rate or kind = 'interval', concat(if(kind = 'leaky-bucket', ' capacity ', ' burst '), burst_text), ''),
+        if(from_first, ' from-first', ''), if(zone <> 'UTC', concat(' ', zone), ''));
+    if calendar = 'minute' then -- no zone cuts a minute
+        set anchor = 1, calendar = null, zone = null;
     end if;
+    call headgate_add_period_N(' history ', nullif(history, 0), canonical);
+    call headgate_add_period_N(' block ', nullif(block, 0), canonical);
+    set canonical = concat(canonical, coalesce(concat(' scale ', digits), ''));
 
     -- What nodes take up front is theirs to know; here it is part of the name.
     if o_prefetch is not null then
-        call headgate_format_amount_N(prefetch, prefetch_scale, prefetch_text);
+        call headgate_format_amount_N(prefetch, prefetch_scale, amount_text);
         if cast(prefetch as decimal(40)) * if(percent, capacity, unit)
             >= cast(prefetch_scale as decimal(40)) * if(percent, 100, 1) * (capacity + 1) then
-            call headgate_fail_N(concat('prefetch: ', prefetch_text, if(percent, '%', ''), ' is more than what passes at once'));
+            call headgate_fail_N(concat('prefetch: ', amount_text, if(percent, '%', ''), ' is more than what passes at once'));
         end if;
-        set canonical = concat(canonical, ' prefetch ', prefetch_text, if(percent, '%', ''));
-        if life <> 1000000 then
-            call headgate_format_period_N(life, per_text);
-            set canonical = concat(canonical, '/', per_text);
-        end if;
+        set canonical = concat(canonical, ' prefetch ', amount_text, if(percent, '%', ''));
+        call headgate_add_period_N('/', nullif(life, 1000000), canonical);
     end if;
     -- Who asks a store that is away knows what is answered then; here it is part of the name, too.
     if o_away <> 'deny' then
@@ -478,9 +458,6 @@ compiling: begin
         end if;
         set canonical = concat(canonical, ' away ', o_away);
     end if;
-    if o_deadline is not null then
-        call headgate_format_period_N(deadline, per_text);
-        set canonical = concat(canonical, ' deadline ', per_text);
-    end if;
+    call headgate_add_period_N(' deadline ', deadline, canonical);
 end
 //

@@ -41,19 +41,30 @@ end
 --
 -- Outside a transaction it makes one of its own, repeated when it conflicts with
 -- another; inside one of the caller's it charges as part of that, and the cell
--- stays locked until it ends. It never commits what is the caller's.
+-- stays locked until it ends. It never commits what is the caller's. A check locks nothing.
 create procedure headgate_ask_N(p_verb int, p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
     p_capacity bigint, p_step bigint, p_drain bigint, p_block bigint, p_history bigint, p_cost bigint, p_ceiling bigint, p_ttl bigint,
     p_note varbinary(512), p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)
 modifies sql data sql security invoker
-begin
+asking: begin
     declare inside, again int default 1;
     declare tries, p_part, cleared, moved, clears, stale, admitted, was_kind int default 0;
     declare times, entry bigint default 1;
     declare clock, moment, carry, granted, used, retry_at, ends_at bigint default 0;
     declare base_level, base_prev, base_at, base_step, base_empty_at bigint;
     {{cell}}
-    if p_verb = 9 then -- what fits, credit by credit
+    if p_verb = 2 then
+        begin
+            declare continue handler for not found begin end;
+            {{read}};
+        end;
+        set clock = {{clock}}, @hg_at = s_at, @hg_empty = s_empty_at, @hg_block = s_blocked_until;
+        call headgate_decide_N(p_limit, p_key, 2, p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, 0, p_cost, 1, 0, p_ceiling, 0,
+            p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, 0, cleared, {{state}}, base_level, base_prev, base_at, base_step, base_empty_at,
+            moved, moment, clears, carry, granted, used, retry_at, stale);
+        set @hg_g = granted, @hg_x = used, @hg_clk = clock, @hg_now = moment, @hg_retry = retry_at, @hg_stale = stale, @hg_entry = 0;
+        leave asking;
+    elseif p_verb = 9 then -- what fits, credit by credit
         set p_verb = 1, p_part = 1, times = p_cost, p_cost = 1;
     end if;
 
@@ -129,25 +140,5 @@ begin
         values (p_limit, p_key, p_note, moment, if(admitted, moment + step, 0), moment + greatest(history, if(admitted, step, 0)), credits, admitted);
         set entry = last_insert_id();
     end if;
-end
-//
-
--- headgate_look_N answers what a take would, without a lock. It leaves what headgate_ask_N does.
-create procedure headgate_look_N(p_limit varbinary(255), p_key varbinary(512), p_kind int, p_anchor int, p_unit bigint,
-    p_capacity bigint, p_step bigint, p_drain bigint, p_cost bigint, p_ceiling bigint,
-    p_b0 bigint, p_b1 bigint, p_b2 bigint, p_b3 bigint, p_since bigint, p_lapse bigint)
-reads sql data sql security invoker
-begin
-    declare cleared, moved, clears, stale int default 0;
-    declare clock, moment, carry, granted, used, retry_at bigint;
-    declare base_level, base_prev, base_at, base_step, base_empty_at bigint;
-    {{cell}}
-    declare continue handler for not found begin end;
-    {{read}};
-    set clock = {{clock}}, @hg_at = s_at, @hg_empty = s_empty_at, @hg_block = s_blocked_until;
-    call headgate_decide_N(p_limit, p_key, 2, p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, 0, p_cost, 1, 0, p_ceiling, 0,
-        p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, 0, cleared, {{state}}, base_level, base_prev, base_at, base_step, base_empty_at,
-        moved, moment, clears, carry, granted, used, retry_at, stale);
-    set @hg_g = granted, @hg_x = used, @hg_clk = clock, @hg_now = moment, @hg_retry = retry_at, @hg_stale = stale, @hg_entry = 0;
 end
 //

@@ -128,24 +128,22 @@ begin
                                 if decided and outdated then
                                     set how = 1, granted = 0, used = 0, retry_at = 0;
                                 elseif decided then -- settle
-                                    if admitted then
-                                        update headgate_cells c set c.law = s_kind, c.level = left_level, c.prev = left_prev, c.at = left_at, c.unit = s_unit,
-                                            c.step = s_step, c.empty_at = left_empty_at, c.reason = if(c.blocked_until <> s_blocked_until, '', c.reason),
-                                            c.blocked_until = s_blocked_until
-                                        where c.limit_name = p_limit and c.cell_key = p_key;
-                                        set row_at = left_at, row_empty_at = left_empty_at, row_blocked_until = s_blocked_until, counts = 1;
-                                    elseif moved then
-                                        update headgate_cells c set c.law = s_kind, c.level = if(is_first, base_level, c.level),
-                                            c.prev = if(is_first, base_prev, c.prev), c.at = if(is_first, base_at, c.at), c.unit = s_unit, c.step = base_step,
-                                            c.empty_at = if(is_first, base_empty_at, c.empty_at),
-                                            c.reason = if(c.blocked_until <> s_blocked_until, '', c.reason), c.blocked_until = s_blocked_until
-                                        where c.limit_name = p_limit and c.cell_key = p_key;
-                                        set row_at = if(is_first, base_at, row_at), row_empty_at = if(is_first, base_empty_at, row_empty_at),
-                                            row_blocked_until = s_blocked_until, counts = 1;
-                                    end if;
                                     if p_kind = 3 then
                                         call headgate_log_N(p_limit, p_key, p_id, p_step, p_history, moment, admitted or moved, clears, carry, base_empty_at,
                                             admitted, charge, entry);
+                                    end if;
+                                    if admitted then
+                                        set base_level = left_level, base_prev = left_prev, base_at = left_at, base_step = s_step, base_empty_at = left_empty_at;
+                                    end if;
+                                    if admitted or moved then
+                                        update headgate_cells c set c.law = s_kind, c.level = if(admitted or is_first, base_level, c.level),
+                                            c.prev = if(admitted or is_first, base_prev, c.prev), c.at = if(admitted or is_first, base_at, c.at),
+                                            c.unit = s_unit, c.step = base_step, c.empty_at = if(admitted or is_first, base_empty_at, c.empty_at),
+                                            c.reason = if(c.blocked_until <> s_blocked_until, '', c.reason), c.blocked_until = s_blocked_until
+                                        where c.limit_name = p_limit and c.cell_key = p_key;
+                                        set row_at = if(admitted or is_first, base_at, row_at),
+                                            row_empty_at = if(admitted or is_first, base_empty_at, row_empty_at),
+                                            row_blocked_until = s_blocked_until, counts = 1;
                                     end if;
                                 end if;
 

@@ -31,16 +31,6 @@ begin
 end
 //
 
--- headgate_planned_N returns whether a plan is there, and its notation for a limit: null if the
--- plan does not name it.
-create procedure headgate_planned_N(p_plan varbinary(1020), p_limit varbinary(255), out there int, out item_text varbinary(1020))
-reads sql data sql security invoker
-begin
-    set item_text = (select c.`text` from headgate_catalog c where c.kind = 'plan' and c.name = p_plan and c.item_key = p_limit);
-    set there = item_text is not null or exists (select 1 from headgate_catalog c where c.kind = 'plan' and c.name = p_plan);
-end
-//
-
 -- headgate_holds_N returns the notation that holds for a key at a time, why it applies, in the
 -- words of Decision.Applied, and between which times it holds; 0 without an end. It is given the
 -- limit's own notation, which stays if there is nothing else, and which kinds of items there are:
@@ -71,8 +61,9 @@ holding: begin
                 leave search;
             end if;
             set item_text = value, there = 1;
-            if kinds >= 4 then
-                call headgate_planned_N(value, p_limit, there, item_text);
+            if kinds >= 4 then -- the notation of the plan for the limit: null if the plan does not name it
+                set item_text = (select c.`text` from headgate_catalog c where c.kind = 'plan' and c.name = value and c.item_key = p_limit),
+                    there = item_text is not null or exists (select 1 from headgate_catalog c where c.kind = 'plan' and c.name = value);
             end if;
             if there and (ends = 0 or p_now < ends) then
                 set lapse = ends;
@@ -103,17 +94,12 @@ modifies sql data sql security definer comment 'Which limit holds for a key now,
 begin
     declare notation varchar(2048) character set utf8mb4 collate utf8mb4_bin;
     declare applied varchar(1024) character set utf8mb4 collate utf8mb4_bin default '';
-    declare name varchar(255) character set utf8mb4;
     declare canonical varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare calendar varchar(8) character set utf8mb4;
-    declare zone varchar(64) character set utf8mb4;
-    declare law, anchor int;
-    declare since, lapse, unit, capacity, step, drain, block, history bigint default 0;
+    declare since, lapse bigint default 0;
     call headgate_enter_N();
-    call headgate_key_N(`key`);
-    call headgate_find_N(rule, `key`, {{clock}}, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history,
-        calendar, zone);
-    call headgate_compile_N(notation, canonical, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+    call headgate_text_N('key', `key`, 512);
+    call headgate_find_N(rule, `key`, {{clock}}, @hg_name, notation, applied, since, lapse, {{unused}});
+    call headgate_compile_N(notation, canonical, {{unused}});
     select canonical as rule, applied, if(lapse > 0, cast('1970-01-01' + interval lapse microsecond as datetime(6)), null) as `until`;
 end
 //

@@ -50,10 +50,10 @@ create procedure headgate_bucket_changed(in old_id varchar(255) character set ut
 modifies sql data sql security invoker
 begin
     declare old_name, new_name varchar(64) character set utf8mb4 collate utf8mb4_bin;
-    declare period varchar(32) character set utf8mb4 collate utf8mb4_bin;
+    declare period varchar(255) character set utf8mb4 collate utf8mb4_bin default '';
     call headgate_bucket_name_N(old_id, old_name);
     call headgate_bucket_name_N(new_id, new_name);
-    call headgate_format_period_N(refill_seconds * 1000000, period);
+    call headgate_add_period_N('', refill_seconds * 1000000, period);
     call headgate_keep_N(old_name, new_name, if(capacity > 0, concat('fixed-window ', capacity, '/', period, ' from-first'), '0'), '', 'bucket');
 end
 //

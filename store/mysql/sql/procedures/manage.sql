@@ -47,17 +47,13 @@ create procedure headgate_override(limit_name varchar(255) character set utf8mb4
 modifies sql data sql security invoker comment 'Gives one key another rule than that of the limit; a null rule removes it.'
 begin
     declare base, own varchar(255) character set utf8mb4 collate utf8mb4_bin;
-    declare law, anchor int;
-    declare unit, capacity, step, drain, block, history bigint;
-    declare calendar varchar(8) character set utf8mb4;
-    declare zone varchar(64) character set utf8mb4;
-    call headgate_key_N(`key`);
+    call headgate_text_N('key', `key`, 512);
     select l.rule into base from headgate_limits l where l.name = limit_name;
     if base is null then
         call headgate_fail_N(concat('limit_name: "', limit_name, '" is not in headgate_limits'));
     elseif rule is not null then
-        call headgate_compile_N(base, base, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
-        call headgate_compile_N(rule, own, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
+        call headgate_compile_N(base, base, {{unused}});
+        call headgate_compile_N(rule, own, {{unused}});
         if own like 'concurrency %' <> (base like 'concurrency %') then
             call headgate_fail_N(concat('rule: ', own, ' is taken or acquired as its limit is; it cannot stand in the place of ', base));
         end if;
@@ -73,7 +69,7 @@ create procedure headgate_set_plan(`key` varchar(1024) character set utf8mb4 col
 modifies sql data sql security invoker comment 'Gives a key a plan; a null plan removes it.'
 begin
     declare p varbinary(1024) default plan;
-    call headgate_key_N(`key`);
+    call headgate_text_N('key', `key`, 512);
     if plan is not null and not exists (select 1 from headgate_catalog c where c.kind = 'plan' and c.name = p) then
         call headgate_fail_N(concat('plan: "', plan, '" is not in headgate_catalog, which has ', coalesce(
             (select group_concat(distinct convert(c.name using utf8mb4) separator ', ') from headgate_catalog c where c.kind = 'plan'), 'none')));

@@ -97,16 +97,16 @@ begin
 end
 //
 
--- headgate_key_N refuses what is no key.
-create procedure headgate_key_N(`key` varchar(1024) character set utf8mb4 collate utf8mb4_bin)
+-- headgate_text_N refuses what is no key, or no id.
+create procedure headgate_text_N(what varchar(16) character set utf8mb4, s varchar(1024) character set utf8mb4 collate utf8mb4_bin, most int)
     deterministic contains sql sql security invoker
 begin
-    if `key` is null then
-        call headgate_fail_N('key: is null');
-    elseif length(`key`) > 512 then
-        call headgate_fail_N(concat('key: is ', length(`key`), ' bytes long, at most 512 are allowed'));
-    elseif locate(char(0 using utf8mb4), `key`) > 0 then
-        call headgate_fail_N('key: contains a NUL byte');
+    if s is null then
+        call headgate_fail_N(concat(what, ': is null'));
+    elseif length(s) > most then
+        call headgate_fail_N(concat(what, ': is ', length(s), ' bytes long, at most ', most, ' are allowed'));
+    elseif locate(char(0 using utf8mb4), s) > 0 then
+        call headgate_fail_N(concat(what, ': contains a NUL byte'));
     end if;
 end
 //

@@ -18,10 +18,8 @@ create procedure headgate_id_N(id varchar(1024) character set utf8mb4 collate ut
 begin
     if id = '' then
         call headgate_fail_N('id: is missing');
-    elseif length(id) > 255 then
-        call headgate_fail_N(concat('id: is ', length(id), ' bytes long, at most 255 are allowed'));
-    elseif locate(char(0 using utf8mb4), id) > 0 then
-        call headgate_fail_N('id: contains a NUL byte');
+    elseif id is not null then
+        call headgate_text_N('id', id, 255);
     end if;
 end
 //
@@ -47,7 +45,7 @@ begin
     elseif cost > 9007199254740991 then
         call headgate_fail_N(concat(field, ': is too large'));
     end if;
-    call headgate_key_N(`key`);
+    call headgate_text_N('key', `key`, 512);
     call headgate_find_N(rule, `key`, moment, name, notation, applied, since, lapse, law, anchor, unit, capacity, step, drain, block, history, calendar, zone);
     set late = 0, ceiling = 0, exact = ceiling(cost * unit);
     if held or law = 3 or wait > 0 then
@@ -128,8 +126,6 @@ begin
         case
             when @hg_count then
                 begin end; -- it is decided
-            when verb = 2 then
-                call headgate_look_N(name, `key`, law, anchor, unit, capacity, step, drain, credits, ceiling, b0, b1, b2, b3, since, lapse);
             when id is null and not late then
                 call headgate_ask_N(verb, name, `key`, law, anchor, unit, capacity, step, drain, block, history, credits, ceiling,
                     if(verb = 5, life, lease), note, b0, b1, b2, b3, since, lapse);

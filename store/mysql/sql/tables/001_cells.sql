@@ -73,6 +73,9 @@ create table if not exists headgate_limits (
     rule_compiled varchar(255) character set utf8mb4 collate utf8mb4_bin comment 'The rule whose meaning the next columns have. A trigger fills them in.',
     law int, anchor int, unit bigint, capacity bigint, step bigint, drain bigint, block bigint, history bigint,
     calendar varchar(8) character set utf8mb4, zone varchar(64) character set utf8mb4,
+    origin        varchar(255) character set utf8mb4 collate utf8mb4_bin not null default '' comment 'What wrote it: file, zone or bucket; empty: somebody did.',
+    retired       tinyint not null default 0 comment 'The file that defined it does not have it any more. It still decides.',
+    constraint headgate_limit_is_retired_or_not check (retired in (0, 1)),
     constraint headgate_rule_is_a_limit check (rule regexp concat('^[[:blank:]]*(unlimited|',
         '((token-bucket|leaky-bucket|gcra|interval|fixed-window|sliding-window|sliding-log|concurrency)[[:blank:]]+)?',
         '[0-9]+([.][0-9]+)?(/[0-9a-z]+)?([[:blank:]]+[A-Za-z0-9][A-Za-z0-9./_+%-]*)*)[[:blank:]]*$'))
@@ -101,17 +104,19 @@ create table if not exists headgate_buckets (
 //
 
 -- What a cell remembers of requests with an id that were admitted, so that they
--- are charged once and can be settled; extensions have more: see 003_extensions.sql.
--- outcome is what was answered, as 15 numbers; rule the parameters that it was made under; settled is what it cost in
--- the end, -1 while that is not known, -2 if it was cancelled. It may be forgotten from keep_until on.
+-- are charged once and can be extended and settled. cost is what they have charged in all.
+-- outcome is what was answered first, as 15 numbers, and after an extension four of the last one: what it
+-- charged, and the level, at and prev that it made. rule is the parameters that it was made under, zeros after an
+-- extension by others; settled is what it cost in the end, -1 while that is not known, -2 if it was cancelled. It may be
+-- forgotten from keep_until on.
 create table if not exists headgate_admissions (
     limit_name varbinary(255) not null,
     cell_key   varbinary(512) not null,
     id         varbinary(255) not null,
     print      bigint not null comment 'Of all charges of the request.',
     rule       varbinary(255) not null comment 'Numbers of the limit at that time.',
-    cost       bigint not null comment 'Credits charged to this key.',
-    outcome    varbinary(255) not null comment 'Numbers of the first answer.',
+    cost       bigint not null comment 'Credits charged to this key, with all extensions.',
+    outcome    varbinary(512) not null comment 'Numbers of the first answer, then those of the last extension, if there is one.',
     settled    bigint not null comment 'Credits that it cost in the end; -1: not known yet; -2: it was cancelled.',
     keep_until bigint not null comment 'From here on the id is forgotten.',
     primary key (limit_name, cell_key, id),

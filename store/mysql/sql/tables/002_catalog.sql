@@ -66,22 +66,15 @@ create table if not exists headgate_changes (
 ) engine = InnoDB comment 'What each version has changed.'
 //
 
--- MySQL knows no "add column if not exists". The script that `headgate schema` prints may be
--- executed twice.
-set @hg_s = if((select count(*) from information_schema.columns where table_schema = database()
-        and table_name = 'headgate_limits' and column_name = 'retired') > 0, 'do 0', 'alter table headgate_limits
-    add column origin varchar(255) character set utf8mb4 collate utf8mb4_bin not null default ''''
-        comment ''What wrote it: file, zone or bucket; empty: somebody did.'',
-    add column retired tinyint not null default 0 comment ''The file that defined it does not have it any more. It still decides.'',
-    drop constraint headgate_rule_is_a_limit,
-    add constraint headgate_rule_is_a_limit check (rule regexp concat(''^[[:blank:]]*(unlimited|'',
-        ''((token-bucket|leaky-bucket|gcra|interval|fixed-window|sliding-window|sliding-log|concurrency)[[:blank:]]+)?'',
-        ''[0-9]+([.][0-9]+)?(/[0-9a-z]+)?([[:blank:]]+[A-Za-z0-9][A-Za-z0-9./_+%-]*)*)[[:blank:]]*$'')),
-    add constraint headgate_limit_is_retired_or_not check (retired in (0, 1))')
-//
-prepare headgate from @hg_s
-//
-execute headgate
-//
-deallocate prepare headgate
+-- What was done to keys by hand: blocks, and resets. About the newest 10,000 are kept: of a cluster, whose numbers have gaps, fewer.
+create table if not exists headgate_actions (
+    number     bigint not null auto_increment primary key,
+    at         bigint not null comment 'In microseconds since 1970.',
+    verb       varchar(16) character set utf8mb4 collate utf8mb4_bin not null comment 'block, unblock or reset.',
+    limit_name varbinary(255) not null,
+    cell_key   varbinary(512) not null,
+    lasts      bigint not null comment 'Microseconds of a block.',
+    author     text character set utf8mb4 collate utf8mb4_bin not null,
+    reason     text character set utf8mb4 collate utf8mb4_bin not null
+) engine = InnoDB comment 'What was done to keys by hand.'
 //

@@ -1,6 +1,6 @@
 -- Rows of the catalog may be changed by hand: the triggers check a row before it is
 -- written, and make a version of what has become of it. The driver does both itself, and
--- says so by @hg_catalog. What headgate_limits keeps of a rule that it has compiled, and
+-- says so by @hg_catalog. Of every rule headgate_limits keeps what it means; that, and
 -- updated_at, are no change.
 --
 -- A trigger runs when the row is locked already, and then locks the number of the newest
@@ -8,17 +8,21 @@
 -- ends one of them with a deadlock (1213), after which that is to be repeated. The driver does it by itself.
 
 create trigger headgate_limits_before_insert before insert on headgate_limits for each row
-if @hg_catalog is null then
-    call headgate_check_kept(new.name, '', new.origin);
+begin
+    if @hg_catalog is null then
+        call headgate_check_kept(new.name, '', new.origin);
+    end if;
     call headgate_check_limit(new.name, new.rule, new.law, new.anchor, new.unit, new.capacity, new.step, new.drain, new.block,
         new.history, new.calendar, new.zone);
     set new.rule_compiled = new.rule;
-end if
+end
 //
 
 create trigger headgate_limits_before_update before update on headgate_limits for each row
-if @hg_catalog is null and (hex(old.name) <> hex(new.name) or hex(old.rule) <> hex(new.rule) or hex(old.origin) <> hex(new.origin)) then
-    call headgate_check_kept(old.name, old.origin, new.origin);
+if hex(old.name) <> hex(new.name) or hex(old.rule) <> hex(new.rule) or hex(old.origin) <> hex(new.origin) then
+    if @hg_catalog is null then
+        call headgate_check_kept(old.name, old.origin, new.origin);
+    end if;
     call headgate_check_limit(new.name, new.rule, new.law, new.anchor, new.unit, new.capacity, new.step, new.drain, new.block,
         new.history, new.calendar, new.zone);
     set new.rule_compiled = new.rule;

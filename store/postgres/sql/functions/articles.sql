@@ -44,14 +44,14 @@ begin
     elsif octet_length(rate_id) > 512 then
         perform headgate_internal.checked_key_N('key', rate_id);
     end if;
-    -- For most rates headgate_internal.compile_rate_N need not look for a unit.
+    -- For most rates headgate_internal.compile_amount_N need not look for a unit.
     if refill_per_sec <= 1000000 and window_seconds <= 9000000 then
         unit := lcm(1000, 1000000 / gcd(refill_per_sec, 1000000));
         drain := unit * refill_per_sec / 1000000;
         capacity := unit * refill_per_sec * window_seconds;
     end if;
     if capacity is null or capacity > 9007199254740991 then
-        rate := headgate_internal.compile_rate_N(refill_per_sec, 1000000, refill_per_sec::numeric * window_seconds);
+        rate := headgate_internal.compile_amount_N(true, refill_per_sec, 1000000, refill_per_sec::numeric * window_seconds);
         unit := rate[{rate.unit}]; capacity := rate[{rate.capacity}]; step := rate[{rate.step}]; drain := rate[{rate.drain}];
     end if;
     res := headgate_internal.take_one_N('rate_limiting_request', rate_id, 0, unit, capacity, step, drain, 0, unit, 0);

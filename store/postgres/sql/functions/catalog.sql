@@ -24,8 +24,8 @@ create or replace function headgate_internal.author_N() returns text language sq
         'with claims ' || nullif(current_setting('request.jwt.claims', true), '')), 1000)
 $$;
 
--- headgate_internal.note_change_N notes what became of one item; null is none. All that one transaction
--- changes is one version.
+-- headgate_internal.note_change_N notes what became of one item; null is none. One with another name is another item.
+-- All that one transaction changes is one version.
 create or replace function headgate_internal.note_change_N(p_before jsonb, p_after jsonb) returns void language plpgsql as $$
 declare
     i constant jsonb := coalesce(p_after, p_before);
@@ -34,6 +34,10 @@ declare
     v bigint;
 begin
     if p_before is not distinct from p_after then
+        return;
+    elsif (p_before->>'kind', p_before->>'name', p_before->>'key') <> (p_after->>'kind', p_after->>'name', p_after->>'key') then
+        perform headgate_internal.note_change_N(p_before, null);
+        perform headgate_internal.note_change_N(null, p_after);
         return;
     end if;
     if said[2] = txid_current()::text then -- and not what a session has set, or another transaction
@@ -59,31 +63,13 @@ begin
             perform headgate_internal.fail_N(format('limit: "%s" is a bucket of request_token; change headgate.buckets', coalesce(new.name, old.name)));
         end if;
     end if;
-    if tg_op = 'INSERT' then
-        perform headgate_internal.note_change_N(null, headgate_internal.limit_item_N(new));
-    elsif tg_op = 'DELETE' then
-        perform headgate_internal.note_change_N(headgate_internal.limit_item_N(old), null);
-    elsif old.name <> new.name then
-        perform headgate_internal.note_change_N(headgate_internal.limit_item_N(old), null);
-        perform headgate_internal.note_change_N(null, headgate_internal.limit_item_N(new));
-    else
-        perform headgate_internal.note_change_N(headgate_internal.limit_item_N(old), headgate_internal.limit_item_N(new));
-    end if;
+    perform headgate_internal.note_change_N(headgate_internal.limit_item_N(old), headgate_internal.limit_item_N(new));
     return null;
 end $$;
 
 create or replace function headgate_internal.note_item() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    if tg_op = 'INSERT' then
-        perform headgate_internal.note_change_N(null, headgate_internal.catalog_item_N(new));
-    elsif tg_op = 'DELETE' then
-        perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(old), null);
-    elsif (old.kind, old.name, old.key) <> (new.kind, new.name, new.key) then
-        perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(old), null);
-        perform headgate_internal.note_change_N(null, headgate_internal.catalog_item_N(new));
-    else
-        perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(old), headgate_internal.catalog_item_N(new));
-    end if;
+    perform headgate_internal.note_change_N(headgate_internal.catalog_item_N(old), headgate_internal.catalog_item_N(new));
     if tg_op <> 'DELETE' then
         update headgate.limits l set varies = l.varies | i.bit
         from (select case new.kind when 'plan' then new.key else new.name end as name,
@@ -191,45 +177,32 @@ begin
     return new;
 end $$;
 
-do $$ begin
-    if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.limits execute function headgate_internal.lock_catalog();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.catalog execute function headgate_internal.lock_catalog();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'note_limit') then
-        create trigger note_limit after insert or update or delete on headgate.limits for each row execute function headgate_internal.note_limit();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'note_item') then
-        create trigger note_item after insert or update or delete on headgate.catalog for each row execute function headgate_internal.note_item();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.zones'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.zones execute function headgate_internal.lock_catalog();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.zones'::regclass and tgname = 'zone_limit') then
-        create trigger zone_limit after insert or update or delete on headgate.zones for each row execute function headgate_internal.zone_limit();
-        update headgate.zones z set description = z.description; -- for those that are there
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.buckets'::regclass and tgname = 'lock_catalog') then
-        create trigger lock_catalog before insert or update or delete on headgate.buckets execute function headgate_internal.lock_catalog();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.buckets'::regclass and tgname = 'bucket_limit') then
-        create trigger bucket_limit after insert or update or delete on headgate.buckets for each row execute function headgate_internal.bucket_limit();
-        update headgate.buckets b set capacity = b.capacity; -- for those that are there
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'note_truncate') then
-        create trigger note_truncate before truncate on headgate.limits execute function headgate_internal.note_truncate();
-        create trigger note_truncate before truncate on headgate.catalog execute function headgate_internal.note_truncate();
-        create trigger note_truncate before truncate on headgate.zones execute function headgate_internal.note_truncate();
-        create trigger note_truncate before truncate on headgate.buckets execute function headgate_internal.note_truncate();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'compile_item') then
-        create trigger compile_item before insert or update of kind, text, compiled on headgate.catalog for each row execute function headgate_internal.compile_item();
-    end if;
-    if not exists (select from pg_trigger where tgrelid = 'headgate.catalog'::regclass and tgname = 'forget_items') then
-        create trigger forget_items after update or delete on headgate.catalog execute function headgate_internal.forget_items();
-    end if;
+-- A trigger stays where there is one: to make it again would wait for all who read the table. It has the name of its
+-- function.
+do $$ declare t record; begin
+    for t in select * from (values
+        ('limits', 'lock_catalog', 'before insert or update or delete', 'statement'),
+        ('limits', 'compile_limit', 'before insert or update of name, rule', 'row'),
+        ('limits', 'note_limit', 'after insert or update or delete', 'row'),
+        ('limits', 'note_truncate', 'before truncate', 'statement'),
+        ('catalog', 'lock_catalog', 'before insert or update or delete', 'statement'),
+        ('catalog', 'compile_item', 'before insert or update of kind, text, compiled', 'row'),
+        ('catalog', 'note_item', 'after insert or update or delete', 'row'),
+        ('catalog', 'forget_items', 'after update or delete', 'statement'),
+        ('catalog', 'note_truncate', 'before truncate', 'statement'),
+        ('zones', 'lock_catalog', 'before insert or update or delete', 'statement'),
+        ('zones', 'zone_limit', 'after insert or update or delete', 'row'),
+        ('zones', 'note_truncate', 'before truncate', 'statement'),
+        ('buckets', 'lock_catalog', 'before insert or update or delete', 'statement'),
+        ('buckets', 'bucket_limit', 'after insert or update or delete', 'row'),
+        ('buckets', 'note_truncate', 'before truncate', 'statement'),
+        ('notations', 'compile_notation', 'before insert or update', 'row')) v(place, name, event, each)
+    loop
+        if not exists (select from pg_trigger g where g.tgrelid = ('headgate.' || t.place)::regclass and g.tgname = t.name) then
+            execute format('create trigger %1$s %2$s on headgate.%3$s for each %4$s execute function headgate_internal.%1$s()',
+                t.name, t.event, t.place, t.each);
+        end if;
+    end loop;
 end $$;
 
 -- headgate_internal.read_catalog_N returns what versions after p_since have written, as it stands now,

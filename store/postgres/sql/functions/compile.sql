@@ -63,33 +63,39 @@ create or replace function headgate_internal.format_period_N(us bigint) returns 
         else us || 'us' end
 $$;
 
--- headgate_internal.compile_rate_N returns unit, capacity, step and drain of amount per
--- period with a burst, exactly: compileRate in Go.
-create or replace function headgate_internal.compile_rate_N(amount numeric, period bigint, burst numeric, grains numeric[] default array[1000, 100, 10, 1])
+-- headgate_internal.compile_amount_N returns unit, capacity, step and drain of amount per
+-- period with a burst, exactly: compileRate in Go, or compileCount for limits whose arithmetic needs no rate. The unit is
+-- a multiple of the first of the grains by which all stays within most.
+create or replace function headgate_internal.compile_amount_N(is_rate boolean, amount numeric, period bigint, burst numeric,
+    most numeric default 9007199254740991, grains numeric[] default array[1000, 100, 10, 1])
 returns bigint[] language plpgsql immutable as $$
 declare
-    c_max constant numeric := 9007199254740991;
-    g numeric := 1; grain numeric; num numeric; den numeric; r numeric; unit numeric; drain numeric; capacity numeric;
+    g numeric := case when is_rate then 1 else period end;
+    grain numeric; num numeric; den numeric; r numeric; unit numeric; drain numeric; capacity numeric;
 begin
     while g <= period loop
-        num := amount * 10::numeric ^ scale(amount) * g;
-        den := 10::numeric ^ scale(amount) * period;
-        num := div(num, 1); den := div(den, 1);
-        r := gcd(num, den);
-        num := div(num, r); den := div(den, r);
+        den := div(10::numeric ^ scale(amount), 1); num := div(amount * den, 1);
+        if is_rate then
+            r := gcd(num * g, den * period);
+            num := div(num * g, r); den := div(den * period, r);
+        end if;
         foreach grain in array grains loop
             unit := lcm(den, lcm(grain, div(10::numeric ^ scale(burst), 1)));
             drain := div(unit, den) * num;
             capacity := trim_scale(burst * unit);
-            if unit <= c_max and drain <= c_max and capacity <= c_max
+            if (unit <= most or not is_rate) and drain <= most and capacity <= most
                and div(capacity + drain - 1, drain) * g <= 4503599627370496 then
                 return array[{rate: unit => unit, capacity => capacity, step => g, drain => drain}]::bigint[];
             end if;
         end loop;
         g := g * 10;
+        exit when not is_rate;
     end loop;
-    perform headgate_internal.fail_N(format('amount: %s per %s with a burst of %s does not fit exactly into 53 bits, '
-        'or a full bucket takes more than 142 years to empty', amount, headgate_internal.format_period_N(period), burst));
+    if is_rate then
+        perform headgate_internal.fail_N(format('amount: %s per %s with a burst of %s does not fit exactly into 53 bits, '
+            'or a full bucket takes more than 142 years to empty', amount, headgate_internal.format_period_N(period), burst));
+    end if;
+    perform headgate_internal.fail_N(format('amount: %s is too large', amount));
 end $$;
 
 -- headgate_internal.compile_N reads a one-line limit.
@@ -97,12 +103,13 @@ create or replace function headgate_internal.compile_N(rule text) returns headga
 #variable_conflict use_variable
 declare
     c_max constant numeric := 9007199254740991;
-    words text[]; algorithm text; w text; i int; slash int;
-    amount numeric; period bigint; calendar text; burst numeric; capacity numeric; zone text; block bigint; history bigint; ttl bigint;
-    prefetch numeric; share text; percent boolean; life bigint := 1000000; away text; deadline bigint; digits text;
+    words text[]; algorithm text; w text; v text; i int; slash int;
+    allowed text[];
+    o jsonb := '{}'; -- the options, amounts and periods read
+    amount numeric; period bigint; calendar text; zone text; burst numeric;
+    prefetch numeric; share text; percent boolean; life bigint := 1000000;
     grains numeric[] := array[1000, 100, 10, 1]; -- the steps of a unit that may be counted in
-    from_first boolean := false; seen text[] := '{}'; allowed text[];
-    unit numeric; grain numeric; rate bigint[]; params bigint[]; canonical text; most numeric; drain numeric;
+    kind int; rate bigint[]; canonical text;
 begin
     if rule is null then
         perform headgate_internal.fail_N('limit: is null');
@@ -153,157 +160,96 @@ begin
 
     i := 3;
     while i <= cardinality(words) loop
-        w := words[i];
+        w := words[i]; v := '';
         if w in ('burst', 'capacity', 'history', 'block', 'ttl', 'prefetch', 'away', 'deadline', 'scale') then
             i := i + 1;
-            if words[i] is null then
+            v := words[i];
+            if v is null then
                 perform headgate_internal.fail_N(format('%s: needs a value', w));
             end if;
-        elsif w = 'from-first' then
-            from_first := true;
         elsif w = 'wait' then
             perform headgate_internal.fail_N(format('%s: is reserved and does nothing yet', w));
         elsif position('/' in w) > 0 or w = 'UTC' or (calendar is not null and w ~ '^[A-Z]') then
-            zone := w;
-            w := 'zone';
-        else
+            v := w; w := 'zone';
+        elsif w <> 'from-first' then
             perform headgate_internal.fail_N(format('option: "%s" is not known', w));
         end if;
-        if w = any (seen) then
+        if o ? w then
             perform headgate_internal.fail_N(format('%s: is said twice', w));
         elsif w <> all (allowed) and w not in ('block', 'away', 'deadline', 'scale') then
             perform headgate_internal.fail_N(format('%s: does not apply to %s', w, algorithm));
+        elsif w in ('burst', 'capacity') then
+            v := headgate_internal.parse_amount_N(w, v);
+        elsif w in ('history', 'block', 'ttl', 'deadline') then
+            v := headgate_internal.parse_period_N(w, v);
+        elsif w = 'scale' and v !~ '^[4-9]$' then
+            perform headgate_internal.fail_N(format('scale: "%s" is not a number of digits from 4 to 9; without it costs are counted in thousandths', v));
+        elsif w = 'away' and v not in ('deny', 'share', 'allow') then
+            perform headgate_internal.fail_N('away: must be deny, share or allow');
+        elsif w = 'prefetch' then -- what nodes take up front is theirs to know; here it is part of the name
+            share := split_part(v, '/', 1);
+            percent := right(share, 1) = '%';
+            prefetch := headgate_internal.parse_amount_N(w, case when percent then left(share, -1) else share end);
+            if position('/' in v) > 0 then
+                life := headgate_internal.parse_period_N(w, substr(v, position('/' in v) + 1));
+            end if;
         end if;
-        seen := seen || w;
-        case w
-            when 'burst' then burst := headgate_internal.parse_amount_N(w, words[i]);
-            when 'capacity' then burst := headgate_internal.parse_amount_N(w, words[i]);
-            when 'history' then history := headgate_internal.parse_period_N(w, words[i]);
-            when 'block' then block := headgate_internal.parse_period_N(w, words[i]);
-            when 'ttl' then ttl := headgate_internal.parse_period_N(w, words[i]);
-            when 'deadline' then deadline := headgate_internal.parse_period_N(w, words[i]);
-            when 'scale' then
-                if words[i] !~ '^[4-9]$' then
-                    perform headgate_internal.fail_N(format('scale: "%s" is not a number of digits from 4 to 9; without it costs are counted in thousandths', words[i]));
-                end if;
-                digits := words[i];
-                grains := array[div(10::numeric ^ digits::int, 1)];
-            when 'away' then
-                if words[i] not in ('deny', 'share', 'allow') then
-                    perform headgate_internal.fail_N('away: must be deny, share or allow');
-                end if;
-                away := nullif(words[i], 'deny');
-            when 'prefetch' then
-                -- What nodes take up front is theirs to know; here it is part of the name.
-                share := split_part(words[i], '/', 1);
-                percent := right(share, 1) = '%';
-                prefetch := headgate_internal.parse_amount_N(w, case when percent then left(share, -1) else share end);
-                if position('/' in words[i]) > 0 then
-                    life := headgate_internal.parse_period_N(w, substr(words[i], position('/' in words[i]) + 1));
-                end if;
-            else null;
-        end case;
+        o := o || jsonb_build_object(w, v);
         i := i + 1;
     end loop;
+    zone := o->>'zone';
+    if o ? 'scale' then
+        grains := array[div(10::numeric ^ (o->>'scale')::int, 1)];
+    end if;
+    if algorithm = 'concurrency' and not o ? 'ttl' then
+        perform headgate_internal.fail_N('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
+    elsif algorithm = 'concurrency' and o->>'away' <> 'deny' then
+        perform headgate_internal.fail_N(format('away: a lease cannot be had without the store; leave "away %s" out', o->>'away'));
+    elsif zone is not null and calendar is null then
+        perform headgate_internal.fail_N('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
+    elsif o ? 'from-first' and calendar is not null then
+        perform headgate_internal.fail_N('from-first: a calendar''s windows start by the calendar');
+    end if;
 
-    burst := coalesce(burst, greatest(amount, 1));
-    if algorithm in ('token-bucket', 'leaky-bucket', 'gcra') then
-        rate := headgate_internal.compile_rate_N(amount, period, burst, grains);
-        params := array[{terms: kind => 1, unit => rate[{rate.unit}], capacity => rate[{rate.capacity}], step => rate[{rate.step}], drain => rate[{rate.drain}]}];
-        canonical := format('%s %s/%s %s %s', algorithm, amount,
-            case when period = 1000000 then 's' else headgate_internal.format_period_N(period) end,
-            case algorithm when 'leaky-bucket' then 'capacity' else 'burst' end, burst);
-    elsif algorithm = 'interval' then
-        foreach grain in array grains loop
-            unit := greatest(grain, div(10::numeric ^ greatest(scale(amount), scale(burst)), 1));
-            drain := trim_scale(amount * unit);
-            capacity := trim_scale(burst * unit);
-            if scale(drain) = 0 and scale(capacity) = 0 and drain <= c_max and capacity <= c_max
-               and div(capacity + drain - 1, drain) * period <= 4503599627370496 then
-                params := array[{terms: kind => 1, unit => unit, capacity => capacity, step => period, drain => drain}];
-                exit;
-            end if;
-        end loop;
-        canonical := format('interval %s/%s burst %s', amount, case when period = 1000000 then 's' else headgate_internal.format_period_N(period) end, burst);
+    period := coalesce(period, (o->>'ttl')::bigint);
+    burst := coalesce(o->>'burst', o->>'capacity', greatest(amount, 1)::text)::numeric;
+    kind := case algorithm when 'sliding-window' then 2 when 'sliding-log' then 3 when 'concurrency' then 3 else 1 end;
+    canonical := algorithm || ' ' || amount || case algorithm when 'concurrency' then ' ttl ' else '/' end || coalesce(calendar,
+        case when period = 1000000 and allowed[1] in ('burst', 'capacity') then 's' else headgate_internal.format_period_N(period) end);
+    if allowed[1] in ('burst', 'capacity') then
+        rate := headgate_internal.compile_amount_N(algorithm <> 'interval', amount, period, burst, c_max, grains);
+        canonical := canonical || ' ' || allowed[1] || ' ' || burst;
     else
-        most := case algorithm when 'sliding-window' then 4294967295 else c_max end;
-        foreach grain in array grains loop
-            unit := lcm(grain, div(10::numeric ^ scale(amount), 1));
-            capacity := trim_scale(amount * unit);
-            if capacity <= most then
-                params := array[{terms: kind => case algorithm when 'fixed-window' then 1 when 'sliding-window' then 2 else 3 end, unit => unit,
-                    capacity => capacity, step => coalesce(period, ttl), drain => case algorithm when 'fixed-window' then c_max else 0 end}];
-                exit;
-            end if;
-        end loop;
-        if algorithm = 'concurrency' then
-            if ttl is null then
-                perform headgate_internal.fail_N('ttl: is missing: write concurrency AMOUNT ttl PERIOD');
-            end if;
-            canonical := format('concurrency %s ttl %s', amount, headgate_internal.format_period_N(ttl));
-        elsif algorithm = 'fixed-window' then
-            if zone is not null and calendar is null then
-                perform headgate_internal.fail_N('zone: only a calendar''s windows (minute, hour, day, week, month) have a time zone');
-            elsif from_first and calendar is not null then
-                perform headgate_internal.fail_N('from-first: a calendar''s windows start by the calendar');
-            end if;
-            canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate_internal.format_period_N(period)))
-                || case when from_first then ' from-first' else '' end
-                || case when zone <> 'UTC' then ' ' || zone else '' end;
-            if zone is null or zone = 'UTC' then
-                canonical := format('fixed-window %s/%s', amount, coalesce(calendar, headgate_internal.format_period_N(period)))
-                    || case when from_first then ' from-first' else '' end;
-            end if;
-            if params is not null then
-                params[{limit.anchor}] := case when calendar = 'minute' then 1 when calendar is not null then 2 when from_first then 0 else 1 end;
-                params[{limit.step}] := coalesce(period, case calendar when 'minute' then 60 when 'hour' then 7200 when 'day' then 93600
-                    when 'week' then 612000 else 2685600 end * 1000000::bigint);
-            end if;
-            if calendar is not null then
-                zone := coalesce(zone, 'UTC');
-                begin
-                    perform now() at time zone zone;
-                exception when others then
-                    perform headgate_internal.fail_N(format('zone: "%s" is not a known time zone such as Europe/Berlin', zone));
-                end;
-                if calendar = 'minute' then -- no zone cuts a minute
-                    calendar := null; zone := null;
-                end if;
-            end if;
-        else
-            canonical := format('%s %s/%s', algorithm, amount, headgate_internal.format_period_N(period));
-            if history is not null then
-                canonical := canonical || ' history ' || headgate_internal.format_period_N(history);
-            end if;
-        end if;
+        rate := headgate_internal.compile_amount_N(false, amount, 0, 1, case kind when 2 then 4294967295 else c_max end, grains);
+        rate := array[{rate: unit => rate[{rate.unit}], capacity => rate[{rate.drain}], drain => case algorithm when 'fixed-window' then c_max else 0 end,
+            step => coalesce(period, case calendar when 'minute' then 60 when 'hour' then 7200 when 'day' then 93600 when 'week' then 612000 else 2685600 end * 1000000::bigint)}];
     end if;
-    if params is null then
-        perform headgate_internal.fail_N(format('amount: %s is too large', amount));
-    end if;
-    if block is not null then
-        canonical := canonical || ' block ' || headgate_internal.format_period_N(block);
-    end if;
-    if digits is not null then
-        canonical := canonical || ' scale ' || digits;
-    end if;
+    canonical := canonical || case when o ? 'from-first' then ' from-first' else '' end || case when zone <> 'UTC' then ' ' || zone else '' end
+        || coalesce(' history ' || headgate_internal.format_period_N((o->>'history')::bigint), '')
+        || coalesce(' block ' || headgate_internal.format_period_N((o->>'block')::bigint), '') || coalesce(' scale ' || (o->>'scale'), '');
     if prefetch is not null then
-        if (case when percent then div(prefetch * params[{limit.capacity}], 100) else div(prefetch * params[{limit.unit}], 1) end) > params[{limit.capacity}] then
+        if div(prefetch * case when percent then rate[{rate.capacity}] else rate[{rate.unit}] * 100 end, 100) > rate[{rate.capacity}] then
             perform headgate_internal.fail_N(format('prefetch: %s is more than what passes at once', prefetch || case when percent then '%' else '' end));
         end if;
         canonical := canonical || ' prefetch ' || prefetch || case when percent then '%' else '' end
             || case when life <> 1000000 then '/' || headgate_internal.format_period_N(life) else '' end;
     end if;
     -- Who asks a store that is away knows what is answered then; here it is part of the name, too.
-    if away is not null then
-        if algorithm = 'concurrency' then
-            perform headgate_internal.fail_N(format('away: a lease cannot be had without the store; leave "away %s" out', away));
-        end if;
-        canonical := canonical || ' away ' || away;
+    canonical := canonical || coalesce(' away ' || nullif(o->>'away', 'deny'), '')
+        || coalesce(' deadline ' || headgate_internal.format_period_N((o->>'deadline')::bigint), '');
+
+    if calendar is not null then
+        zone := coalesce(zone, 'UTC');
+        begin
+            perform now() at time zone zone;
+        exception when others then
+            perform headgate_internal.fail_N(format('zone: "%s" is not a known time zone such as Europe/Berlin', zone));
+        end;
     end if;
-    if deadline is not null then
-        canonical := canonical || ' deadline ' || headgate_internal.format_period_N(deadline);
-    end if;
-    return (canonical, params || coalesce(block, 0) || coalesce(history, 0), calendar, zone)::headgate.compiled;
+    return (canonical, array[{limit: kind => kind, unit => rate[{rate.unit}], capacity => rate[{rate.capacity}], step => rate[{rate.step}],
+        drain => rate[{rate.drain}], block => coalesce((o->>'block')::bigint, 0), history => coalesce((o->>'history')::bigint, 0),
+        anchor => case when algorithm <> 'fixed-window' or o ? 'from-first' then 0 when calendar <> 'minute' then 2 else 1 end}],
+        nullif(calendar, 'minute'), case when calendar <> 'minute' then zone end)::headgate.compiled; -- no zone cuts a minute
 end $$;
 
 -- Limits are compiled when they are written, so that a bad one is refused there.
@@ -319,26 +265,11 @@ begin
     return new;
 end $$;
 
--- The trigger stays where there is one: to make it again would wait for all who read limits.
-do $$ begin
-    if not exists (select from pg_trigger where tgrelid = 'headgate.limits'::regclass and tgname = 'compile_limit') then
-        create trigger compile_limit before insert or update of name, rule on headgate.limits
-            for each row execute function headgate_internal.compile_limit();
-    end if;
-end $$;
-
 -- A notation is compiled when its row is written: so nobody can make it mean another limit.
 create or replace function headgate_internal.compile_notation() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     new.compiled := headgate_internal.compile_N(new.rule);
     return new;
-end $$;
-
-do $$ begin
-    if not exists (select from pg_trigger where tgrelid = 'headgate.notations'::regclass and tgname = 'compile_notation') then
-        create trigger compile_notation before insert or update on headgate.notations
-            for each row execute function headgate_internal.compile_notation();
-    end if;
 end $$;
 
 -- What other functions have compiled is compiled again.

@@ -1,5 +1,5 @@
 -- Requests with an id: each is charged once however often it is asked, and can be
--- extended and settled. What is remembered of them, and how, is said in 003_admissions.sql.
+-- extended and settled. What is remembered of them, and how, is said in 001_cells.sql.
 
 -- headgate_internal.lock_ids_N locks the rows of some ids in headgate.admissions. The rows of several cells are locked in the order
 -- of id and home. The rows of one cell are found by p_generations, which has the cell's generation for each id; their cells

@@ -22,25 +22,8 @@ declare
     last_limit text; last_key text;
 begin
     select r.number into next_number from headgate.entries r where r.number > p_number order by r.number offset p_rows limit 1;
-    with dead as (
-        select e.number from headgate.entries e
-        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate_internal.apply_N
-        where e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)
-          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at)
-        limit p_max
-        for update of e skip locked)
-    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
-    get diagnostics removed = row_count;
-    {{template "sweep entries of empty cells" "e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)"}}
-
-    with dead as (
-        select a.id, a.home from headgate.admissions a where a.keep_until <= now
-        order by a.keep_until limit greatest(p_max - removed, 0)
-        for update skip locked)
-    delete from headgate.admissions a using dead
-    where a.id = any (array[dead.id]) and a.home = dead.home;
-    get diagnostics more = row_count;
-    removed := removed + more;
+    {{template "sweep entries" "e.number > p_number and e.number <= coalesce(next_number, 9223372036854775807)"}}
+    {{template "sweep admissions"}}
 
     select r.limit_name, r.key into next_limit, next_key from headgate.cells r
     where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name, r.key offset p_rows limit 1;
@@ -49,18 +32,6 @@ begin
         select r.limit_name, r.key into last_limit, last_key from headgate.cells r
         where (r.limit_name, r.key) > (p_limit collate "C", p_key collate "C") order by r.limit_name desc, r.key desc limit 1;
     end if;
-    with dead as (
-        select c.limit_name, c.key from headgate.cells c
-        where (c.limit_name, c.key) > (p_limit collate "C", p_key collate "C")
-          and (c.limit_name, c.key) <= (last_limit collate "C", last_key collate "C")
-          and c.empty_at <= now and c.blocked_until <= now and c.ids_until <= now
-          and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
-        limit greatest(p_max - removed, 0)
-        for update skip locked)
-    delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key
-      -- the clock may have been set back since the rows were found
-      and c.empty_at <= (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-    get diagnostics more = row_count;
-    removed := removed + more;
+    {{template "sweep cells" "(c.limit_name, c.key) > (p_limit collate \"C\", p_key collate \"C\") and (c.limit_name, c.key) <= (last_limit collate \"C\", last_key collate \"C\")"}}
     next_number := coalesce(next_number, 0); next_limit := coalesce(next_limit, ''); next_key := coalesce(next_key, '');
 end $$;

@@ -1,11 +1,22 @@
 -- The tables. Nothing that a decision changes is indexed, so that updates stay
 -- within their page (HOT); the free third of each page is for them.
 
+-- Functions that only other functions, triggers and the driver call are in a schema of their own, so that those
+-- of schema headgate are the ones for people. Whoever owns a schema can replace what is in it.
+--
 -- "create schema if not exists" asks for the right to create schemas even where the
--- administrator has made this one.
+-- administrator has made these.
 do $$ begin
     if pg_catalog.to_regnamespace('headgate') is null then
         create schema headgate;
+    end if;
+    if to_regnamespace('headgate_internal') is null then
+        create schema headgate_internal;
+    end if;
+    if exists (select from pg_namespace n join pg_roles r on r.oid = n.nspowner, pg_namespace h
+        where n.nspname = 'headgate_internal' and h.nspname = 'headgate' and n.nspowner <> h.nspowner and r.rolname <> current_user and not r.rolsuper)
+    then
+        raise exception 'schema headgate_internal belongs to another user than schema headgate' using errcode = '42501';
     end if;
 end $$;
 
@@ -82,14 +93,19 @@ do $$ begin
     end if;
 end $$;
 
--- Limits by name, for callers from SQL. `headgate migrate --config` writes
--- them; a row may be edited by hand too, the notation is checked.
+-- Limits by name, those of the catalog. A row may be edited by hand; the notation is checked. varies is what may hold
+-- for some keys in the place of the limit: 1 an override of a key, 2 one of a prefix, 4 a plan; the sum of those that there
+-- are. Triggers of headgate.catalog keep it, in the transaction that changes a row there. While it is 0, a decision
+-- reads nothing there.
 create table if not exists headgate.limits (
     name        text collate "C" primary key,
     rule        text not null,
     description text not null default '',
     updated_at  timestamptz not null default now(),
-    compiled    headgate.compiled
+    compiled    headgate.compiled,
+    origin      text not null default '', -- 'file': a file wrote it
+    retired     boolean not null default false, -- the file has it no more; it still decides
+    varies      int not null default 0
 );
 
 -- One-line limits that callers from SQL have used, compiled: what headgate_internal.find_N looks up
@@ -118,3 +134,45 @@ create table if not exists headgate.buckets (
     refill_seconds numeric(16, 6) not null check (refill_seconds > 0 and refill_seconds <= 316224000),
     created_at     timestamptz not null default now()
 );
+
+-- Requests with an id: one row for each request, not one for each of its cells.
+
+-- Each row is a request that was admitted. cells has the generations of the cells that it charged. home is the first of
+-- them, negated if there are several. The other arrays have one element for each cell, in the order of cells:
+--
+-- prints      the fingerprint of all charges of the request
+-- keeps       when the cell forgets the id
+-- costs       credits charged, including extensions
+-- settled     credits that it cost in the end; -1: not settled; -2: cancelled
+-- rules       kind, anchor, unit, capacity, step and drain of the limit when it was charged; the capacity is 0 if the
+--             request was extended under another limit
+-- outcomes    granted, level, prev, at, empty_at, blocked_until, used, entry and start_at of the first answer
+-- extensions  cost of the last extension, 0 if there was none, and level, at and prev of the cell after it; the whole
+--             array is null if no bucket or window was extended
+--
+-- keep_until is the latest of keeps.
+--
+-- Each cell knows its ids separately. A row of one cell is found by id and home, so an id that many keys use is as
+-- cheap as any other. Rows of several cells are found by id, and all of them are read. If an id has several rows, these
+-- have no cell in common: a request that is admitted again on a cell overwrites the elements of that cell.
+--
+-- The elements of a cell are written only under the lock of the cell. Transactions that hold different cells may update
+-- the same row; each update starts from the row as it is under the row lock. Row locks are taken after all cell locks, in
+-- the order of id and home. A sweep deletes whole rows.
+--
+-- Half of each page stays free, so that settling a row is a HOT update.
+create table if not exists headgate.admissions (
+    id         text collate "C" not null,
+    home       bigint not null,
+    keep_until bigint not null,
+    cells      bigint[] not null,
+    prints     bigint[] not null,
+    keeps      bigint[] not null,
+    costs      bigint[] not null,
+    settled    bigint[] not null,
+    rules      bigint[] not null,
+    outcomes   bigint[] not null,
+    extensions bigint[],
+    primary key (id, home)
+) with (fillfactor = 50, toast_tuple_target = 4080);
+create index if not exists admissions_by_time on headgate.admissions (keep_until asc);

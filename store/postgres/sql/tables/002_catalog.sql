@@ -2,14 +2,6 @@
 -- headgate.limits, which gets what the others have; everything else is in headgate.catalog.
 -- Rows may be edited by hand: each transaction that changes some is a version.
 
-alter table headgate.limits add column if not exists origin text not null default ''; -- 'file': a file wrote it
-alter table headgate.limits add column if not exists retired boolean not null default false; -- the file has it no more; it still decides
-
--- What may hold for some keys in the place of the limit: 1 an override of a key, 2 one of a prefix,
--- 4 a plan; the sum of those that there are. Triggers of headgate.catalog keep it, in the
--- transaction that changes a row there. While it is 0, a decision reads nothing there.
-alter table headgate.limits add column if not exists varies int not null default 0;
-
 -- kind        name       key                text
 -- plan        the plan   name of a limit    its notation in this plan
 -- assignment  ''         a key              the plan
@@ -64,4 +56,16 @@ create table if not exists headgate.granted (
     role text not null check (role in ('app', 'service')),
     name text not null,
     primary key (role, name)
+);
+
+-- What was done to keys by hand: blocks, and resets. The newest 10,000 are kept.
+create table if not exists headgate.actions (
+    number bigint generated always as identity primary key,
+    at     bigint not null,
+    verb   text not null,
+    limit_name text collate "C" not null,
+    key    text collate "C" not null,
+    lasts  bigint not null,
+    author text not null,
+    reason text not null
 );

@@ -32,27 +32,11 @@ begin
         exit when found < p_rows or width = 1;
         width := width / 2;
     end loop;
-    with dead as (
-        select e.number from headgate.entries e
-        left join headgate.cells c on c.limit_name = any (array[e.limit_name]) and c.key = e.key -- see headgate.apply
-        where yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last
-          and e.keep_until <= now and (c.key is null or e.expires_at <= c.at)
-        limit p_max
-        for update of e skip locked)
-    delete from headgate.entries e using dead where e.number = any (array[dead.number]);
-    get diagnostics removed = row_count;
-    {{template "sweep entries of empty cells" "yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last"}}
+    {{template "sweep entries" "yb_hash_code(e.number) >= first and yb_hash_code(e.number) <= last"}}
     next_number := case when last < 65535 then last + 1 else 0 end;
     widths := case when found < p_rows / 4 then least(2 * width, 65536) else width end;
 
-    with dead as (
-        select a.id, a.home from headgate.admissions a where a.keep_until <= now
-        order by a.keep_until limit greatest(p_max - removed, 0)
-        for update skip locked)
-    delete from headgate.admissions a using dead
-    where a.id = any (array[dead.id]) and a.home = dead.home;
-    get diagnostics more = row_count;
-    removed := removed + more;
+    {{template "sweep admissions"}}
 
     first := coalesce(nullif(p_limit, '')::int, 0);
     width := case when whole then 65536 else coalesce(nullif(split_part(p_key, ' ', 2), '')::int, 256) end;
@@ -64,18 +48,7 @@ begin
         exit when found < p_rows or width = 1;
         width := width / 2;
     end loop;
-    with dead as (
-        select c.limit_name, c.key from headgate.cells c
-        where yb_hash_code(c.limit_name, c.key) >= first and yb_hash_code(c.limit_name, c.key) <= last
-          and c.empty_at <= now and c.blocked_until <= now and c.ids_until <= now
-          and (select true from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key limit 1) is null
-        limit greatest(p_max - removed, 0)
-        for update skip locked)
-    delete from headgate.cells c using dead where c.limit_name = any (array[dead.limit_name]) and c.key = dead.key
-      -- the clock may have been set back since the rows were found
-      and c.empty_at <= (extract(epoch from clock_timestamp()) * 1000000)::bigint;
-    get diagnostics more = row_count;
-    removed := removed + more;
+    {{template "sweep cells" "yb_hash_code(c.limit_name, c.key) >= first and yb_hash_code(c.limit_name, c.key) <= last"}}
     next_limit := case when last < 65535 then (last + 1)::text else '' end;
     next_key := widths || ' ' || case when found < p_rows / 4 then least(2 * width, 65536) else width end;
 end $$;

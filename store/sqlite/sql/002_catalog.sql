@@ -6,7 +6,6 @@ create table catalog_items (
     text     text not null,
     note     text not null,
     origin   text not null,
-    max_keys integer not null,
     until    integer not null,
     retired  integer not null,
     primary key (kind, name, key)
@@ -29,3 +28,15 @@ create table catalog_changes (
     after   text not null,
     primary key (version, kind, name, key)
 ) without rowid, strict;
+
+-- What was done to keys by hand: blocks, and resets. Times are microseconds since 1970.
+create table actions (
+    number integer primary key autoincrement,
+    at     integer not null,
+    verb   text not null,
+    limit_name text not null,
+    key    text not null,
+    lasts  integer not null, -- of a block
+    author text not null,
+    reason text not null
+) strict;

@@ -1,0 +1,86 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/wrap"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
+)
+
+// applyFree decides those groups of a batch of which nobody else holds a cell. Cells that
+// are not there count as held: they are soon asked for without the others.
+func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
+	cells := make([]law.Cell, len(ops))
+	for i := range ops {
+		cells[i] = ops[i].Cell
+	}
+	slices.SortFunc(cells, law.Cell.Compare)
+	cells = slices.Compact(cells)
+	held := make([]bool, len(ops))
+	err := holdFree(ctx, n, cells, func(_ *sql.Conn, free []law.Cell) error {
+		for i := range ops {
+			_, found := slices.BinarySearchFunc(free, ops[i].Cell, law.Cell.Compare)
+			held[i] = !found
+		}
+		return nil
+	})
+	if err != nil {
+		return classify(fmt.Sprintf("apply %d ops", len(ops)), undone.of(err))
+	}
+	ctx = store.PassHeld(ctx, false)
+	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+		return s.apply(ctx, n, ops, outs)
+	})
+}
+
+// holdFree has do work in a transaction in which those of some cells are locked that are there, and that nobody else
+// holds. What do does not commit is rolled back.
+func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
+	conn, err := n.db.Conn(ctx)
+	if err != nil {
+		return notSent.of(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var free []law.Cell
+	if _, err = conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION;"+
+		"SAVEPOINT headgate"); err == nil {
+		free, err = findFree(ctx, conn, cells)
+	}
+	if err == nil {
+		err = do(conn, free)
+	}
+	_, _ = abandon(ctx, conn, "")
+	return err
+}
+
+// findFree locks those of some cells, which are in order, that are there and that nobody holds, and returns them in
+// order. Where one of them is held, it asks about each half. TiDB accepts SKIP LOCKED, and then locks nothing.
+func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
+	var b strings.Builder
+	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
+	ofCells(&b, cells)
+	free, err := readList(ctx, conn, b.String()+" ORDER BY limit_name,cell_key FOR UPDATE NOWAIT",
+		func(c *law.Cell) []any { return []any{&c.Limit, &c.Key} })
+	switch {
+	case err == nil:
+		return free, nil
+	case !errors.Is(class(err), store.ErrConflict):
+		return nil, err
+	case len(cells) == 1:
+		return nil, nil
+	}
+	first, err := findFree(ctx, conn, cells[:len(cells)/2])
+	if err != nil {
+		return nil, err
+	}
+	second, err := findFree(ctx, conn, cells[len(cells)/2:])
+	return append(first, second...), err
+}
