@@ -38,6 +38,7 @@
 # forgotten the member. It needs Debian on amd64 or arm64, apt-get and its network, 2 GB below TMPDIR, two to ten
 # minutes. Nothing is installed. It ends with 2 when sid has another
 # version: look then whether the finding still holds.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 
 version=9.7.4-2
