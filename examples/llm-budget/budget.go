@@ -110,7 +110,7 @@ func setHeaders(h http.Header, d headgate.Decision) {
 	for what, f := range tightest {
 		h.Set("X-RateLimit-Limit-"+what, f.CapacityCost().String())
 		h.Set("X-RateLimit-Remaining-"+what, f.RemainingCost().String())
-		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // rounded up: who comes then is not early
+		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // rounded up, so nobody comes early
 		h.Set("X-RateLimit-Reset-"+what, reset.String())
 	}
 	// Clients wait for up to a minute. For longer, and where it can never pass, they are told not to come back.
