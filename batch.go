@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Request is one of several that are asked together.
+// Request is one of several of a Batch.
 type Request struct {
 	Charges []Charge // admitted all or none
 	Check   bool     // ask without consuming
@@ -22,16 +22,16 @@ type Request struct {
 	Life time.Duration
 }
 
-// Answer is what became of a Request.
-type Answer struct {
+// BatchResult is what became of a Request.
+type BatchResult struct {
 	Decision Decision
 	Err      error // the request failed alone: invalid, or refused by the store
 }
 
-// Batch asks about many requests in one round trip, as if they were asked one
+// Batch decides many requests in one round trip, as if they came one
 // after another in order. A request that is invalid fails alone; an error of
 // Batch itself means that nothing is known about any of them.
-func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, error) {
+func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]BatchResult, error) {
 	if l.observer == nil {
 		return l.batch(ctx, requests)
 	}
@@ -46,7 +46,7 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]Answer, erro
 		if err == nil {
 			e.Decision, e.Err = answers[i].Decision, answers[i].Err
 		}
-		l.tell(ctx, &e, requests[i].Charges)
+		l.report(ctx, &e, requests[i].Charges)
 	}
 	return answers, err
 }
@@ -56,12 +56,12 @@ type batched struct {
 	*Request
 	charges  []Charge // by the limits that hold now
 	attempts attempts
-	request  request // its part of what is asked together
-	answer   *Answer
+	request  request // its part of the question to the store
+	answer   *BatchResult
 }
 
-// batch asks, and again about those requests whose limits did not hold at the store's time.
-func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answer, err error) {
+// batch decides, and decides again those requests whose limits did not hold at the store's time.
+func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []BatchResult, err error) {
 	if slices.ContainsFunc(requests, Request.unresolved) {
 		var d callDeadline
 		ctx, d = withDeadline(ctx, l.soonest)
@@ -74,7 +74,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answ
 			d.end(&err, store.ErrUnknownOutcome)
 		}()
 	}
-	answers = make([]Answer, len(requests))
+	answers = make([]BatchResult, len(requests))
 	list, due := make([]batched, len(requests)), make([]*batched, len(requests))
 	for i := range requests {
 		list[i].Request, list[i].answer = &requests[i], &answers[i]
@@ -96,7 +96,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Answ
 	}
 }
 
-// askBatch asks the store once.
+// askBatch is one round trip to the store.
 func (l *Limiter) askBatch(ctx context.Context, due []*batched) error {
 	l.resolveBatch(ctx, due)
 	n := 0
@@ -154,7 +154,7 @@ func (l *Limiter) resolveBatch(ctx context.Context, due []*batched) {
 	var unresolved []*batched
 	var all []Charge
 	for _, b := range due {
-		*b.answer = Answer{}
+		*b.answer = BatchResult{}
 		if b.charges = b.Charges; b.unresolved() {
 			unresolved, all = append(unresolved, b), append(all, b.Charges...)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is the way of every verb that asks about one request: it finds the limits, asks the store, and tells the
+// call is the way of every verb that decides one request: it finds the limits, asks the store, and reports to the
 // observer. The charges of a caller stay on its stack.
 func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
 	var begin time.Time
@@ -28,12 +28,12 @@ func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d De
 	}
 	if observed {
 		took := sched.Since(begin)
-		l.tell(ctx, &Event{Verb: q.observed, Decision: d, Err: err, Took: took, Accepted: q.accepted}, charges)
+		l.report(ctx, &Event{Verb: q.observed, Decision: d, Err: err, Took: took, Accepted: q.accepted}, charges)
 	}
 	return d, err
 }
 
-// askResolved asks by the limits that hold now, and again if the store decided at a time at which they did not hold.
+// askResolved decides by the limits that hold now, and again if the store decided at a time at which they did not hold.
 // All of it has one deadline.
 func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
 	if q == &takeQuestion && len(charges) == 1 && l.takeKnown(ctx, &d, charges[0]) {
@@ -87,7 +87,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Dec
 	return r.decision(), nil
 }
 
-// decide asks the store about one request. An error of a single op is the request's.
+// decide applies one request. An error of a single op is the request's.
 func (l *Limiter) decide(ctx context.Context, r *request) error {
 	if err := l.apply(ctx, r); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (l *Limiter) decide(ctx context.Context, r *request) error {
 	return nil
 }
 
-// apply asks the store about requests, and asks again about those whose calendar boundaries did not contain the store's
+// apply applies requests, and applies again those whose calendar boundaries did not contain the store's
 // time.
 func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	if l.store == nil {
@@ -125,7 +125,7 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	return nil
 }
 
-// refresh asks the store about one request again while the store's time lies outside its calendar boundaries. Other
+// refresh applies one request again while the store's time lies outside its calendar boundaries. Other
 // requests have their answers: its error is that of its outcomes.
 func (l *Limiter) refresh(ctx context.Context, r *request) error {
 	for attempt := 1; r.stale(); attempt++ {
@@ -172,9 +172,9 @@ func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key s
 	return holds, op, out, err
 }
 
-// tell tells the observer, which there is, of a decision about charges. They are copied: what is handed to an
+// report passes a decision about charges to the observer, which is not nil. They are copied: what is handed to an
 // interface lives on the heap, and without an observer no charge has to.
-func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
+func (l *Limiter) report(ctx context.Context, e *Event, charges []Charge) {
 	list := observed.Get().(*[]Charge)
 	*list = append((*list)[:0], charges...)
 	e.Charges = *list
@@ -190,7 +190,7 @@ func (l *Limiter) tell(ctx context.Context, e *Event, charges []Charge) {
 var observed = sync.Pool{New: func() any { return new([]Charge) }}
 
 // takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
-// d, which is zero. If it reports false nothing was done, and the store is to be asked, also to say what is wrong with
+// d, which is zero. If it reports false nothing was done, and the long way says what is wrong with
 // the charge.
 func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	r := c.Limit.r
@@ -283,7 +283,7 @@ func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
 	return Limit{limit.r.at(l.clock() + ahead)}
 }
 
-// staleError is the error of a request that was asked by a limit that does not hold at the
+// staleError is the error of a request by a limit that does not hold at the
 // store's time. Nothing was done. It says how far the times at which the charges are decided are ahead of
 // this machine's clock. They can differ: several servers have several clocks, and a cell may
 // stand ahead of its own.

@@ -44,8 +44,8 @@ func (k keeper) Items(ctx context.Context, list []store.Item) (int64, []store.It
 	return k.Catalog.Items(ctx, list)
 }
 
-// catalogued returns the catalogue of a store, with limits of these names and an override of each.
-func catalogued(t *testing.T, s store.Store, limits map[string]string) *catalog.Catalog {
+// catalogd returns the catalog of a store, with limits of these names and an override of each.
+func catalogd(t *testing.T, s store.Store, limits map[string]string) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	for name, notation := range limits {
@@ -79,7 +79,7 @@ func (nobody) FindAll(ctx context.Context, _ []headgate.Charge) error {
 	return ctx.Err()
 }
 
-// TestTheTimeoutContainsTheLookUp of the limits that are named: a catalogue that does not answer
+// TestTheTimeoutContainsTheLookUp of the limits that are named: a catalog that does not answer
 // is a store that does not answer, and nothing was charged.
 func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 	named := func(name string) headgate.Charge {
@@ -95,12 +95,12 @@ func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 		{timeout: 0, context: time.Second, want: time.Second},
 		{timeout: -1, context: time.Second, want: time.Second},
 	} {
-		for _, silent := range []string{"catalogue", "names"} {
+		for _, silent := range []string{"catalog", "names"} {
 			synctest.Test(t, func(t *testing.T) {
 				s := newKeeper()
 				var names headgate.Names = nobody{}
-				if silent == "catalogue" {
-					c := catalogued(t, s, map[string]string{
+				if silent == "catalog" {
+					c := catalogd(t, s, map[string]string{
 						"api": "token-bucket 1/s", "org": "gcra 1/s", "jobs": "concurrency 10 ttl 30s",
 					})
 					defer c.Close()
@@ -135,13 +135,13 @@ func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 
 // TestToWaitContainsTheLookUp: it lasts as long as the context, and not the Timeout.
 func TestToWaitContainsTheLookUp(t *testing.T) {
-	for _, limit := range []string{"api", "jobs", "api of a catalogue", "jobs of a catalogue"} {
+	for _, limit := range []string{"api", "jobs", "api of a catalog", "jobs of a catalog"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newKeeper()
 			var names headgate.Names = nobody{}
 			limit, _, kept := strings.Cut(limit, " ")
 			if kept {
-				c := catalogued(t, s, map[string]string{"api": "token-bucket 1/s", "jobs": "concurrency 10 ttl 30s"})
+				c := catalogd(t, s, map[string]string{"api": "token-bucket 1/s", "jobs": "concurrency 10 ttl 30s"})
 				defer c.Close()
 				names = c
 			}
@@ -229,7 +229,7 @@ func named(t *testing.T, name, notation string) headgate.Limit {
 // is not there fails alone.
 func TestABatchLooksUpNamesTogether(t *testing.T) {
 	s := newKeeper()
-	c := catalogued(t, s, map[string]string{"api": "token-bucket 100/h", "org": "token-bucket 200/h"})
+	c := catalogd(t, s, map[string]string{"api": "token-bucket 100/h", "org": "token-bucket 200/h"})
 	l := headgate.New(s, &headgate.Config{Names: c})
 	for _, tt := range []struct {
 		name    string
@@ -312,7 +312,7 @@ func TestEachChargeHasTheLimitOfItsOwnTime(t *testing.T) {
 				}
 				clock.Store(end - 100_000)
 			}
-			check := func(verb string, list []headgate.Figures, err error) {
+			check := func(verb string, list []headgate.ChargeDecision, err error) {
 				t.Helper()
 				if err != nil || len(list) != 2 || list[0].Capacity != 100 || list[1].Capacity != 200 {
 					t.Errorf("%s, guess %s, %s: %+v, %v; want capacities of 100 and 200", name, guess, verb, list, err)

@@ -262,7 +262,7 @@ func (c Cost) credits(unit int64) (n int64, err error) {
 	return int64(q), err
 }
 
-// closedUnit tells the Params of Closed from all others: a burst of half a millionth has a finer unit.
+// closedUnit distinguishes the Params of Closed from all others: a burst of half a millionth has a finer unit.
 const closedUnit = 2_000_000
 
 // closed reports whether p are the Params of Closed.

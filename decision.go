@@ -48,7 +48,7 @@ type Decision struct {
 	Capacity   int64         // whole units of cost that can pass at once, rounded down
 	Remaining  int64         // whole units of cost that could pass now, rounded down: after an admission, what is left
 	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
-	NextAfter  time.Duration // if Remaining is 0, until a cost of 1 fits; see Figures
+	NextAfter  time.Duration // if Remaining is 0, until a cost of 1 fits; see ChargeDecision
 	ResetAfter time.Duration // until the key is unused again
 	// the time of the decision by the store's clock, to the microsecond; after a small step
 	// of that clock backwards a little ahead of it
@@ -65,11 +65,11 @@ type Decision struct {
 	// Each has the figures of every charge that was looked at, in the order of the
 	// charges. A refusal that is repeated without the store looks at one of them. Nil for
 	// a request of one charge, whose figures are the decision's own.
-	Each []Figures
+	Each []ChargeDecision
 }
 
-// Figures are those of one charge of a request.
-type Figures struct {
+// ChargeDecision are those of one charge of a request.
+type ChargeDecision struct {
 	Charge     int  // its place among the charges, from 0
 	Allowed    bool // it would have passed alone
 	LimitName  string
@@ -94,10 +94,10 @@ func (d *Decision) RemainingCost() Cost { return figure(d.Remaining, d.Remaining
 func (d *Decision) CapacityCost() Cost { return figure(d.Capacity, d.CapacityNanos) }
 
 // RemainingCost returns Remaining with its digits after the point.
-func (f *Figures) RemainingCost() Cost { return figure(f.Remaining, f.RemainingNanos) }
+func (f *ChargeDecision) RemainingCost() Cost { return figure(f.Remaining, f.RemainingNanos) }
 
 // CapacityCost returns Capacity with its digits after the point.
-func (f *Figures) CapacityCost() Cost { return figure(f.Capacity, f.CapacityNanos) }
+func (f *ChargeDecision) CapacityCost() Cost { return figure(f.Capacity, f.CapacityNanos) }
 
 // figure returns units and billionths as a cost.
 func figure(units int64, nanos int32) Cost {
@@ -132,9 +132,9 @@ func (f figures) room() int64 {
 	return max(0, f.op.Params.Capacity-f.out.Used)
 }
 
-// tells reports whether f says more of what is left than g: it was decided now and g was not, or it
+// outranks reports whether f says more of what is left than g: it was decided now and g was not, or it
 // has a smaller share of its capacity left.
-func (f figures) tells(g figures) bool {
+func (f figures) outranks(g figures) bool {
 	if f.out.Replayed != g.out.Replayed {
 		return g.out.Replayed
 	}
@@ -161,7 +161,7 @@ func (f figures) decision(granted bool, untaken int64) (d Decision) {
 
 // derive sets what people see from what a store has said of a charge.
 // Remaining, retry-after, next-after and reset-after are computed here and nowhere else in
-// Go. s is the state that the charge has left; nil, of a plain cell, which EmptyAt tells all of.
+// Go. s is the state that the charge has left; nil, of a plain cell, of which EmptyAt says all.
 //
 // It writes the fields in place: for decisions in this process, copies of a
 // Decision are a good part of what they take. So is a division: the capacity is set by the caller, who may know it.
@@ -186,7 +186,7 @@ func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	}
 }
 
-// DeniedError is a refusal, for those verbs that have no other way to tell it:
+// DeniedError is a refusal, for those verbs that have no other way to report it:
 // [Limiter.Wait], [Limiter.Await] and [Limiter.WithLease], [Reservation.Sleep], [Limited],
 // [TokenRequester] and [Pace], and packages httplimit and grpclimit.
 type DeniedError struct {

@@ -57,7 +57,7 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := headgate.Figures{
+			want := headgate.ChargeDecision{
 				Charge: i, Allowed: alone[i], LimitName: charges[i].Limit.Name(), Key: charges[i].Key,
 				Capacity: int64(s.Capacity.Float64()), Remaining: s.Remaining, RetryAfter: f.RetryAfter,
 				NextAfter: f.NextAfter, ResetAfter: max(0, s.EmptyAt.Sub(s.At)),
@@ -66,7 +66,7 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 				t.Fatalf("charge %d of %+v: got %+v, want %+v", i, charges, f, want)
 			}
 		}
-		about := slices.IndexFunc(d.Each, func(f headgate.Figures) bool {
+		about := slices.IndexFunc(d.Each, func(f headgate.ChargeDecision) bool {
 			return f.LimitName == d.LimitName &&
 				f.Key == d.Key
 		})

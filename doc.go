@@ -1,7 +1,7 @@
 // Package headgate limits rates exactly, on the database that you already run.
 //
 // A [Limit] is an algorithm with its parameters; a key says who it is applied
-// to; a [Charge] is a limit, a key and a [Cost]. A [Limiter] asks a store for
+// to; a [Charge] is a limit, a key and a [Cost]. A [Limiter] has a store make
 // a [Decision]:
 //
 //	s := front.New(pg, nil) // pg is a store: of postgres.Open, for example
@@ -11,7 +11,7 @@
 //	d, err := limiter.Allow(ctx, login, "alice")
 //	if err == nil && d.Allowed { ... }
 //
-// Verbs: Allow and Take consume, Check asks without consuming, FillUp pours in as
+// Verbs: Allow and Take consume, Check decides without consuming, FillUp pours in as
 // much as fits, Debit charges whatever the level, and Refund gives back what is in use.
 // Wait sleeps until it may start, Reserve says when that is, and
 // Settle corrects what it has cost. Acquire and WithLease hold charges of a concurrency

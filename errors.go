@@ -12,7 +12,7 @@ import (
 // store. A refusal is not an error, it is a [Decision].
 var (
 	// ErrInvalid: the request itself is wrong; the message names the field.
-	// Nothing was asked of the store and nothing was charged.
+	// The store was not called and nothing was charged.
 	ErrInvalid = law.ErrInvalid
 	// ErrUnknownLimit: no limit of that name is known. It is an ErrInvalid.
 	ErrUnknownLimit error = &InvalidError{Field: "limit", Problem: "unknown"}

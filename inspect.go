@@ -48,7 +48,7 @@ type Attempt struct {
 // historyShown is how many entries of a log Inspect returns.
 const historyShown = 20
 
-// Inspect tells all about one key of a limit. It changes nothing and takes no
+// Inspect returns all that is known of one key of a limit. It changes nothing and takes no
 // lock. ErrUnsupported if the store cannot be looked into.
 func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Status, err error) {
 	inspector, err := l.inspector("list cells")
@@ -165,7 +165,7 @@ func checkOf(c store.Cell, limit Limit, group uint32, clock int64) law.Op {
 // checksAtOnce is how many checks are sent to the store in one batch.
 const checksAtOnce = 1000
 
-// checkLogs asks the store what is in use of cells with a log.
+// checkLogs reads from the store what is in use of cells with a log.
 func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, logs []int) error {
 	for part := range slices.Chunk(logs, checksAtOnce) {
 		r := newRequest(len(part))
@@ -269,10 +269,10 @@ type Usage struct {
 	RetryAfter, ResetAfter time.Duration
 }
 
-// Usage tells what a key has used of each of the limits, in their order. It changes nothing and
-// takes no lock, and asks the store once for up to a thousand limits, and once more for each of
+// Usage returns what a key has used of each of the limits, in their order. It changes nothing and
+// takes no lock, and reads from the store once for up to a thousand limits, and once more for each of
 // them that blocks the key, unless the store cannot be looked into: then the Reason of a block is
-// not known. If one of the limits cannot be told of, none is; errors are those of Check.
+// not known. If one of the limits cannot be read, none is returned; errors are those of Check.
 func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error) {
 	charges := make([]Charge, len(limits))
 	for i, limit := range limits {

@@ -14,14 +14,14 @@ import (
 type Taker interface {
 	// Take takes all of the charges, or none: see [Limiter.Take].
 	Take(ctx context.Context, charges ...Charge) (Decision, error)
-	// Check tells whether Take would admit the charges now: see [Limiter.Check].
+	// Check reports whether Take would admit the charges now: see [Limiter.Check].
 	Check(ctx context.Context, charges ...Charge) (Decision, error)
 }
 
 // Filler takes what fits.
 type Filler interface {
 	// FillUp takes as much of a charge as fits: see [Limiter.FillUp].
-	FillUp(ctx context.Context, c Charge) (Filled, error)
+	FillUp(ctx context.Context, c Charge) (FillUpResult, error)
 }
 
 // Waiter waits until charges may start.
@@ -60,9 +60,9 @@ type Leaser interface {
 
 // Operator looks at keys and corrects them.
 type Operator interface {
-	// Inspect tells all about one key: see [Limiter.Inspect].
+	// Inspect returns all that is known of one key: see [Limiter.Inspect].
 	Inspect(ctx context.Context, limit Limit, key string) (Status, error)
-	// Usage tells what a key has used of several limits: see [Limiter.Usage].
+	// Usage returns what a key has used of several limits: see [Limiter.Usage].
 	Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error)
 	// Block refuses a key for d; 0 lifts a block: see [Limiter.Block].
 	Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error)

@@ -26,7 +26,7 @@ var (
 // within a third of that is asked again. A lease has a goroutine, and another while the
 // store is asked. It is safe for concurrent use.
 type Lease struct {
-	// Decision tells whether it was acquired; of one that was not, after how long
+	// Decision says whether it was acquired; of one that was not, after how long
 	// a lease ends if nobody renews it.
 	Decision Decision
 

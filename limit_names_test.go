@@ -13,7 +13,7 @@ import (
 )
 
 // TestEveryVerbFindsLimitsByName asks with limits of which only the name is known: of a Limiter
-// that has a catalogue, of one whose catalogue does not have them, and of one without.
+// that has a catalog, of one whose catalog does not have them, and of one without.
 func TestEveryVerbFindsLimitsByName(t *testing.T) {
 	s := memory.New(&memory.Config{Names: true})
 	names, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
@@ -137,14 +137,14 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := ask(ctx, known, api, jobs); err != nil {
-				t.Errorf("with a catalogue: %v", err)
+				t.Errorf("with a catalog: %v", err)
 			}
 			if err := ask(ctx, headgate.New(s, nil), api, jobs); !errors.Is(err, headgate.ErrUnknownLimit) {
-				t.Errorf("without a catalogue: %v", err)
+				t.Errorf("without a catalog: %v", err)
 			}
 			gone := headgate.Charge{Limit: headgate.MustNamed("gone"), Key: "k"}
 			if err := ask(ctx, known, gone, gone); name != "Renew" && !errors.Is(err, headgate.ErrUnknownLimit) {
-				t.Errorf("a name that the catalogue does not have: %v", err)
+				t.Errorf("a name that the catalog does not have: %v", err)
 			}
 		})
 	}

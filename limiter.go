@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Limiter decides about charges by asking a store. It is safe for concurrent
+// Limiter decides about charges by a store. It is safe for concurrent
 // use, starts goroutines for the leases that it holds and no other, and holds no
 // state of its own but the callers that wait: any number of limiters, in any number of
 // processes, share the limits of one store.
@@ -125,14 +125,14 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 	return l.call(ctx, &takeQuestion, charges)
 }
 
-// Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
+// Check reports whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
 // as if nobody had asked.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
 	return l.call(ctx, &checkQuestion, charges)
 }
 
-// Filled is what became of a FillUp.
-type Filled struct {
+// FillUpResult is what became of a FillUp.
+type FillUpResult struct {
 	Accepted Cost // what fitted in, rounded down to a millionth; may be all or nothing
 	Level    Cost // in use then, what was accepted included; rounded up to a millionth
 	Brim     bool // the level stands at the capacity
@@ -140,8 +140,8 @@ type Filled struct {
 }
 
 // FillUp takes as much of a charge as fits, to the brim. Decision.Allowed
-// tells whether anything did.
-func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err error) {
+// reports whether anything did.
+func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f FillUpResult, err error) {
 	q := question{observed: VerbFillUp, verb: law.Take, limits: takenOnly, credits: Cost.charged}
 	q.prepare = func(r *request) error {
 		if op := &r.ops[0]; !closed(&op.Params) {
@@ -151,7 +151,7 @@ func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f Filled, err erro
 	}
 	q.read = func(_ context.Context, r *request) (Decision, error) {
 		op, out := &r.ops[0], &r.outs[0]
-		f = Filled{
+		f = FillUpResult{
 			Accepted: costOf(out.Granted, &op.Params, false),
 			Level:    costOf(out.Used, &op.Params, true),
 			Brim:     out.Used >= op.Params.Capacity,
@@ -193,7 +193,7 @@ func withDeadline(ctx context.Context, most time.Duration) (context.Context, cal
 }
 
 // end ends the deadline, and explains an error that came by it. A context
-// error alone does not tell whether the store was asked: its class is otherwise.
+// error alone does not say whether the store was asked: its class is otherwise.
 func (d *callDeadline) end(err *error, otherwise error) {
 	if d.cancel == nil {
 		return

@@ -153,7 +153,7 @@ func TestFillUpStopsAtTheBrim(t *testing.T) {
 		Limit: headgate.MustParse("leaky-bucket 1/s capacity 10"), Key: "k",
 		Cost: headgate.MustCost("7.5"),
 	}
-	for _, want := range []headgate.Filled{
+	for _, want := range []headgate.FillUpResult{
 		{Accepted: headgate.MustCost("7.5")},
 		{Accepted: headgate.MustCost("2.5"), Brim: true},
 		{Brim: true},

@@ -28,7 +28,7 @@ type Event struct {
 	Accepted Cost
 }
 
-// Verb is what a Limiter was asked to do.
+// Verb is a method of a Limiter, as observers see it.
 type Verb string
 
 // The verbs. A Wait or Await is observed as the attempts that it makes.

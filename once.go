@@ -8,18 +8,18 @@ import (
 )
 
 // Once makes requests with an idempotency key: each is charged once, however often and by
-// whichever process it is asked, and any process can settle it. [Limiter.Once] makes one.
+// whichever process sends it, and any process can settle it. [Limiter.Once] makes one.
 // It is safe for concurrent use.
 type Once interface {
-	// Take is [Limiter.Take]: asked again with the same charges, it returns the first
+	// Take is [Limiter.Take]: repeated with the same charges, it returns the first
 	// admission, with Decision.Replayed, and charges nothing. So it does after the request
 	// was settled, at whatever cost. What was refused, or cancelled since, is decided
 	// again. With other charges, or if it was reserved and
-	// may not start yet, it returns ErrReused. It may be asked again after any error,
+	// may not start yet, it returns ErrReused. It may be repeated after any error,
 	// also if it is not known whether the store had heard.
 	Take(ctx context.Context, charges ...Charge) (Decision, error)
 
-	// Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: asked again, it has the
+	// Reserve is [Limiter.Reserve], as Take is [Limiter.Take]: repeated, it has the
 	// start that it had, whatever the wait says now. If one of several charges that wait
 	// for a common start was cancelled since, or its key reset, all are decided again, for
 	// another start: then those that were not are charged a second time.
@@ -30,7 +30,7 @@ type Once interface {
 	// the id and not settled, in this process or another, and need not be all of them: all
 	// are extended, or none. When it is refused, what was charged before stays, and whatever
 	// needs more has to stop. What has charged as much already charges nothing: so it can be
-	// asked again after any error. What is extended is remembered for another life from now.
+	// repeated after any error. What is extended is remembered for another life from now.
 	// After a settlement or a cancellation it returns ErrSettled, and ErrUnknownID if nothing was
 	// admitted or its life is over. It returns ErrReused if a limit was changed since to one that counts
 	// costs in other credits, as it may when the rate of a token bucket changes: the rest needs another id.
@@ -40,7 +40,7 @@ type Once interface {
 	// Settling gives back the last extension first. What was charged before it counts as charged
 	// when the id was first admitted, so that a limit that drains gives back less of it; with
 	// sliding-log all of it counts as charged by the last extension.
-	Extend(ctx context.Context, charges ...Charge) (Extended, error)
+	Extend(ctx context.Context, charges ...Charge) (ExtendResult, error)
 
 	// Settle corrects the costs of charges that were admitted under the id, in this
 	// process or another, to those that the charges say here, Units(0) for nothing; see
@@ -57,8 +57,8 @@ type Once interface {
 	Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error)
 }
 
-// Extended is what became of [Once.Extend].
-type Extended struct {
+// ExtendResult is what became of [Once.Extend].
+type ExtendResult struct {
 	// Decision is about what was to be charged in addition. Allowed says that all is charged
 	// that the charges say; Replayed that it was before. The figures of a charge that needs
 	// nothing more are those of its first admission, as those of a Take that is replayed.
@@ -73,7 +73,7 @@ type Extended struct {
 // its start. An id is at most 255 bytes of UTF-8 without NUL.
 //
 // It costs the store a row for each charge, and a request with an id is never
-// answered without asking the store.
+// answered without the store.
 func (l *Limiter) Once(id string, life time.Duration) Once {
 	return onceRequest{l, requestID{id, life}}
 }
@@ -104,7 +104,7 @@ func (o onceRequest) Reserve(ctx context.Context, wait time.Duration, charges ..
 }
 
 // Extend implements Once.
-func (o onceRequest) Extend(ctx context.Context, charges ...Charge) (e Extended, err error) {
+func (o onceRequest) Extend(ctx context.Context, charges ...Charge) (e ExtendResult, err error) {
 	q := question{
 		observed: VerbExtend, verb: law.Extend, limits: takenOnly, credits: Cost.charged, lasting: true,
 		prepare: o.id.set,

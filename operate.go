@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Debited is what became of a Debit.
-type Debited struct {
+// DebitResult is what became of a Debit.
+type DebitResult struct {
 	Charged Cost // rounded down to a millionth: all of the cost, or less near 2^53 credits
 	Level   Cost // in use then, what was charged included; rounded up to a millionth
 	Over    bool // the level is above the capacity: the cost did not fit
@@ -27,7 +27,7 @@ type Debited struct {
 //
 // It takes no headroom. Where the cost is known roughly before, Take an estimate under an id and
 // Settle it: then the bound holds without an exception.
-func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
+func (l *Limiter) Debit(ctx context.Context, c Charge) (d DebitResult, err error) {
 	q := question{observed: VerbDebit, verb: law.Take, limits: takenOnly, credits: Cost.saturated, lasting: true}
 	q.prepare = func(r *request) error {
 		op := &r.ops[0]
@@ -41,7 +41,7 @@ func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
 	}
 	q.read = func(_ context.Context, r *request) (Decision, error) {
 		op, out := &r.ops[0], &r.outs[0]
-		d = Debited{
+		d = DebitResult{
 			Charged: costOf(out.Granted, &op.Params, false), Level: costOf(out.Used, &op.Params, true),
 			Over: out.Used > op.Params.Capacity, Decision: r.decision(),
 		}
@@ -57,7 +57,7 @@ func (l *Limiter) Debit(ctx context.Context, c Charge) (d Debited, err error) {
 // caller has charged it, so the bound of the limit holds for what is charged less what is given back.
 //
 // A sliding log gives back single entries only, and a concurrency limit is released: of them it is
-// ErrUnsupported. An error that is ErrUnknownOutcome does not tell whether anything was given back.
+// ErrUnsupported. After ErrUnknownOutcome it is not known whether anything was given back.
 func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err error) {
 	returned = nothing
 	var credits int64

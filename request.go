@@ -15,7 +15,7 @@ import (
 // question is what a verb asks of the store about charges.
 type question struct {
 	verb     law.Verb
-	observed Verb // as observers are told; empty: they are not
+	observed Verb // as observers see it; empty: they do not
 	limits   limitKind
 	credits  func(Cost, *law.Params) (int64, error) // what the costs of the charges mean
 	lasting  bool                                   // the store has to know of the answer later: Config.Timeout holds
@@ -156,9 +156,9 @@ func lookedAt(out *law.Outcome) bool {
 }
 
 // each returns the figures of all charges of a request that were looked at.
-func (r *request) each(allowed bool) []Figures {
+func (r *request) each(allowed bool) []ChargeDecision {
 	ops, outs := r.ops, r.outs
-	list := make([]Figures, 0, len(ops))
+	list := make([]ChargeDecision, 0, len(ops))
 	for i := range ops {
 		op, out := &ops[i], &outs[i]
 		if !lookedAt(out) {
@@ -166,7 +166,7 @@ func (r *request) each(allowed bool) []Figures {
 		}
 		f := figures{op, out, out.Granted == op.Count}
 		d := f.decision(f.fits, r.untaken(i, allowed))
-		list = append(list, Figures{
+		list = append(list, ChargeDecision{
 			Charge: i, Allowed: f.fits, LimitName: d.LimitName, Key: d.Key, Capacity: d.Capacity,
 			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 			Applied: r.limits[i].r.applied, CapacityNanos: d.CapacityNanos, RemainingNanos: d.RemainingNanos,
@@ -201,7 +201,7 @@ func (r *request) decision() Decision {
 		switch {
 		case about.op == nil,
 			allowed && !f.fits,
-			allowed && f.tells(about),
+			allowed && f.outranks(about),
 			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
 			about, which = f, i
 		}
@@ -215,7 +215,7 @@ func (r *request) decision() Decision {
 	return d
 }
 
-// DefaultLife is for how long a store remembers an id unless told otherwise.
+// DefaultLife is for how long a store remembers an id by default.
 const DefaultLife = time.Hour
 
 // requestID names a request, so that it is charged once.

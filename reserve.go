@@ -17,7 +17,7 @@ import (
 // the moment it is made, whether its holder ever starts or not: the work may have
 // been done. It is safe for concurrent use.
 type Reservation struct {
-	// Decision tells whether it was made; of one that was not, when another
+	// Decision says whether it was made; of one that was not, when another
 	// attempt with the same wait could be.
 	Decision Decision
 	// StartAt is when the holder may start, by the store's clock.

@@ -21,10 +21,10 @@ import (
 //
 // Charges of token-bucket, leaky-bucket and gcra limits are reserved (see
 // [Limiter.Reserve]), and sleep until their own start: first come, first served,
-// among all who share the store, and without asking again. If another limit is
+// among all who share the store, and without a retry. If another limit is
 // among them, a charge keeps headroom, or their keys lie in several slots of a Redis Cluster,
-// Wait sleeps for the retry-after and asks again, first come, first served among the callers of this
-// Limiter that keep the same headroom, but for callers that come while it asks. A caller in that queue may learn only
+// Wait sleeps for the retry-after and tries again, first come, first served among the callers of this
+// Limiter that keep the same headroom, but for callers that come while it tries. A caller in that queue may learn only
 // at the deadline that it comes too early.
 //
 // A block refuses charges while it lasts; a start that was given before stays. Waiting
@@ -120,7 +120,7 @@ func tooLate(ctx context.Context, p *pause.Patience, d *Decision) error {
 	return nil
 }
 
-// A caller that waits for a lease asks the store again after askAgain at first, and
+// A caller that waits for a lease tries again after askAgain at first, and
 // after askAtMost at most.
 const askAgain, askAtMost = 50 * time.Millisecond, time.Second
 

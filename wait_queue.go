@@ -13,7 +13,7 @@ import (
 )
 
 // waitQueues are the queues of callers that wait for the same cell: only the first of a
-// queue asks the store. The zero waitQueues are ready.
+// queue calls the store. The zero waitQueues are ready.
 //
 // Callers that keep different headroom stand in different queues: one that may take the last
 // of a limit does not wait behind one that may not.
@@ -105,7 +105,7 @@ func (t *turn) forget() {
 	}
 }
 
-// wake lets the first of each queue of a cell ask at once.
+// wake lets the first of each queue of a cell try at once.
 func (w *waitQueues) wake(c law.Cell) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -87,7 +87,7 @@ func (d *Difference) Empty() bool { return len(d.Changes) == 0 }
 // Known says whether a file was applied before.
 type Known int
 
-// A file is New, or the Newest that was applied, or Older than that. It is Lost if the catalogue does not know it any
+// A file is New, or the Newest that was applied, or Older than that. It is Lost if the catalog does not know it any
 // more, nor one that was applied after it: the store was emptied, or put back to an earlier state.
 const (
 	New Known = iota
@@ -100,7 +100,7 @@ const (
 type Applying int
 
 const (
-	// Once leaves the catalogue as it is, so that a server that starts with an old file does not undo what a newer one
+	// Once leaves the catalog as it is, so that a server that starts with an old file does not undo what a newer one
 	// of another server says.
 	Once Applying = iota
 	// Again applies a file also if another one was applied since: somebody has changed it back. The newest file stays
@@ -233,7 +233,7 @@ func revisionOf(i *store.Item) int64 {
 }
 
 // newestFile is the file that was applied last. Files are ordered by the store's time at which they were applied, which
-// is kept where that of other items ends. So a file that is applied after the store has lost its catalogue comes after
+// is kept where that of other items ends. So a file that is applied after the store has lost its catalog comes after
 // all that servers remember.
 func (s *snapshot) newestFile() (newest store.Item) {
 	for id, item := range s.items {
@@ -252,21 +252,21 @@ func shortened(path string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(path, "\x00", ""), "")
 }
 
-// Status says how what a file defines stands to the catalogue as it was read last.
+// Status says how what a file defines stands to the catalog as it was read last.
 func (c *Catalog) Status(f File) (Difference, error) {
 	s := c.now.Load()
 	if s == nil {
-		return Difference{}, fmt.Errorf("%w: the catalogue of limits was not read yet", store.ErrUnavailable)
+		return Difference{}, fmt.Errorf("%w: the catalog of limits was not read yet", store.ErrUnavailable)
 	}
 	return s.compare(&f)
 }
 
-// Apply makes the catalogue's limits and plans those of a file: it defines what the file says, and
+// Apply makes the catalog's limits and plans those of a file: it defines what the file says, and
 // retires what a file has defined and this one has not. What somebody has defined otherwise
 // stays. A limit that the store cannot use is headgate.ErrInvalid, and nothing is changed then; so
 // is one that would be acquired where a plan or an override in its place is taken, or the other way round.
 //
-// how says what becomes of a file that was applied before: Difference.Known tells whether it was.
+// how says what becomes of a file that was applied before: Difference.Known reports whether it was.
 func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done Difference, version int64, err error) {
 	version, err = c.write(ctx, by, func(now *snapshot) ([]store.Item, error) {
 		if done, err = now.compare(&f); err != nil {

@@ -8,7 +8,7 @@
 //	limiter := headgate.New(s, &headgate.Config{Names: limits})
 //	d, err := limiter.Allow(ctx, headgate.MustNamed("login"), user)
 //
-// The catalogue is read at the start and then every second, so a change is felt by every
+// The catalog is read at the start and then every second, so a change is felt by every
 // process within two seconds. What is read is one version: no decision sees half a change.
 // While the store is away the limits are those that were read last.
 //
@@ -44,20 +44,20 @@ const lookWithin = 10 * time.Second
 type Config struct {
 	// Every is the pause between two looks at the store. Zero: DefaultEvery.
 	Every time.Duration
-	// Keys is for how many single keys the catalogue is remembered: what overrides and plans
+	// Keys is for how many single keys the catalog is remembered: what overrides and plans
 	// they have, or that they have none. It takes about 400 bytes a key. Zero: DefaultKeys.
 	Keys int
 	// Logger gets a line about each version that is read, about a limit that this program
-	// cannot read, and about a catalogue that cannot be read. Nil: slog.Default().
+	// cannot read, and about a catalog that cannot be read. Nil: slog.Default().
 	Logger *slog.Logger
 	// Quiet is for a program that logs by itself that the store is away: there is no line then
-	// about a catalogue that cannot be read.
+	// about a catalog that cannot be read.
 	Quiet bool
 	// Observer hears of each look and of each file. Nil: nobody does.
 	Observer Observer
 }
 
-// Catalog is the catalogue of a store, as it was read last. It is safe for concurrent use.
+// Catalog is the catalog of a store, as it was read last. It is safe for concurrent use.
 type Catalog struct {
 	store  store.Store
 	every  time.Duration
@@ -72,7 +72,7 @@ type Catalog struct {
 	done   chan struct{}
 }
 
-// Definition is a limit of the catalogue.
+// Definition is a limit of the catalog.
 type Definition struct {
 	headgate.Limit
 	Description string
@@ -80,7 +80,7 @@ type Definition struct {
 	Retired     bool   // the file that defined it has it no more; it still decides
 }
 
-// Open reads the catalogue of a store, and goes on to read it until Close. The error is
+// Open reads the catalog of a store, and goes on to read it until Close. The error is
 // headgate.ErrUnsupported if the store keeps none.
 func Open(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 	c := newCatalog(s, cfg)
@@ -91,7 +91,7 @@ func Open(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 	return c, nil
 }
 
-// Watch is Open for a store that may not be there yet: it returns at once. Until the catalogue
+// Watch is Open for a store that may not be there yet: it returns at once. Until the catalog
 // was read for the first time its limits are not known, which is store.ErrUnavailable.
 func Watch(s store.Store, cfg *Config) *Catalog {
 	c := newCatalog(s, cfg)
@@ -99,8 +99,8 @@ func Watch(s store.Store, cfg *Config) *Catalog {
 	return c
 }
 
-// Read reads the catalogue once. Close need not be called, unless the store is to be closed while
-// others use the catalogue.
+// Read reads the catalog once. Close need not be called, unless the store is to be closed while
+// others use the catalog.
 func Read(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 	c := newCatalog(s, cfg)
 	return c, c.Refresh(ctx)
@@ -156,7 +156,7 @@ func (c *Catalog) watch() {
 			}
 			away := errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome)
 			if class != "" && class != failing && (!c.quiet || !away) {
-				c.log.Warn("the catalogue of limits cannot be read; what was read last is in force", "error", err)
+				c.log.Warn("the catalog of limits cannot be read; what was read last is in force", "error", err)
 			}
 			failing = class
 			if sched.Wait(c.every*3/4+sched.N(c.every/4), ctx.Done(), nil, nil) != sched.TimeOut {
@@ -166,19 +166,19 @@ func (c *Catalog) watch() {
 	})
 }
 
-// keeper returns the store's catalogue.
+// keeper returns the store's catalog.
 func (c *Catalog) keeper() (store.Catalog, error) {
 	k, ok := store.As[store.Catalog](c.store)
 	if !ok {
-		return nil, fmt.Errorf("%w: the store keeps no catalogue of limits", headgate.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the store keeps no catalog of limits", headgate.ErrUnsupported)
 	}
 	return k, nil
 }
 
-// Refresh reads the catalogue now.
+// Refresh reads the catalog now.
 func (c *Catalog) Refresh(ctx context.Context) (err error) {
 	if !sched.Either(c.look, ctx.Done()) {
-		return fmt.Errorf("%w: another look at the catalogue is under way: %w", store.ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: another look at the catalog is under way: %w", store.ErrUnavailable, ctx.Err())
 	}
 	defer func() { c.look <- struct{}{} }()
 	begin := sched.Now()
@@ -192,8 +192,8 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// errUnread is the error of a catalogue before the first look has ended: it is not known to be empty.
-var errUnread = fmt.Errorf("%w: the catalogue of limits was not read yet", store.ErrUnavailable)
+// errUnread is the error of a catalog before the first look has ended: it is not known to be empty.
+var errUnread = fmt.Errorf("%w: the catalog of limits was not read yet", store.ErrUnavailable)
 
 // Err implements Names.
 func (c *Catalog) Err() error {
@@ -242,15 +242,15 @@ func (c *Catalog) refresh(ctx context.Context) error {
 		}
 	}
 	if lost {
-		c.log.Error("the store has lost its catalogue of limits, or was put back to an earlier state",
+		c.log.Error("the store has lost its catalog of limits, or was put back to an earlier state",
 			"was", old.version, "is", s.version, "missing", slices.Concat(old.missingIn(s), c.keys.missingIn(ctx, k)))
 	}
 	if old == nil || lost || s.version != old.version {
 		for name, err := range s.broken {
-			c.log.Error("a limit of the catalogue cannot be read by this program", "limit", name, "error", err)
+			c.log.Error("a limit of the catalog cannot be read by this program", "limit", name, "error", err)
 		}
 		if old != nil && !lost {
-			c.log.Info("the catalogue of limits was changed", "version", s.version)
+			c.log.Info("the catalog of limits was changed", "version", s.version)
 		}
 	}
 	c.keys.turn(read.Items, since == 0, func() { c.now.Store(s) })
@@ -265,8 +265,8 @@ func (d *Definition) item() store.Item {
 	}
 }
 
-// Limit returns the limit of a name as it is now: the catalogue's, or the fallback under that name
-// while the catalogue has none, was never read, or has one that this program cannot read. Ask for
+// Limit returns the limit of a name as it is now: the catalog's, or the fallback under that name
+// while the catalog has none, was never read, or has one that this program cannot read. Ask for
 // each decision, since what is returned does not follow later changes. It knows of no plans and
 // overrides of single keys, as a limit by name does ([headgate.Named]). A fallback that is zero
 // gives a zero Limit, which a Limiter refuses.
@@ -316,7 +316,7 @@ func (c *Catalog) Get(name string) (headgate.Limit, error) {
 	return s.find(name)
 }
 
-// Lookup returns the definition of a limit, and whether the catalogue has it.
+// Lookup returns the definition of a limit, and whether the catalog has it.
 func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
 	if s := c.now.Load(); s != nil {
 		d, ok = s.limits[name]
@@ -337,7 +337,7 @@ func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
 	return list[0], true
 }
 
-// Now is the store's time, as far as it is known from when the catalogue was read last.
+// Now is the store's time, as far as it is known from when the catalog was read last.
 func (c *Catalog) Now() time.Time {
 	if s := c.now.Load(); s != nil {
 		return time.UnixMicro(s.clock()).UTC()

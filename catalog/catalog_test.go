@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// open opens the catalogue of a store, which is read every few milliseconds.
+// open opens the catalog of a store, which is read every few milliseconds.
 func open(tb testing.TB, s store.Store) *catalog.Catalog {
 	tb.Helper()
 	c, err := catalog.Open(tb.Context(), s, &catalog.Config{
@@ -53,7 +53,7 @@ func set(tb testing.TB, c *catalog.Catalog, list ...catalog.Definition) int64 {
 	return v
 }
 
-// said is all that a catalogue has, as text.
+// said is all that a catalog has, as text.
 func said(c *catalog.Catalog) string {
 	var list []string
 	for _, d := range c.List() {
@@ -87,7 +87,7 @@ func TestAChangeIsFeltByAllWhoUseTheStore(t *testing.T) {
 	}
 	await.Until(t, "login was removed", func() bool { _, err := one.Get("login"); return err != nil })
 	_, err := one.Get("login")
-	if !errors.Is(err, headgate.ErrUnknownLimit) || !strings.Contains(err.Error(), `"login"; the catalogue has api`) {
+	if !errors.Is(err, headgate.ErrUnknownLimit) || !strings.Contains(err.Error(), `"login"; the catalog has api`) {
 		t.Errorf("a limit that was removed: %v", err)
 	}
 	if v, at := one.Version(); v != 3 || at.Before(begin) || at.After(time.Now()) {
@@ -100,12 +100,12 @@ func TestALimitWithAFallback(t *testing.T) {
 	c := open(t, s)
 	fallback := headgate.MustParse("token-bucket 1/1h")
 	if l := c.Limit("login", fallback); l.Name() != "login" || l.String() != fallback.String() {
-		t.Errorf("not in the catalogue: %s = %v, want the fallback under the name", l.Name(), l)
+		t.Errorf("not in the catalog: %s = %v, want the fallback under the name", l.Name(), l)
 	}
 	set(t, c, limit(t, "login", "token-bucket 2/1h"))
 	l := c.Limit("login", fallback)
 	if l.String() != "token-bucket 2/1h burst 2" {
-		t.Errorf("in the catalogue: %v", l)
+		t.Errorf("in the catalog: %v", l)
 	}
 	limiter := headgate.New(s, nil)
 	for i, want := range []bool{true, true, false} {
@@ -256,23 +256,23 @@ func TestAStoreThatIsNotThereYet(t *testing.T) {
 	await.Until(t, "login is known", func() bool { _, err := c.Get("login"); return err == nil })
 }
 
-// bare is a store without a catalogue.
+// bare is a store without a catalog.
 type bare struct{ store.Store }
 
-func TestAStoreWithoutACatalogue(t *testing.T) {
+func TestAStoreWithoutACatalog(t *testing.T) {
 	if _, err := catalog.Open(t.Context(), bare{memory.New(nil)}, nil); !errors.Is(err, headgate.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
 }
 
-// restored is a store whose catalogue was restored from an older copy.
+// restored is a store whose catalog was restored from an older copy.
 type restored struct {
 	*memory.Store
 	mu  sync.Mutex
 	now *memory.Store
 }
 
-func (r *restored) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
+func (r *restored) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now.ReadCatalog(ctx, since)
@@ -299,7 +299,7 @@ func TestARestoredStoreIsReadAgain(t *testing.T) {
 	r.mu.Lock()
 	r.now = copied
 	r.mu.Unlock()
-	await.Until(t, "the older catalogue is in force", func() bool { return said(c) == "login = gcra 2/s burst 2" })
+	await.Until(t, "the older catalog is in force", func() bool { return said(c) == "login = gcra 2/s burst 2" })
 }
 
 // unversioned is a store whose limits were there before versions were counted, as those of a
@@ -307,10 +307,10 @@ func TestARestoredStoreIsReadAgain(t *testing.T) {
 type unversioned struct {
 	*memory.Store
 	mu    sync.Mutex
-	reads []store.Catalogue // the last one stays
+	reads []store.CatalogChanges // the last one stays
 }
 
-func (u *unversioned) ReadCatalog(_ context.Context, since int64) (store.Catalogue, error) {
+func (u *unversioned) ReadCatalog(_ context.Context, since int64) (store.CatalogChanges, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := u.reads[0]
@@ -322,7 +322,7 @@ func (u *unversioned) ReadCatalog(_ context.Context, since int64) (store.Catalog
 
 func TestALimitOfNoVersionIsRemoved(t *testing.T) {
 	item := func(name string) store.Item { return store.Item{Kind: store.KindLimit, Name: name, Text: "gcra 5/s"} }
-	u := &unversioned{Store: memory.New(nil), reads: []store.Catalogue{
+	u := &unversioned{Store: memory.New(nil), reads: []store.CatalogChanges{
 		{Items: []store.Item{item("login"), item("api")}}, {Version: 1, Items: []store.Item{item("api")}}, {Version: 1},
 	}}
 	c := open(t, u)

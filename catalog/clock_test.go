@@ -40,7 +40,7 @@ func (m *machine) Hash(v any) uint64 {
 }
 
 // TestAnOverrideLastsThoughTheMachinesClockIsSet sets the clock of the machine far beyond an end which by the
-// store's clock lies ahead, after the catalogue was read.
+// store's clock lies ahead, after the catalog was read.
 func TestAnOverrideLastsThoughTheMachinesClockIsSet(t *testing.T) {
 	m := &machine{}
 	sched.Simulate(m)

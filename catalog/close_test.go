@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestCloseWaitsForALookUp which is under way. Those that wait behind it are told that the catalogue is
+// TestCloseWaitsForALookUp which is under way. Those that wait behind it are told that the catalog is
 // closed, and so are those that come later.
 func TestCloseWaitsForALookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

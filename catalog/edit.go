@@ -16,7 +16,7 @@ import (
 type By struct {
 	Author string // at most 1000 bytes, as the reason
 	Reason string
-	// Seen is the version that the author has seen and agreed to change. If the catalogue has another
+	// Seen is the version that the author has seen and agreed to change. If the catalog has another
 	// one by then the change is store.ErrVersion, and nothing is changed. Nil: whichever is the newest.
 	Seen *int64
 }
@@ -95,7 +95,7 @@ func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version i
 		for _, name := range names {
 			id := store.Item{Kind: store.KindLimit, Name: name}
 			if _, ok := now.items[id]; !ok {
-				return nil, fmt.Errorf("%w: %.100q; the catalogue has %s", headgate.ErrUnknownLimit, name, now.names())
+				return nil, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, now.names())
 			}
 			id.Removed = true
 			items = append(items, id)
@@ -141,7 +141,7 @@ func (c *Catalog) Versions(ctx context.Context, before int64, n int) ([]store.Ve
 	return k.CatalogVersions(ctx, before, n)
 }
 
-// Record keeps what somebody did to a key by hand, with the store's time. It is no version of the catalogue.
+// Record keeps what somebody did to a key by hand, with the store's time. It is no version of the catalog.
 func (c *Catalog) Record(ctx context.Context, a store.Action) error {
 	k, err := c.keeper()
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Catalog) back(ctx context.Context, now *snapshot, version int64, names 
 	for _, name := range names {
 		id := store.Item{Kind: store.KindLimit, Name: name}
 		if _, changed := was[id]; !changed && now.items[id] == (store.Item{}) {
-			return nil, fmt.Errorf("%w: %.100q; the catalogue has %s", headgate.ErrUnknownLimit, name, now.names())
+			return nil, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, now.names())
 		}
 	}
 	have, err := c.present(ctx, now, was)

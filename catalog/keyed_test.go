@@ -223,7 +223,7 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 			}
 		}
 		write(2)
-		// A look may see a few changes. One that sees more than it tries again for says that the catalogue is not
+		// A look may see a few changes. One that sees more than it tries again for says that the catalog is not
 		// available, which happens where this goroutine has more of the processor than the other.
 		looks := make(chan struct{}, 3)
 		wg.Go(func() {
@@ -296,7 +296,7 @@ func TestWrongPlansAndOverridesChangeNothing(t *testing.T) {
 		"a bucket for a lease":         {override(catalog.Override{Limit: named(t, "jobs", "1/s"), Key: "bob"}), headgate.ErrInvalid, "acquired"},
 		"a key that is too long":       {override(catalog.Override{Limit: login, Key: strings.Repeat("x", 513)}), headgate.ErrInvalid, "key: "},
 		"of all keys":                  {override(catalog.Override{Limit: login, Prefix: true}), headgate.ErrInvalid, "key: "},
-		"a plan that is not there":     {assign(catalog.Assignment{Plan: "gold", Key: "bob"}), headgate.ErrInvalid, `"gold" is not known; the catalogue has pro`},
+		"a plan that is not there":     {assign(catalog.Assignment{Plan: "gold", Key: "bob"}), headgate.ErrInvalid, `"gold" is not known; the catalog has pro`},
 		"a plan in the past": {
 			assign(catalog.Assignment{Plan: "pro", Key: "bob", Until: time.Now().Add(-time.Second)}), headgate.ErrInvalid, "until: ",
 		},

@@ -21,12 +21,12 @@ type keys struct {
 
 	mu      sync.Mutex
 	waiting []*lookup     // while one is under way; the last one gathers; guarded by mu
-	flying  chan struct{} // is closed when nobody asks any more; nil: nobody does; guarded by mu
+	flying  chan struct{} // closed when no look-up is under way any more; nil: none is; guarded by mu
 	closed  bool          // guarded by mu
 }
 
 // A lookup is one statement on every store, so what it finds is of one version. More keys than
-// mostLookups have are not asked for at a time: a store that is slow would fall behind.
+// mostLookups bounds the keys that are looked up at a time: a store that is slow would fall behind.
 const (
 	perLookup   = 400
 	mostLookups = 250
@@ -108,8 +108,8 @@ func (k *keys) turn(changed []store.Item, all bool, store func()) {
 	store() // at last: readers hold no lock, and must not find what was of the version before
 }
 
-// ask asks the store for items, for as long as the context lasts. Callers that come while it is
-// asked for others are asked for together.
+// ask reads items from the store, for as long as the context lasts. Callers that come while it reads
+// for others are served together.
 func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 	for {
 		all, silent, err := c.askOnce(ctx, ids)
@@ -128,7 +128,7 @@ func (c *Catalog) askOnce(ctx context.Context, ids []id) (found *lookup, silent 
 	all := &lookup{found: map[id]*entry{}}
 	for n, l := range list {
 		if !sched.Either(l.done, ctx.Done()) {
-			return nil, false, fmt.Errorf("%w: what the catalogue has for a key was not read in time: %w",
+			return nil, false, fmt.Errorf("%w: what the catalog has for a key was not read in time: %w",
 				store.ErrUnavailable, ctx.Err())
 		}
 		if l.err != nil {
@@ -157,7 +157,7 @@ func (k *keys) enqueue(ids []id, fly func()) (list []*lookup, err error) {
 		n := len(k.waiting)
 		if n == 0 || len(k.waiting[n-1].ids)+len(part) > perLookup {
 			if n >= mostLookups {
-				return nil, fmt.Errorf("%w: too many keys wait for what the catalogue has for them", store.ErrBusy)
+				return nil, fmt.Errorf("%w: too many keys wait for what the catalog has for them", store.ErrBusy)
 			}
 			k.waiting = append(k.waiting, &lookup{ids: make(map[id]struct{}, len(part)), done: make(chan struct{})})
 		}
@@ -174,7 +174,7 @@ func (k *keys) enqueue(ids []id, fly func()) (list []*lookup, err error) {
 	return list, nil
 }
 
-// fly asks the store for as long as there is something to ask.
+// fly reads from the store for as long as there are look-ups.
 func (c *Catalog) fly() {
 	k := &c.keys
 	for {
@@ -203,7 +203,7 @@ func (c *Catalog) fly() {
 	}
 }
 
-var errClosed = fmt.Errorf("%w: the catalogue was closed before it was read what a key has", store.ErrClosed)
+var errClosed = fmt.Errorf("%w: the catalog was closed before it was read what a key has", store.ErrClosed)
 
 // close ends the look-ups, and waits for the one that is under way.
 func (k *keys) close() {

@@ -27,7 +27,7 @@ func (r *replaced) Sweep(ctx context.Context, most int) (int, error) {
 
 func (r *replaced) Close() error { return nil }
 
-func (r *replaced) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
+func (r *replaced) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
 	return r.now.Load().ReadCatalog(ctx, since)
 }
 
@@ -55,9 +55,9 @@ func (r *replaced) Actions(ctx context.Context, before int64, n int) ([]store.Ac
 	return r.now.Load().Actions(ctx, before, n)
 }
 
-// TestALostCatalogue has two servers, with a file each, whose store loses its catalogue. Whoever notices it first, the
+// TestALostCatalog has two servers, with a file each, whose store loses its catalog. Whoever notices it first, the
 // file that was in force is in force again in the end, and then nobody writes any more.
-func TestALostCatalogue(t *testing.T) {
+func TestALostCatalog(t *testing.T) {
 	t.Parallel()
 	const inForce = "api = token-bucket 2/1m burst 2"
 	for _, earlier := range []bool{false, true} { // the store is put back to a state with the first file, or to nothing
@@ -120,8 +120,8 @@ func TestALostCatalogue(t *testing.T) {
 	}
 }
 
-// TestAnotherCatalogueIsNoticed: it has as many versions as the one that was read before, or more.
-func TestAnotherCatalogueIsNoticed(t *testing.T) {
+// TestAnotherCatalogIsNoticed: it has as many versions as the one that was read before, or more.
+func TestAnotherCatalogIsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{0, 1, 2} {
 		var log notes
@@ -156,7 +156,7 @@ func TestAnotherCatalogueIsNoticed(t *testing.T) {
 }
 
 // TestOverridesThatAreLostAreNamed: those of single keys that were in use here, and are not in what was put in the
-// place of the catalogue.
+// place of the catalog.
 func TestOverridesThatAreLostAreNamed(t *testing.T) {
 	t.Parallel()
 	var log notes

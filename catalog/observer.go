@@ -2,12 +2,12 @@ package catalog
 
 import "time"
 
-// Observer hears of a catalogue, for metrics and alerts. Its methods are called by several
-// goroutines at once, and hold up what they are told of until they return.
+// Observer hears of a catalog, for metrics and alerts. Its methods are called by several
+// goroutines at once, and hold up what they are called for until they return.
 type Observer interface {
 	// Looked is called after each look at the store.
 	Looked(Look)
-	// Applied is called after each attempt to apply a file. headgate serve tells of a file that cannot be
+	// Applied is called after each attempt to apply a file. headgate serve reports a file that cannot be
 	// read too.
 	Applied(Application)
 }
@@ -23,7 +23,7 @@ type Look struct {
 type Application struct {
 	Path    string // of the file, or several
 	Known   Known  // other than New: nothing was changed, unless it was forced
-	Version int64  // of the catalogue afterwards; 0 with an error
+	Version int64  // of the catalog afterwards; 0 with an error
 	Err     error  // why nothing was changed
 }
 

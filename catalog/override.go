@@ -45,7 +45,7 @@ func overridesOf(items []store.Item) (list []Override, err error) {
 	return list, nil
 }
 
-// moment is a time of the catalogue; 0: none.
+// moment is a time of the catalog; 0: none.
 func moment(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
@@ -141,7 +141,7 @@ func (s *snapshot) fewPrefixes(items []store.Item) error {
 		}
 	}
 	if n > maxPrefixes {
-		return headgate.Invalid("prefix", "the catalogue may have %d", maxPrefixes)
+		return headgate.Invalid("prefix", "the catalog may have %d", maxPrefixes)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (s *snapshot) gone(p *Plan) (items []store.Item) {
 	return items
 }
 
-// definablePlan says why a plan cannot be kept, or nil. Its limits are among those of the catalogue, or
+// definablePlan says why a plan cannot be kept, or nil. Its limits are among those of the catalog, or
 // among others that are defined with it.
 func (s *snapshot) definablePlan(p *Plan, others map[string]headgate.Limit) error {
 	field := "plan"
@@ -162,7 +162,7 @@ func (s *snapshot) unknownPlan(name string) error {
 	if len(names) > 0 {
 		known = strings.Join(names[:min(len(names), namesShown)], ", ")
 	}
-	return headgate.Invalid("plan", "%.100q is not known; the catalogue has %s", name, known)
+	return headgate.Invalid("plan", "%.100q is not known; the catalog has %s", name, known)
 }
 
 // Assign gives keys their plans, as one version, and returns its number. What a key has used of a limit
@@ -210,7 +210,7 @@ func (c *Catalog) PrefixAssignments() (list []Assignment) {
 	return list
 }
 
-// Has says what the catalogue has for one key itself: its plan, and the overrides of the limits.
+// Has says what the catalog has for one key itself: its plan, and the overrides of the limits.
 // Those of prefixes are not among them.
 func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Assignment, list []Override, err error) {
 	found, err := c.itemsOf(ctx, key, limits)

@@ -15,7 +15,7 @@ type Replacement struct {
 	Applied string    // what decisions by it say: see headgate.Decision.Applied
 	Until   time.Time // by the store's clock, to the microsecond; zero: without an end
 	Reason  string
-	// Author has written it, as far as the newest hundred versions tell; else it is empty.
+	// Author has written it, if it is among the newest hundred versions; else it is empty.
 	Author string
 }
 
@@ -40,7 +40,7 @@ func replacementOf(i *store.Item) Replacement {
 	return r
 }
 
-// Replacements returns what the catalogue has for a key in the place of limits, in no order: the
+// Replacements returns what the catalog has for a key in the place of limits, in no order: the
 // overrides of these limits and the plans, of the key itself and of prefixes of it. Those that have
 // ended may be among them. Authors are looked up if they are asked for, which reads a hundred
 // versions.

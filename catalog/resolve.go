@@ -176,7 +176,7 @@ func (s *snapshot) addPlans(c *candidates, base headgate.Limit, key string, at f
 	s.assigned.of(key, func(prefix string, e *entry) bool { return !add(e, ofPrefix(prefix)) })
 }
 
-// finding is how often what a key has is read again because the catalogue was changed meanwhile.
+// finding is how often what a key has is read again because the catalog was changed meanwhile.
 const finding = 10
 
 // Find implements headgate.Names: by the version that was read last. What a key has is asked of the
@@ -281,7 +281,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 			}
 		}
 	}
-	return fmt.Errorf("%w: the catalogue of limits changes faster than it can be read", store.ErrUnavailable)
+	return fmt.Errorf("%w: the catalog of limits changes faster than it can be read", store.ErrUnavailable)
 }
 
 // alike reports whether each limit is the same for all keys.

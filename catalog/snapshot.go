@@ -18,7 +18,7 @@ type snapshot struct {
 	written int64     // when it was, by the store's clock, in microseconds; 0: that is not known
 	at      time.Time // when it was known to be the newest
 	store   int64     // the store's clock then, in microseconds
-	asked   time.Time // when it was asked for that, by a clock that nobody sets
+	asked   time.Time // when it was read, by a monotonic clock
 	items   map[store.Item]store.Item
 	limits  map[string]Definition
 	broken  map[string]error // limits that this program cannot read
@@ -31,7 +31,7 @@ type snapshot struct {
 }
 
 // next returns the snapshot after another one, which may be nil.
-func next(old *snapshot, read *store.Catalogue, at, asked time.Time) *snapshot {
+func next(old *snapshot, read *store.CatalogChanges, at, asked time.Time) *snapshot {
 	if old != nil && len(read.Items) == 0 {
 		same := *old
 		same.version, same.written, same.at = read.Version, read.At, at
@@ -75,9 +75,9 @@ func next(old *snapshot, read *store.Catalogue, at, asked time.Time) *snapshot {
 	return s
 }
 
-// lostIn reports whether the catalogue that was read after s is another one, or an earlier state of it: the store was
+// lostIn reports whether the catalog that was read after s is another one, or an earlier state of it: the store was
 // emptied, say, or a dump of it restored.
-func (s *snapshot) lostIn(read *store.Catalogue) bool {
+func (s *snapshot) lostIn(read *store.CatalogChanges) bool {
 	return read.Version < s.version || read.SinceAt != 0 && s.written != 0 && read.SinceAt != s.written
 }
 
@@ -115,7 +115,7 @@ func some(list []string) []string {
 }
 
 // clock is what the store's clock says now, as far as it is known. This machine's may be set meanwhile: then what has
-// an end would seem to be over until the catalogue is read again.
+// an end would seem to be over until the catalog is read again.
 func (s *snapshot) clock() int64 { return s.store + sched.Since(s.asked).Microseconds() }
 
 // definition is the meaning of an item.
@@ -133,9 +133,9 @@ func (s *snapshot) find(name string) (headgate.Limit, error) {
 		return d.Limit, nil
 	}
 	if err := s.broken[name]; err != nil {
-		return headgate.Limit{}, fmt.Errorf("limit %q of the catalogue cannot be read by this program: %w", name, err)
+		return headgate.Limit{}, fmt.Errorf("limit %q of the catalog cannot be read by this program: %w", name, err)
 	}
-	return headgate.Limit{}, fmt.Errorf("%w: %.100q; the catalogue has %s", headgate.ErrUnknownLimit, name, s.names())
+	return headgate.Limit{}, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, s.names())
 }
 
 // List implements Names.

@@ -89,7 +89,7 @@ func decision(w *api.Decision, charges []headgate.Charge) (headgate.Decision, er
 	d.Remaining, d.RemainingNanos = figure(w.Remaining)
 	for i := range w.Each {
 		f := &w.Each[i]
-		to := headgate.Figures{
+		to := headgate.ChargeDecision{
 			Charge: f.Charge, Allowed: f.Allowed, LimitName: f.Limit, Key: f.Key,
 			RetryAfter: retryAfter(f.RetryAfterMS), ResetAfter: millis(f.ResetAfterMS),
 			Applied: f.Applied,

@@ -125,7 +125,7 @@ rules:
 	}
 }
 
-// ends are the ends of overrides: the catalogue's clock goes on by this machine's after it was read.
+// ends are the ends of overrides: the catalog's clock goes on by this machine's after it was read.
 var ends = regexp.MustCompile(`until [0-9T:.-]+Z`)
 
 func fresh[T any]() any { return new(T) }

@@ -1,4 +1,4 @@
-// Package client asks a headgate server from many goroutines at once.
+// Package client calls a headgate server, from many goroutines at once.
 //
 // A Client has the verbs of [headgate.Limiter], with the same charges: a program moves from
 // a store of its own to a server where it makes the one or the other. It can depend on
@@ -36,7 +36,7 @@ import (
 
 // Config adjusts a Client. A nil Config, and every zero field, is fine.
 type Config struct {
-	// HTTPClient asks, by URLs of http and https; others do not use it. Its transport must not
+	// HTTPClient sends the requests, for URLs of http and https; others do not use it. Its transport must not
 	// send a POST again that may have reached the server (Go's own does not), and should keep as
 	// many idle connections as there are Connections. Nil: one of the Client's own, with
 	// proxies out of the environment.
@@ -83,7 +83,7 @@ func (c *Config) orDefault() Config {
 	return d
 }
 
-// Client asks one server. It is safe for concurrent use, and made to be
+// Client calls one server. It is safe for concurrent use, and made to be
 // shared: what it saves comes from many callers. Its goroutines run only while
 // callers wait.
 type Client struct {
@@ -95,7 +95,7 @@ type Client struct {
 
 var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
 
-// New returns a client of the server at a URL, which says how the server is asked:
+// New returns a client of the server at a URL, whose scheme names the protocol:
 //
 //	http://127.0.0.1:8080            JSON over HTTP; also without the scheme
 //	https://limits.example.com       JSON over HTTP, encrypted
@@ -104,7 +104,7 @@ var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
 //	grpcs://limits.example.com:443   gRPC, encrypted
 //	grpc+unix:/run/headgate.sock     gRPC, on a Unix socket
 //
-// A URL of gRPC has a port and no path. It connects when it is asked. Errors are headgate.ErrInvalid.
+// A URL of gRPC has a port and no path. It connects with the first call. Errors are headgate.ErrInvalid.
 func New(baseURL string, cfg *Config) (*Client, error) {
 	c := &Client{cfg: cfg.orDefault()}
 	var err error
@@ -141,7 +141,7 @@ func (c *Client) Take(ctx context.Context, charges ...headgate.Charge) (headgate
 	return c.ask(ctx, false, charges)
 }
 
-// Check tells whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now.
+// Check reports whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now.
 func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
 	return c.ask(ctx, true, charges)
 }

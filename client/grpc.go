@@ -100,7 +100,7 @@ func (t *rpcTransport) call(ctx context.Context, method, path string, in, out an
 	return v(ctx, t, in, out)
 }
 
-// invoke asks one method.
+// invoke calls one method.
 func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) error {
 	t.calls.RLock()
 	defer t.calls.RUnlock()

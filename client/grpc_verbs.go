@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// verb asks a method of gRPC, with and for types of package api.
+// verb calls a method of gRPC, with and for types of package api.
 type verb func(ctx context.Context, t *rpcTransport, in, out any) error
 
 // verbs are the paths of the JSON interface that gRPC serves too.
@@ -77,7 +77,7 @@ func asking[In, Out, Question, Answer any](
 	}
 }
 
-// as returns what is asked as a type of package api. A value of another type is read as it would be from its JSON.
+// as returns a question as a type of package api. A value of another type is read as it would be from its JSON.
 func as[In any](in any) (*In, error) {
 	switch in := in.(type) {
 	case nil:

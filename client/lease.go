@@ -45,7 +45,7 @@ const (
 	mostPause  = time.Second
 )
 
-// Await is [headgate.Limiter.Await]. Callers who wait ask again and again, without an order
+// Await is [headgate.Limiter.Await]. Callers who wait retry, without an order
 // among them.
 func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
 	for again := firstPause; ; again = min(2*again, mostPause) {

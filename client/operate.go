@@ -22,7 +22,7 @@ func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) 
 	return status(&out)
 }
 
-// Usage is [headgate.Limiter.Usage]. Without limits it tells of all that the server knows for the key,
+// Usage is [headgate.Limiter.Usage]. Without limits it returns all that the server knows for the key,
 // as GET /v1/usage does.
 func (c *Client) Usage(ctx context.Context, key string, limits ...headgate.Limit) ([]headgate.Usage, error) {
 	q := api.UsageQuery{Key: key}

@@ -56,7 +56,7 @@ type served struct {
 	close    func() // at once
 }
 
-// keep returns the catalogue of a store that has what a config defines.
+// keep returns the catalog of a store that has what a config defines.
 func keep(tb testing.TB, s store.Store, file *config.Config) *catalog.Catalog {
 	tb.Helper()
 	c, err := catalog.Read(tb.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})

@@ -12,7 +12,7 @@ import (
 
 // transport sends requests to a server and reads its answers, in one encoding. It is safe for concurrent use.
 type transport interface {
-	// call asks one path. in is nil or of package api, and out gets the answer; both may be of other types that
+	// call requests one path. in is nil or of package api, and out gets the answer; both may be of other types that
 	// have the same JSON. Errors are of the classes that the package says, and nothing is sent twice.
 	call(ctx context.Context, method, path string, in, out any) error
 	// close closes the connections. A call under way gets its answer before its connection is closed.

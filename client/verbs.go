@@ -27,7 +27,7 @@ var (
 )
 
 // FillUp is [headgate.Limiter.FillUp].
-func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate.Filled, err error) {
+func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate.FillUpResult, err error) {
 	charges := []headgate.Charge{charge}
 	if _, err := weigh(charges); err != nil {
 		return f, err
@@ -41,7 +41,7 @@ func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate
 		f.Level, err = cost(out.Level)
 	}
 	if err != nil {
-		return headgate.Filled{}, fmt.Errorf("server: %w: answer of /v1/fill-up: %w", store.ErrUnknownOutcome, err)
+		return headgate.FillUpResult{}, fmt.Errorf("server: %w: answer of /v1/fill-up: %w", store.ErrUnknownOutcome, err)
 	}
 	f.Brim = out.Brim
 	f.Decision, err = decision(&out.Decision, charges)
@@ -123,7 +123,7 @@ func named(charges []headgate.Charge, id string, life time.Duration) (api.Reques
 	return in, nil
 }
 
-// settle asks to settle charges at their actual costs, or to cancel them.
+// settle settles charges at their actual costs, or cancels them.
 func (c *Client) settle(ctx context.Context, path, id string, charges []headgate.Charge, actual []headgate.Cost) (
 	[]headgate.Cost, error,
 ) {
@@ -183,7 +183,7 @@ func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headga
 }
 
 // Extend implements headgate.Once.
-func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgate.Extended, err error) {
+func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgate.ExtendResult, err error) {
 	in, err := named(charges, o.id, o.life)
 	if err != nil {
 		return e, err
@@ -216,7 +216,7 @@ func (o once) Cancel(ctx context.Context, charges ...headgate.Charge) ([]headgat
 }
 
 // Wait is [headgate.Limiter.Wait]. Where a limit gives no start of its own, callers who
-// wait ask again after the retry-after that they were told, without an order among them.
+// wait retry after the retry-after of their refusal, without an order among them.
 func (c *Client) Wait(ctx context.Context, charges ...headgate.Charge) error {
 	return c.wait(ctx, pause.Patience{Most: headgate.Never}, charges)
 }

@@ -41,12 +41,12 @@ type Backoff struct {
 	Key    string        // which is blocked
 	Code   codes.Code    // of the status
 	For    time.Duration // from the arrival of the status, at most httplimit.DefaultMaxRetryAfter
-	// Err: the store could not be told, or had not answered when the call's context ended. Other replicas may not
+	// Err: the store could not be reached, or had not answered when the call's context ended. Other replicas may not
 	// know.
 	Err error
 }
 
-// Client has the interceptors of a gRPC client. It is safe for concurrent use. To tell the store of a status it starts
+// Client has the interceptors of a gRPC client. It is safe for concurrent use. To report to the store it starts
 // a goroutine, which the call waits for within its context, and which gives up after 5 s. Create one with
 // [NewClient]; the zero Client is of no use.
 type Client struct {
@@ -212,8 +212,8 @@ func notSent(ctx context.Context, err error) error {
 	return local(undecided(ctx, err))
 }
 
-// local is a failure whose text tells the cause.
+// local is a failure whose text names the cause.
 func local(f *failure) *failure {
-	f.told = true
+	f.named = true
 	return f
 }

@@ -29,7 +29,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	}
 	fields, failed := s.admit(call, s.cfg.Charges, "the call")
 	if failed != nil {
-		_ = grpc.SetTrailer(ctx, fields) // there is nobody to tell if the call has no connection
+		_ = grpc.SetTrailer(ctx, fields) // fails only if the call has no connection
 		return nil, failed
 	}
 	_ = grpc.SetHeader(ctx, fields)
@@ -190,12 +190,12 @@ func (s *Server) fields(d *headgate.Decision, charges []headgate.Charge) metadat
 func (s *Server) cannotCharge(call *Call, err error) *failure {
 	switch {
 	case s.cfg.Mode != httplimit.Enforce:
-		s.tell(call, err)
+		s.reportError(call, err)
 		return nil
 	case httpkey.Clients(err):
 		return wrong(err)
 	}
-	s.tell(call, err)
+	s.reportError(call, err)
 	return internal(err)
 }
 
@@ -209,7 +209,7 @@ func (s *Server) notDecided(call *Call, err error) *failure {
 		// It is refused even with FailOpen, else leaving early would be a way past the limit.
 		return undecided(call.Context, err)
 	}
-	s.tell(call, err)
+	s.reportError(call, err)
 	switch {
 	case s.cfg.Mode != httplimit.Enforce:
 		return nil
@@ -221,7 +221,7 @@ func (s *Server) notDecided(call *Call, err error) *failure {
 	return undecided(call.Context, err)
 }
 
-// report tells of a decision.
+// report passes a decision to the observer.
 func (s *Server) report(call *Call, d *headgate.Decision) {
 	switch {
 	case s.cfg.OnDecision != nil:
@@ -233,8 +233,8 @@ func (s *Server) report(call *Call, d *headgate.Decision) {
 	}
 }
 
-// tell tells of an error that is not the client's.
-func (s *Server) tell(call *Call, err error) {
+// reportError reports an error that is not the client's.
+func (s *Server) reportError(call *Call, err error) {
 	if s.cfg.OnError != nil {
 		s.cfg.OnError(call, err)
 		return

@@ -41,7 +41,7 @@ type ServerConfig struct {
 	// Mode says what a decision does, as in package httplimit: httplimit.Shadow charges and serves every call,
 	// and httplimit.Advise charges nothing and serves every call. Zero: httplimit.Enforce.
 	Mode httplimit.Mode
-	// Skip reports whether a call is served without any limit. A stream is asked about when it starts. Nil: none is.
+	// Skip reports whether a call is served without any limit. It is called when a stream starts. Nil: none is.
 	Skip func(*Call) bool
 	// FailOpen serves calls, without metadata, while the store is away. False: they end with UNAVAILABLE. A call
 	// whose client has gone is never served.

@@ -20,12 +20,12 @@ import (
 type failure struct {
 	status *status.Status
 	cause  error
-	told   bool // Error tells the cause; the status, which may be sent to others, never does
+	named  bool // Error names the cause; the status, which may be sent to others, never does
 }
 
 // Error is the text that the error of the status has.
 func (f *failure) Error() string {
-	if f.told {
+	if f.named {
 		return f.status.Err().Error() + " " + f.cause.Error()
 	}
 	return f.status.Err().Error()

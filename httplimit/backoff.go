@@ -16,7 +16,7 @@ type Backoff struct {
 	Status int           // of the answer
 	Field  string        // that asks for it, as "Retry-After"; empty if none does
 	For    time.Duration // from the arrival of the answer, at most DefaultMaxRetryAfter; 0 if no field asks for it
-	// Err: the store could not be told, or had not answered when the request's
+	// Err: the store could not be reached, or had not answered when the request's
 	// context ended. Other replicas may not know.
 	Err error
 }
@@ -62,7 +62,7 @@ func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string
 	return b, end
 }
 
-// backOff tells the store if an answer asks to hold back, and returns until when: zero if it does not.
+// backOff blocks the key in the store if an answer asks to hold back, and returns until when: zero if it does not.
 func (t *RoundTripper) backOff(ctx context.Context, key string, resp *http.Response) (end time.Time) {
 	b, end := t.observer.observe(ctx, t.limit, key, resp.StatusCode, resp.Header)
 	if !end.IsZero() && t.cfg.OnBackoff != nil {

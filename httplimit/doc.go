@@ -11,7 +11,7 @@
 //
 // # Outgoing requests
 //
-// [RoundTripper] limits outgoing calls, and obeys the limits that the servers at the other end tell of.
+// [RoundTripper] limits outgoing calls, and obeys the limits that the servers at the other end announce.
 //
 //	rt, err := httplimit.New(limiter, limit, &httplimit.Config{MaxWait: time.Minute, Retries: 2})
 //	client := &http.Client{Transport: rt}

@@ -29,13 +29,13 @@ const unlimited = law.Max / 1000
 //
 // In RateLimit, r is what remains in whole units, and t a time in seconds in which about r units can
 // pass: the share of the window for a bucket, else the time until the key is unused again. With r=0 it is the
-// time until one unit can pass, [headgate.Figures.NextAfter]. The t of a charge that refuses is when its cost can
+// time until one unit can pass: [headgate.ChargeDecision.NextAfter]. The t of a charge that refuses is when it can
 // pass. All are rounded up.
 func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 	each := d.Each
-	var one [1]headgate.Figures
+	var one [1]headgate.ChargeDecision
 	if each == nil {
-		one[0] = headgate.Figures{
+		one[0] = headgate.ChargeDecision{
 			Allowed: d.Allowed, LimitName: d.LimitName, Capacity: d.Capacity, Remaining: d.Remaining,
 			RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 		}
@@ -101,7 +101,7 @@ func windowOf(limit headgate.Limit) int64 {
 
 // effective returns the t of a charge in seconds; ok is false if there is none, since it can never
 // pass.
-func effective(f *headgate.Figures, limit headgate.Limit, window int64) (seconds int64, ok bool) {
+func effective(f *headgate.ChargeDecision, limit headgate.Limit, window int64) (seconds int64, ok bool) {
 	p := limit.Params()
 	switch {
 	case !f.Allowed && f.RetryAfter == headgate.Never:
@@ -110,7 +110,7 @@ func effective(f *headgate.Figures, limit headgate.Limit, window int64) (seconds
 		return waitSeconds(f.RetryAfter), true
 	case f.Remaining <= 0 && f.NextAfter > 0:
 		return waitSeconds(f.NextAfter), true
-	case f.Remaining <= 0: // a server has decided, which tells only when the key is unused
+	case f.Remaining <= 0: // a server has decided, which says only when the key is unused
 		return waitSeconds(f.ResetAfter), true
 	case p.Kind == law.Bucket && p.Anchor == law.Own && p.Drain < p.Capacity && window > 0 && f.Capacity > 0:
 		// A bucket promises no more than its rate: a client that paces itself by r and t does

@@ -84,7 +84,7 @@ func TestFields(t *testing.T) {
 		},
 		{
 			"two, of which one refuses",
-			headgate.Decision{LimitName: "b", RetryAfter: 5 * time.Second, Each: []headgate.Figures{
+			headgate.Decision{LimitName: "b", RetryAfter: 5 * time.Second, Each: []headgate.ChargeDecision{
 				{Charge: 0, Allowed: true, LimitName: "a", Capacity: 2, Remaining: 1, ResetAfter: time.Second},
 				{Charge: 1, LimitName: "b", Capacity: 3, RetryAfter: 5 * time.Second, ResetAfter: time.Hour},
 			}},
@@ -95,7 +95,7 @@ func TestFields(t *testing.T) {
 			"a refusal that is repeated looks at one of two",
 			headgate.Decision{
 				LimitName: "b", RetryAfter: 5 * time.Second,
-				Each: []headgate.Figures{{Charge: 1, LimitName: "b", Capacity: 3, RetryAfter: 5 * time.Second}},
+				Each: []headgate.ChargeDecision{{Charge: 1, LimitName: "b", Capacity: 3, RetryAfter: 5 * time.Second}},
 			},
 			[]headgate.Limit{parse("fixed-window 2/1s"), parse("fixed-window 3/1h")},
 			`"b";q=3;w=3600`, `"b";r=0;t=5`, "5",
@@ -108,7 +108,7 @@ func TestFields(t *testing.T) {
 		},
 		{
 			"unlimited beside another",
-			headgate.Decision{Allowed: true, Each: []headgate.Figures{
+			headgate.Decision{Allowed: true, Each: []headgate.ChargeDecision{
 				{Charge: 0, Allowed: true, LimitName: "all", Capacity: 9_007_199_254_740, Remaining: 9_007_199_254_739},
 				{Charge: 1, Allowed: true, LimitName: "b", Capacity: 3, Remaining: 2, ResetAfter: time.Hour},
 			}},
@@ -158,7 +158,7 @@ func FuzzFields(f *testing.F) {
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	d := headgate.Decision{LimitName: "b", RetryAfter: time.Second, Each: []headgate.Figures{
+	d := headgate.Decision{LimitName: "b", RetryAfter: time.Second, Each: []headgate.ChargeDecision{
 		{LimitName: "b"}, {LimitName: "a", Allowed: true}, {LimitName: "c"}, {LimitName: "b"},
 	}}
 	w := httptest.NewRecorder()

@@ -24,7 +24,7 @@ type Mode uint8
 const (
 	// Enforce charges requests, and refuses those that exceed a limit.
 	Enforce Mode = iota
-	// Shadow charges and decides as Enforce does, and serves every request: nothing in the answer tells
+	// Shadow charges and decides as Enforce does, and serves every request: nothing in the answer says
 	// of the limits. It shows what a limit would do. If nothing can be decided, the request is served.
 	Shadow
 	// Advise charges nothing and serves every request. RateLimit and RateLimit-Policy say what the
@@ -73,7 +73,7 @@ type HandlerConfig struct {
 	// many at the same time cannot pass the limit. If the limit has a block, the failure that
 	// fills it blocks the key; a refusal does not. It needs limits by sliding-log or
 	// sliding-window: of others the return rule gives back too little. A limit that is given by name is
-	// checked with each request: one that its catalogue defines by another algorithm charges nothing, is answered
+	// checked with each request: one that its catalog defines by another algorithm charges nothing, is answered
 	// with status 500, and OnError is called.
 	OnlyFailures bool
 	// RefundFailures takes back the charges of requests that fail. The return rule of the
@@ -222,5 +222,5 @@ func (c *HandlerConfig) checkCharge(charge *Charge) error {
 }
 
 // refundable reports whether a limit is fit for OnlyFailures as far as is known here: of a name alone it is,
-// and the first request tells, see [middleware.unfit].
+// and the first request shows, see [middleware.unfit].
 func refundable(limit headgate.Limit) bool { return limit.Refundable() || limit.OnlyName() }

@@ -44,7 +44,7 @@ type Config struct {
 }
 
 // RoundTripper sends requests when a limit admits them. It is safe for
-// concurrent use. To tell the store of an answer it starts a goroutine, which the
+// concurrent use. To report an answer to the store it starts a goroutine, which the
 // request waits for within its context, and which gives up after 5 s.
 type RoundTripper struct {
 	limiter  Limiter
@@ -152,7 +152,7 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		discard(resp.Body)
 		out = again
-		// The block does the same, unless the store could not be told, or somebody
+		// The block does the same, unless the store could not be reached, or somebody
 		// lifted it.
 		if err := pause.Sleep(ctx, time.Until(end)); err != nil {
 			closeBody(out)

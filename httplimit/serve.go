@@ -41,7 +41,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 			m.wrong(w, r, err)
 			return
 		}
-		m.tell(r, err)
+		m.reportError(r, err)
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -154,22 +154,22 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 	invalid, wrong := errors.AsType[*headgate.InvalidError](err)
 	switch {
 	case m.cfg.Mode != Enforce:
-		m.tell(r, err)
+		m.reportError(r, err)
 		next.ServeHTTP(w, r)
 	case errors.Is(err, headgate.ErrReused):
 		conflict(w, "A request with this id and another cost was admitted before. This one has charged nothing.")
 	case wrong && invalid.Field == "cost":
 		m.wrong(w, r, err)
 	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrUnsupported):
-		m.tell(r, err)
+		m.reportError(r, err)
 		problem(w, http.StatusInternalServerError, "")
 	case r.Context().Err() != nil: // else leaving early would be a way past the limit
 		WriteUnavailable(w)
 	case m.cfg.FailOpen:
-		m.tell(r, err)
+		m.reportError(r, err)
 		next.ServeHTTP(w, r)
 	default:
-		m.tell(r, err)
+		m.reportError(r, err)
 		WriteUnavailable(w)
 	}
 }
@@ -183,7 +183,7 @@ func (m *middleware) wrong(w http.ResponseWriter, r *http.Request, err error) {
 	case httpkey.Clients(err):
 		problem(w, http.StatusBadRequest, err.Error())
 	default:
-		m.tell(r, err)
+		m.reportError(r, err)
 		problem(w, http.StatusInternalServerError, "")
 	}
 }
@@ -196,7 +196,7 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	WriteProblem(w, &Problem{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
-// report tells of a decision.
+// report passes a decision to the observer.
 func (m *middleware) report(r *http.Request, d *headgate.Decision) {
 	switch {
 	case m.cfg.OnDecision != nil:
@@ -208,8 +208,8 @@ func (m *middleware) report(r *http.Request, d *headgate.Decision) {
 	}
 }
 
-// tell tells of an error that is not the client's.
-func (m *middleware) tell(r *http.Request, err error) {
+// reportError reports an error that is not the client's.
+func (m *middleware) reportError(r *http.Request, err error) {
 	if m.cfg.OnError != nil {
 		m.cfg.OnError(r, err)
 		return

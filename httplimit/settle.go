@@ -48,7 +48,7 @@ func idOf(id string, charges []headgate.Charge) string {
 // ids of what it was charged, so that nothing of that is given back once more.
 func ownID() string { return "http-" + rand.Text() }
 
-// decide asks for a decision, and says what has to be done after the handler.
+// decide takes, and says what has to be done after the handler.
 func (m *middleware) decide(ctx context.Context, c *charged) (err error) {
 	switch {
 	case m.cfg.Mode == Advise:
@@ -141,7 +141,7 @@ func unfit(ctx context.Context, once headgate.Once, c *charged, allowed bool) er
 	for i := range c.charges {
 		names[i] = c.charges[i].Limit.Name()
 	}
-	err := invalid("OnlyFailures", "needs sliding-log or sliding-window; in the catalogue, %s is not one of them",
+	err := invalid("OnlyFailures", "needs sliding-log or sliding-window; in the catalog, %s is not one of them",
 		strings.Join(names, " or "))
 	if allowed {
 		err = errors.Join(err, correct(ctx, once.Cancel, c.charges))
@@ -173,7 +173,7 @@ func (m *middleware) afterAttempt(ctx context.Context, resp *Response, c *charge
 }
 
 // blockFull blocks the key of a charge that has failed if failures fill the limit. Requests in flight
-// must not count for that, since they may succeed, and the level does not tell them from failures. So the
+// must not count for that, since they may succeed, and the level does not distinguish them from failures. So the
 // failures are counted a second time, under a key of their own, as long as there is a block.
 //
 // The block is that of the limit itself: a charge that it refuses. So it follows overrides, and a
@@ -217,7 +217,7 @@ func (m *middleware) pass(next http.Handler, w http.ResponseWriter, r *http.Requ
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), finishWithin)
 		defer cancel()
 		if err := c.finish(ctx, rec.response(r, w.Header(), panicked)); err != nil {
-			m.tell(r, err)
+			m.reportError(r, err)
 		}
 	}()
 	next.ServeHTTP(writer, r)

@@ -109,7 +109,7 @@ func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 	return admitted
 }
 
-// settle does what became of the request to one of its cells. first tells
+// settle does what became of the request to one of its cells. first reports
 // whether op is the request's first on this cell; the Base of a later one
 // contains the charges of those before it, which a refusal must not keep.
 func (r *Record) settle(op *Op, out *Outcome, d *Verdict, admitted, first bool) {
@@ -167,7 +167,7 @@ func (r *Record) block(op *Op, clock int64) Outcome {
 	return Outcome{Granted: op.Count, State: r.State, Clock: clock, RetryAt: r.State.BlockedUntil}
 }
 
-// reset forgets a cell. Granted tells whether there was one.
+// reset forgets a cell. Granted reports whether there was one.
 func (r *Record) reset(op *Op, clock int64) Outcome {
 	out := Outcome{Clock: clock}
 	if r.State.Kind != 0 {

@@ -230,7 +230,7 @@ func rebase(s State, op *Op, clock int64) Verdict {
 // at which it can have been.
 //
 // A cell in which more is in use than p could ever forget in one step, or count,
-// stays as it is, unless it is healed: over tells how much that is, in credits of p.
+// stays as it is, unless it is healed: over is how much that is, in credits of p.
 func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over int64) {
 	other := p.Kind == Bucket && s.Step != p.Step
 	fold := s.Kind != p.Kind || p.Kind == Log && s.Unit != p.Unit || p.Kind == Window && s.Step != p.Step
@@ -256,7 +256,7 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	s.Level, s.Prev = min(level, most), rescale(s.Prev, s.Unit, p.Unit, most)
 	if p.Kind == Bucket {
 		// Nothing that was charged before can be returned: neither p nor the
-		// earlier definition can tell how much of it has drained.
+		// earlier definition knows how much of it has drained.
 		s.Prev = min(s.Prev+s.Level, Max)
 	}
 	s.Kind, s.Unit, s.Step = p.Kind, p.Unit, p.Step

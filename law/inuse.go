@@ -14,7 +14,7 @@ func (s State) InUse(op *Op, clock int64) int64 {
 
 // Params returns parameters by which a cell can be asked what is in use, for those
 // who do not know its limit. The answers are those of the limit, but for a bucket
-// that takes several steps to drain: of its drain the cell tells the least that it can
+// that takes several steps to drain: of its drain the cell reports the least that it can
 // be, so the answer is at most one drain too high; higher only where something was
 // given back.
 func (s State) Params() Params {

@@ -6,7 +6,7 @@ import (
 )
 
 // ErrInvalid is the class of every error that says a request is not well formed, for
-// errors.Is. It is the caller's fault: no store was asked, nothing was charged.
+// errors.Is. It is the caller's fault: no store was called, nothing was charged.
 var ErrInvalid = errors.New("invalid request")
 
 // InvalidError says what is wrong with a request. It is an ErrInvalid.

@@ -21,7 +21,7 @@ var (
 
 // Fingerprint returns a number that differs for requests with different charges, as
 // good as always: their cells and costs, in any order and whatever credits a unit
-// of cost has. It is a sum of 52 bits of the SHA-256 of each, which SQL can tell
+// of cost has. It is a sum of 52 bits of the SHA-256 of each, which SQL can compute
 // too.
 func Fingerprint(ops []Op) int64 {
 	var sum uint64

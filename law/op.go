@@ -65,7 +65,7 @@ const (
 // String returns deny, share or allow.
 func (a Away) String() string { return [...]string{"deny", "share", "allow"}[min(a, AwayAllow)] }
 
-// Verb says what is asked of a cell.
+// Verb is what an op does to a cell.
 type Verb uint8
 
 // The verbs. A store that does not know one answers it with an error that is
@@ -95,7 +95,7 @@ func (c Cell) Compare(d Cell) int {
 	return cmp.Or(cmp.Compare(c.Limit, d.Limit), cmp.Compare(c.Key, d.Key))
 }
 
-// Op is one thing asked of a store. Ops of one request stand next to each
+// Op is one operation on a cell. Ops of one request stand next to each
 // other in a batch and carry the same Group; they are admitted all or none,
 // and all have the same Verb.
 type Op struct {
@@ -110,7 +110,7 @@ type Op struct {
 	Ceiling  int64 // credits up to which to admit; 0: Params.Capacity
 	Deferred bool  // Take: it may start later than at its decision, see [Outcome.StartAt]; all of a group or none
 
-	// ID names a request, so that it is charged once however often it is asked
+	// ID names a request, so that it is charged once however often it is sent
 	// (Take), and can be extended and settled. It is known for each cell of the request by
 	// itself, for TTL from the decision that admitted it, or from its start.
 	ID     string
@@ -213,7 +213,7 @@ type Entry struct {
 	At        int64
 	ExpiresAt int64 // it counts while the time is before this; 0: it does not count
 	KeepUntil int64 // it may be forgotten from here on
-	Cost      int64 // credits asked for
+	Cost      int64 // credits wanted
 	Granted   bool
 }
 

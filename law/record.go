@@ -1,7 +1,7 @@
 package law
 
 // Receipt is what a cell remembers of a request with an ID that was admitted:
-// so that it is not charged again when it is asked again, and can be settled.
+// so that it is not charged again when it is repeated, and can be settled.
 type Receipt struct {
 	ID          string
 	Fingerprint int64   // of all charges of the request, see [Fingerprint]

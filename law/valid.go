@@ -33,7 +33,7 @@ func (p *Params) Highest() int64 {
 // valid UTF-8 without NUL. The empty key is a key. Keys are compared byte by byte.
 func ValidKey(key string) error { return ValidText("key", key, MaxKey) }
 
-// Valid says why c cannot be the cell of an op, or nil. Every store asks that
+// Valid says why c cannot be the cell of an op, or nil. Every store calls it
 // before it looks for the cell.
 func (c Cell) Valid() error {
 	if c.Limit == "" {
@@ -89,7 +89,7 @@ func (p *Params) Valid() error {
 	return nil
 }
 
-// Valid says what is wrong with the op, or nil. Every store asks it before
+// Valid says what is wrong with the op, or nil. Every store calls it before
 // it does anything, so that all refuse alike.
 func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	if op.Verb < Take || op.Verb > Extend {

@@ -9,14 +9,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Catalog is a Store that keeps the catalogue: the limits, plans and overrides of all
+// Catalog is a Store that keeps the catalog: the limits, plans and overrides of all
 // who use the store. Package catalog gives it its meaning; a driver keeps items, and
 // numbers the versions. Safe for concurrent use.
 type Catalog interface {
 	// ReadCatalog returns what versions after since have written, as it stands now, from
 	// one moment. Of version 0 it returns all items but those of kinds that have a row
 	// for each key, which are read by Items.
-	ReadCatalog(ctx context.Context, since int64) (Catalogue, error)
+	ReadCatalog(ctx context.Context, since int64) (CatalogChanges, error)
 	// Items returns those of the items that are there, in any order, and the version that
 	// they are of: of many items, which are not read at one moment, the oldest. Only Kind,
 	// Name and Key of what it is given matter.
@@ -26,7 +26,7 @@ type Catalog interface {
 	// of 0 or less it returns none, and asks nobody.
 	ItemsAfter(ctx context.Context, kind Kind, after Item, n int) ([]Item, error)
 	// WriteCatalog makes an edit, all of it or nothing, and returns the version that it
-	// made: that of an edit which changes nothing is the one before. If the catalogue
+	// made: that of an edit which changes nothing is the one before. If the catalog
 	// has another version than Base it is ErrVersion, and nothing was changed.
 	WriteCatalog(ctx context.Context, e Edit) (version int64, err error)
 	// CatalogVersions returns the newest n versions that are below before, newest first;
@@ -55,7 +55,7 @@ type Action struct {
 	Reason string
 }
 
-// Valid says what is wrong with an action, or nil. Every Catalog asks it first.
+// Valid says what is wrong with an action, or nil. Every Catalog calls it first.
 func (a *Action) Valid() error {
 	switch a.Verb {
 	case "block", "unblock", "reset":
@@ -82,8 +82,8 @@ type KindFinder interface {
 	MayHave(ctx context.Context, kinds ...Kind) ([]bool, error)
 }
 
-// Catalogue is what ReadCatalog returns.
-type Catalogue struct {
+// CatalogChanges is what ReadCatalog returns.
+type CatalogChanges struct {
 	Version int64 // the newest; 0: nothing was ever written
 	// when Version was written, and the version after which was read: by the store's clock, in microseconds; 0 if the
 	// store has no such version, or does not know any more. A version with another time than before is another one:
@@ -116,7 +116,7 @@ func (i Item) Less(other Item) bool {
 // PerKey reports whether there may be a row for each key, too many to be read at once.
 func (k Kind) PerKey() bool { return k == KindOverride || k == KindAssignment }
 
-// Item is one row of the catalogue. Kind, Name and Key say which.
+// Item is one row of the catalog. Kind, Name and Key say which.
 type Item struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"` // of the limit or plan; the hash of a file
@@ -153,7 +153,7 @@ const (
 	MaxEdit = 100_000 // items
 )
 
-// Valid says what is wrong with an edit, or nil. Every Catalog asks it first.
+// Valid says what is wrong with an edit, or nil. Every Catalog calls it first.
 func (e *Edit) Valid() error {
 	if len(e.Items) > MaxEdit {
 		return law.Invalid("items", "are %d; one edit may have %d", len(e.Items), MaxEdit)

@@ -10,20 +10,20 @@ import (
 // The classes of failure, for errors.Is. Every error of a driver wraps one of
 // them, or a context error. None of them is ever an admission.
 var (
-	// ErrInvalid: the caller's fault; the store was not asked.
+	// ErrInvalid: the caller's fault; the store was not called.
 	ErrInvalid = law.ErrInvalid
 	// ErrConflict: other transactions were in the way until the deadline.
-	// Nothing was done; asking again is safe.
+	// Nothing was done; a retry is safe.
 	ErrConflict = errors.New("conflict with other transactions")
 	// ErrHeld: another transaction holds a row. It is ErrConflict too.
 	// A batch of PassHeld reports it, and coalesce hands it to a caller of several groups
 	// of which others were decided.
 	ErrHeld = fmt.Errorf("%w: a row is held", ErrConflict)
-	// ErrVersion: the catalogue was changed since it was read. It is ErrConflict too.
+	// ErrVersion: the catalog was changed since it was read. It is ErrConflict too.
 	// Nothing was changed; read it and decide again.
-	ErrVersion = fmt.Errorf("%w: the catalogue was changed since it was read", ErrConflict)
+	ErrVersion = fmt.Errorf("%w: the catalog was changed since it was read", ErrConflict)
 	// ErrUnavailable: the store could not be reached, or it could not do what was
-	// asked, for lack of disk or memory, say. Nothing was done; asking again is safe.
+	// asked, for lack of disk or memory, say. Nothing was done; a retry is safe.
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrBusy: too many callers wait for the store. It is ErrUnavailable too.
 	ErrBusy = fmt.Errorf("%w: too many callers are waiting", ErrUnavailable)
@@ -32,7 +32,7 @@ var (
 	// ErrReadOnly: this node of the store takes no writes.
 	ErrReadOnly = errors.New("store is read-only")
 	// ErrUnknownOutcome: the ops were sent, and no answer came back or none that
-	// can be read. They may have been charged; asking again may charge twice.
+	// can be read. They may have been charged; a retry may charge twice.
 	// Of all classes it is the only one under which something may have been.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrSetup: schema, rights or credentials are not as they must be.
@@ -43,7 +43,7 @@ var (
 	// refuse a request. Nothing was admitted.
 	ErrFull = errors.New("store is full")
 	// ErrUnsupported: the store cannot do this, for example reserve for a later start
-	// in several slots of a Redis Cluster. It was not asked, and nothing was done.
+	// in several slots of a Redis Cluster. Nothing was sent, and nothing was done.
 	ErrUnsupported = errors.New("not supported by this store")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")

@@ -3,9 +3,9 @@ package store
 import "time"
 
 // Observer hears of what happens beside the decisions, for metrics and logs: package
-// coalesce tells of batches, drivers of repeated transactions, package front of sweeps.
-// Its methods are called by many goroutines at once, and hold up what they are told of
-// until they return. Decisions are told to headgate.Observer.
+// coalesce reports batches, drivers repeated transactions, package front sweeps.
+// Its methods are called by many goroutines at once, and hold up what they are called for
+// until they return. Decisions go to headgate.Observer.
 type Observer interface {
 	// Batched is called when the store has answered a batch.
 	Batched(Batch)
@@ -37,7 +37,7 @@ type Sweep struct {
 	Err     error
 }
 
-// Observe tells an observer, which may be nil, of the repetitions of a transaction, if
+// Observe reports to an observer, which may be nil, the repetitions of a transaction, if
 // there were any.
 func Observe(o Observer, repeated int, err error) {
 	if o != nil && repeated > 0 {

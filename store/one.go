@@ -7,7 +7,7 @@ import (
 )
 
 // Brief is the outcome of a single plain charge, in brief: what is needed to
-// tell a caller about it. It is small enough to travel in registers.
+// answer its caller. It is small enough to travel in registers.
 type Brief struct {
 	Granted bool
 	Via     law.Via
@@ -24,7 +24,7 @@ type Brief struct {
 // in a group of its own, with no ID, ceiling, boundaries or test time.
 //
 // TakeOne reports whether it has decided. If it has not, nothing was done, and
-// the caller asks Apply. It checks the key and the cost as Apply does (and
+// the caller calls Apply. It checks the key and the cost as Apply does (and
 // leaves it to Apply to say what is wrong), allocates nothing and never waits
 // for a network. p is not written to and not kept after the call.
 type OneTaker interface {

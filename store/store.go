@@ -46,7 +46,7 @@ type Role string
 
 // The roles.
 const (
-	// RoleApp asks about limits by their names, by functions in SQL, and does nothing else.
+	// RoleApp takes from limits by their names, by functions in SQL, and does nothing else.
 	RoleApp Role = "app"
 	// RoleService does what servers, the command and the Go library do: all but migrate.
 	RoleService Role = "service"
@@ -124,7 +124,7 @@ func (q *Query) Valid() error {
 }
 
 // ValidEntries says why Entries cannot return n entries of a cell, or nil. Every
-// Inspector asks it first, as it asks [Query.Valid].
+// Inspector calls it first, as it calls [Query.Valid].
 func ValidEntries(cell law.Cell, n int) error {
 	if n < 0 {
 		return law.Invalid("n", "is %d; it must not be below 0", n)

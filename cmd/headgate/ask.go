@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// asking are the flags of the commands that ask a store or a server.
+// asking are the flags of the commands that use a store or a server.
 type asking struct {
 	json  printing
 	watch bool
@@ -38,7 +38,7 @@ func (a *asking) watchFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&a.watch, "watch", "w", false, "ask again every second, until q or Ctrl-C")
 }
 
-// addAsked gives a command the settings that say whom it asks.
+// addAsked gives a command the settings that name its store or server.
 func addAsked(cmd *cobra.Command) {
 	addSettings(cmd, config.File, config.Store, config.Server, config.Token)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
@@ -58,7 +58,7 @@ type answerer interface {
 	Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error)
 	Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error)
 	Limits(ctx context.Context) (*api.Limits, error)
-	Catalogue(ctx context.Context) (*api.Catalogue, error)
+	Catalog(ctx context.Context) (*api.Catalog, error)
 	Meaning(ctx context.Context, limit string) (string, error) // what a limit means, in sentences
 	Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error)
 	SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error)
@@ -67,7 +67,7 @@ type answerer interface {
 	SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error)
 }
 
-// serverOf returns the URL of the server to ask; empty: none. A store that a flag names
+// serverOf returns the URL of the server to use; empty: none. A store that a flag names
 // goes before a server that the environment names.
 func serverOf(cmd *cobra.Command) (string, error) {
 	if _, given := flags(cmd)(config.Store.Flag()); given {
@@ -77,7 +77,7 @@ func serverOf(cmd *cobra.Command) (string, error) {
 	return said.Value, err
 }
 
-// ask finds out who answers, and lets do ask it.
+// ask opens the store or the client of a server, and calls do with it.
 func ask(cmd *cobra.Command, do func(answerer) error) error {
 	url, err := serverOf(cmd)
 	if err != nil {
@@ -107,7 +107,7 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 	return cmp.Or(near(cmd, l, do(l)), s.Close())
 }
 
-// look asks, and lets do print what it finds: once, or again and again.
+// look reads, and lets do print what it finds: once, or again and again.
 func (a *asking) look(cmd *cobra.Command, do func(s answerer, w io.Writer) error) error {
 	return ask(cmd, func(s answerer) error {
 		if !a.watch {
@@ -121,7 +121,7 @@ func (a *asking) look(cmd *cobra.Command, do func(s answerer, w io.Writer) error
 	})
 }
 
-// show asks, and prints the answer: as JSON, or for people.
+// show reads, and prints the answer: as JSON, or for people.
 func show[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error),
 	print func(io.Writer, T) error,
 ) error {
@@ -157,19 +157,19 @@ func eachLimit(ctx context.Context, s answerer, args []string, wanted func(*api.
 	return n, nil
 }
 
-// unaskable: nothing can be asked about the key of a limit, such as one that the catalogue does not have
+// unaskable: nothing can be read about the key of a limit, such as one that the catalog does not have
 // any more, or the key of a cell that others share.
 func unaskable(err error) bool {
 	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)
 }
 
-// remote asks a server, over HTTP or gRPC.
+// remote is a server, over HTTP or gRPC.
 type remote struct {
 	server, token string
 	within        time.Duration // it has to answer
 }
 
-// call asks one path.
+// call sends a request to one path.
 func call[T any](ctx context.Context, r *remote, method, path string, in any) (*T, error) {
 	c, err := client.New(r.server, &client.Config{Timeout: r.within, Token: r.token})
 	if err != nil {
@@ -232,8 +232,8 @@ func (r *remote) Limits(ctx context.Context) (*api.Limits, error) {
 	return get[api.Limits](ctx, r, "/v1/limits", nil)
 }
 
-func (r *remote) Catalogue(ctx context.Context) (*api.Catalogue, error) {
-	return get[api.Catalogue](ctx, r, "/v1/catalogue", nil)
+func (r *remote) Catalog(ctx context.Context) (*api.Catalog, error) {
+	return get[api.Catalog](ctx, r, "/v1/catalog", nil)
 }
 
 func (r *remote) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
@@ -256,9 +256,9 @@ func (r *remote) SetPlan(ctx context.Context, in *api.SetPlan) (*api.Changed, er
 	return post[api.Changed](ctx, r, "/v1/plan", in)
 }
 
-// Meaning asks a server for its catalogue, which says what each limit means.
+// Meaning reads the catalog of a server, which says what each limit means.
 func (r *remote) Meaning(ctx context.Context, name string) (string, error) {
-	c, err := r.Catalogue(ctx)
+	c, err := r.Catalog(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -276,7 +276,7 @@ type local struct {
 	names *catalogNames
 }
 
-// Meaning reads the catalogue of the store.
+// Meaning reads the catalog of the store.
 func (l *local) Meaning(_ context.Context, name string) (string, error) {
 	c, err := l.names.Kept()
 	if err != nil {
@@ -289,7 +289,7 @@ func (l *local) Meaning(_ context.Context, name string) (string, error) {
 	return limit.Explain(), nil
 }
 
-// Inspect asks the store.
+// Inspect reads from the store.
 func (l *local) Inspect(ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
 	return l.Service.Inspect(ctx, in, func(int) error { return nil })
 }
@@ -300,7 +300,7 @@ func (l *local) Page(ctx context.Context, q *api.CellsQuery) (*api.Cells, error)
 	return l.Cells(ctx, q.Limit, q.Blocked, store.Query{After: after, Max: q.Max})
 }
 
-// Usage asks a store. This process has refused nothing.
+// Usage reads from a store. This process has refused nothing.
 func (l *local) Usage(ctx context.Context, q *service.UsageQuery) (*api.Usage, error) {
 	u, err := l.Service.Usage(ctx, q, func(int) error { return nil })
 	if err != nil {

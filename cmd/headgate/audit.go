@@ -73,7 +73,7 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	return nil
 }
 
-// doneTo tells what an entry was, and to which key.
+// doneTo returns what an entry was, and to which key.
 func doneTo(e *api.AuditEntry) string {
 	if e.Key == nil {
 		return fmt.Sprintf("version %d", e.Version)

@@ -113,7 +113,7 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-// question returns what is asked each time, but for the keys.
+// question returns the charges of each call, but for the keys.
 func (o *benchOptions) question(c *config.Config) (*question, error) {
 	cost, err := headgate.ParseCost(o.cost)
 	if err != nil {

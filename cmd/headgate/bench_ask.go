@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// question is what each client asks, but for the keys.
+// question is the charges of each call, but for the keys.
 type question struct {
 	limits []limited
 	cost   headgate.Cost  // of each charge
@@ -22,14 +22,14 @@ type question struct {
 	settle *headgate.Cost // of each charge in the end; nil: it is not settled
 }
 
-// limited is a limit and how many keys of it are asked about.
+// limited is a limit and how many keys of it are charged.
 type limited struct {
 	limit headgate.Limit
 	keys  int
 }
 
-// bench asks a limiter and keeps books of what it admitted. Its clients share
-// nothing but the books of a key that several of them ask about at a time.
+// bench calls a limiter and keeps books of what it admitted. Its clients share
+// nothing but the books of a key that several of them charge at a time.
 type bench struct {
 	*question
 	limiter *headgate.Limiter
@@ -56,7 +56,7 @@ type onlyCount struct {
 	_ [120]byte
 }
 
-// newBench asks once whether the question makes sense and the store answers.
+// newBench tries once whether the question makes sense and the store answers.
 func newBench(ctx context.Context, l *headgate.Limiter, q *question, prefix string, exponent float64, clients int) (
 	*bench, error,
 ) {
@@ -128,7 +128,7 @@ func (b *bench) ask(ctx context.Context, client int, rng *rand.Rand) (bool, erro
 	return d.Allowed, err
 }
 
-// take asks, and settles what was admitted.
+// take charges, and settles what was admitted.
 func (b *bench) take(ctx context.Context, client int, charges []headgate.Charge) (
 	d headgate.Decision, settled bool, err error,
 ) {

@@ -64,7 +64,7 @@ func (b *bench) audit(k *book, limit headgate.Limit, sum *audited, r *benchRepor
 	}
 	within, err := limit.Within(time.UnixMicro(k.from.Load()), time.UnixMicro(k.to.Load()), b.cost)
 	if err != nil {
-		panic(err) // newBench asked with this cost
+		panic(err) // newBench tried this cost
 	}
 	most := big.NewInt(within)
 	sum.admitted.Add(&sum.admitted, n)

@@ -143,7 +143,7 @@ func (s *spending) extend(t *testing.T, rng *rand.Rand, id string, costs []int64
 		more[i] = rng.Int64N(1500)
 		total[i] = costs[i] + more[i]
 	}
-	var e headgate.Extended
+	var e headgate.ExtendResult
 	late, ok := s.surely(t, id, func(o headgate.Once) (err error) {
 		e, err = o.Extend(t.Context(), s.charges(total)...)
 		return err

@@ -69,7 +69,7 @@ func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
 
 // thePlan is the name of a plan.
 func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
-	list, err := s.Catalogue(cmd.Context())
+	list, err := s.Catalog(cmd.Context())
 	if err != nil {
 		return nil
 	}

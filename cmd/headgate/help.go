@@ -10,13 +10,13 @@ import (
 )
 
 // aboutLimit says what LIMIT is, where the grammar would be too long.
-const aboutLimit = "LIMIT is a name in the store's catalogue, or one line such as 'token-bucket 5/1m':\n" +
+const aboutLimit = "LIMIT is a name in the store's catalog, or one line such as 'token-bucket 5/1m':\n" +
 	"headgate help limits has the grammar."
 
 // notations is the grammar of limits.
 func notations() string {
 	var b strings.Builder
-	b.WriteString("LIMIT is a name in the store's catalogue, or one line:\n\n")
+	b.WriteString("LIMIT is a name in the store's catalog, or one line:\n\n")
 	for _, a := range headgate.Algorithms() {
 		fmt.Fprintf(&b, "  %s\n      %s\n", a.Notation, a.About)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // ofAllLimits says what commands mean by KEY [LIMIT].
-const ofAllLimits = "Without a LIMIT it is done for each that the key has: those of the catalogue, or, if that has\n" +
+const ofAllLimits = "Without a LIMIT it is done for each that the key has: those of the catalog, or, if that has\n" +
 	"none, those that the store knows the key of."
 
 // exists reports whether a key has used a limit.
@@ -175,7 +175,7 @@ func newBlockCommand() *cobra.Command {
 				case in.For == "0":
 					return headgate.Invalid("key", "%s is not blocked", key(args[0]))
 				}
-				return headgate.Invalid("limit", "is missing: the catalogue has none, and %s has used nothing",
+				return headgate.Invalid("limit", "is missing: the catalog has none, and %s has used nothing",
 					key(args[0]))
 			})
 		},

@@ -15,8 +15,8 @@ import (
 func newLimitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "Show and change the catalogue: the named limits that a store keeps",
-		Long: "Show and change the catalogue: the named limits that a store keeps, for all who use it.\n" +
+		Short: "Show and change the catalog: the named limits that a store keeps",
+		Long: "Show and change the catalog: the named limits that a store keeps, for all who use it.\n" +
 			"A change is felt by every server and program within two seconds, and is kept as a version\n" +
 			"with its author, its time and its reason.\n\n" +
 			"A server can list, show, set and roll back limits; the other commands need a store.\n\n" + notations(),
@@ -37,7 +37,7 @@ func newLimitsListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return show(cmd, &a, func(s answerer) ([]limitLine, error) {
-				c, err := s.Catalogue(cmd.Context())
+				c, err := s.Catalog(cmd.Context())
 				if err != nil {
 					return nil, err
 				}
@@ -124,7 +124,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 	var q api.VersionsQuery
 	cmd := &cobra.Command{
 		Use:   "history [NAME]",
-		Short: "List the versions of the catalogue, or those that changed one limit, newest first",
+		Short: "List the versions of the catalog, or those that changed one limit, newest first",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -157,7 +157,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-// versions returns versions of a catalogue, and what is written of them as JSON: a store has more to say than a server,
+// versions returns versions of a catalog, and what is written of them as JSON: a store has more to say than a server,
 // and says all changes of each.
 func versions(cmd *cobra.Command, s answerer, q *api.VersionsQuery) (list []api.Version, whole any, err error) {
 	l, ok := s.(*local)

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// changing are the flags of the commands that change the catalogue.
+// changing are the flags of the commands that change the catalog.
 type changing struct {
 	reason string
 	yes    bool
@@ -32,7 +32,7 @@ func (c *changing) flags(cmd *cobra.Command) {
 	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
 }
 
-const changeIt = "Change the catalogue?"
+const changeIt = "Change the catalog?"
 
 // errDeclined is the answer no.
 var errDeclined = errors.New("nothing was changed")
@@ -71,10 +71,10 @@ func (c *changing) by(seen int64) catalog.By {
 	return a
 }
 
-// changed opens the store of a command, makes a change of its catalogue, and tells which version
+// changed opens the store of a command, makes a change of its catalog, and prints which version
 // that made.
 func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
-	return catalogued(cmd, func(c *catalog.Catalog) error {
+	return catalogd(cmd, func(c *catalog.Catalog) error {
 		before, _ := c.Version()
 		version, err := change(c)
 		if err != nil {
@@ -92,13 +92,13 @@ func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64,
 	})
 }
 
-// made tells which version was made, if one was.
+// made prints which version was made, if one was.
 func made(cmd *cobra.Command, one bool, version int64) {
 	if !one {
 		fmt.Fprintln(cmd.OutOrStdout(), "nothing to change")
 		return
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "the catalogue has version %d now%s\n", version, changedIn(cmd))
+	fmt.Fprintf(cmd.OutOrStdout(), "the catalog has version %d now%s\n", version, changedIn(cmd))
 }
 
 // changedIn says where a command has changed something.
@@ -117,8 +117,8 @@ func changedIn(cmd *cobra.Command) string {
 	return ", in " + p.String()
 }
 
-// told tells what was changed, or would be.
-func told(cmd *cobra.Command, out *api.Changed, err error, dry bool) error {
+// printChanged prints what was changed, or would be.
+func printChanged(cmd *cobra.Command, out *api.Changed, err error, dry bool) error {
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func newLimitsSetCommand() *cobra.Command {
 			}
 			return ask(cmd, func(s answerer) error {
 				out, err := s.SetLimit(cmd.Context(), &in)
-				return told(cmd, out, err, in.DryRun)
+				return printChanged(cmd, out, err, in.DryRun)
 			})
 		},
 	}
@@ -179,8 +179,8 @@ func newLimitsApplyCommand() *cobra.Command {
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make the catalogue's limits those of a file",
-		Long: "Make the catalogue's limits those of a file: print the difference, ask, and make one version.\n\n" +
+		Short: "Make the catalog's limits those of a file",
+		Long: "Make the catalog's limits those of a file: print the difference, ask, and make one version.\n\n" +
 			"Limits that a file has defined and this one does not have are retired: they are marked, and\n" +
 			"still decide until they are removed. Limits that were defined otherwise stay.",
 		Example: "  headgate limits apply -f headgate.yaml --store postgres://headgate@db/app",
@@ -191,7 +191,7 @@ func newLimitsApplyCommand() *cobra.Command {
 				return err
 			}
 			// The store is that of the file, unless a flag or the variable names another.
-			return cataloguedBy(cmd, cfg, func(limits *catalog.Catalog) error {
+			return catalogdBy(cmd, cfg, func(limits *catalog.Catalog) error {
 				return c.apply(cmd, limits, cfg.Defines())
 			})
 		},
@@ -216,7 +216,7 @@ func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.
 		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}
 	if d.Empty() {
-		fmt.Fprintf(cmd.OutOrStdout(), "the catalogue has all that %s says\n", f.Path)
+		fmt.Fprintf(cmd.OutOrStdout(), "the catalog has all that %s says\n", f.Path)
 	}
 	if c.dry {
 		return nil
@@ -287,10 +287,10 @@ func newLimitsRemoveCommand() *cobra.Command {
 	var c changing
 	cmd := &cobra.Command{
 		Use:   "remove NAME ...",
-		Short: "Remove limits from the catalogue; then they are unknown",
+		Short: "Remove limits from the catalog; then they are unknown",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return catalogued(cmd, func(limits *catalog.Catalog) error {
+			return catalogd(cmd, func(limits *catalog.Catalog) error {
 				unreadable := limits.Unreadable()
 				for _, name := range args {
 					if d, ok := limits.Lookup(name); ok {
@@ -331,7 +331,7 @@ func newLimitsResetCommand() *cobra.Command {
 		Example: "  headgate limits reset login --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return catalogued(cmd, func(limits *catalog.Catalog) error {
+			return catalogd(cmd, func(limits *catalog.Catalog) error {
 				if _, err := limits.Get(args[0]); err != nil {
 					return err
 				}

@@ -1,4 +1,4 @@
-// Command headgate limits rates: it serves, asks, explains and replays. See
+// Command headgate limits rates: it serves, charges, explains and replays. See
 // README.md.
 package main
 

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // quick sets the pauses for which a test would have to wait.
 func quick() {
 	pauses = run.Pauses{
-		Reload: 20 * time.Millisecond, Catalogue: 20 * time.Millisecond, Probe: 500 * time.Millisecond,
+		Reload: 20 * time.Millisecond, Catalog: 20 * time.Millisecond, Probe: 500 * time.Millisecond,
 		Welcome: 200 * time.Millisecond, Close: 500 * time.Millisecond,
 	}
 }

@@ -49,7 +49,7 @@ func (s *server) counted(t *testing.T, url string) {
 		`headgate_decisions_total{limit="login",outcome="refused",protocol="http",verb="take",way="store"} 1`,
 		`headgate_decision_seconds_count{protocol="http",way="store"} 3`,
 		`headgate_config_applied_total{result="ok"} 1`,
-		`headgate_catalogue_limits 1`, `headgate_catalogue_version 1`, `headgate_store_away 0`,
+		`headgate_catalog_limits 1`, `headgate_catalog_version 1`, `headgate_store_away 0`,
 		`headgate_build_info{`, `headgate_requests_in_flight `, `go_goroutines `, `process_resident_memory_bytes `,
 	} {
 		if !strings.Contains(text, "\n"+line) {

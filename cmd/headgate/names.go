@@ -21,18 +21,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// catalogNames finds limits in the catalogue of a store.
+// catalogNames finds limits in the catalog of a store.
 type catalogNames struct {
 	config *config.Config
 	read   func() (*catalog.Catalog, error)
 }
 
-// newCatalogNames reads the catalogue when the first name is asked for: most commands need none.
+// newCatalogNames reads the catalog when the first name is asked for: most commands need none.
 func newCatalogNames(ctx context.Context, s store.Store, c *config.Config) *catalogNames {
 	return &catalogNames{c, sync.OnceValues(func() (*catalog.Catalog, error) { return readCatalog(ctx, s) })}
 }
 
-// readCatalog reads the catalogue of a store once. What is wrong with it the command says.
+// readCatalog reads the catalog of a store once. What is wrong with it the command says.
 func readCatalog(ctx context.Context, s store.Store) (*catalog.Catalog, error) {
 	return catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 }
@@ -41,7 +41,7 @@ func readCatalog(ctx context.Context, s store.Store) (*catalog.Catalog, error) {
 func (n *catalogNames) Kept() (*catalog.Catalog, error) { return n.read() }
 
 // Find implements headgate.Names. A limit that only the config file knows is not in force:
-// the error says how to put it into the catalogue.
+// the error says how to put it into the catalog.
 func (n *catalogNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	c, err := n.Kept()
 	if err != nil {
@@ -109,17 +109,17 @@ func by(reason string) catalog.By {
 	return catalog.By{Author: name, Reason: reason}
 }
 
-// catalogued opens the store of a command, and lets do have its catalogue.
-func catalogued(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
+// catalogd opens the store of a command, and lets do have its catalog.
+func catalogd(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
 	cfg, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
-	return cataloguedBy(cmd, cfg, do)
+	return catalogdBy(cmd, cfg, do)
 }
 
-// cataloguedBy is catalogued with the settings of a file.
-func cataloguedBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
+// catalogdBy is catalogd with the settings of a file.
+func catalogdBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
 	_, s, err := openBy(cmd, cfg, stores.Options{})
 	if err != nil {
 		return err

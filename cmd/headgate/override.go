@@ -104,7 +104,7 @@ func (o *overriding) run(cmd *cobra.Command, s answerer, args []string) error {
 		return err
 	}
 	out, err := s.Override(cmd.Context(), &in)
-	return told(cmd, out, err, false)
+	return printChanged(cmd, out, err, false)
 }
 
 // removeAll removes the override of a key, or all that it has.
@@ -127,7 +127,7 @@ func (o *overriding) removeAll(cmd *cobra.Command, s answerer, in *api.Override,
 	}
 	for _, in.Limit = range limits {
 		out, err := s.Override(cmd.Context(), in)
-		if err := told(cmd, out, err, false); err != nil {
+		if err := printChanged(cmd, out, err, false); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func (o *overriding) find(cmd *cobra.Command, s answerer, args []string) ([]over
 	return lines, nil
 }
 
-// served tells of all overrides of a server that are in force, until enough were found.
+// served yields the overrides of a server that are in force, until enough were found.
 func (o *overriding) served(ctx context.Context, r *remote, tell func(overrideLine) (found int)) error {
 	for q := (api.OverridesQuery{Max: 1000}); ; {
 		page, err := get[api.Overrides](ctx, r, "/v1/overrides", &q)
@@ -219,7 +219,7 @@ func (o *overriding) served(ctx context.Context, r *remote, tell func(overrideLi
 	}
 }
 
-// stored tells of the overrides that a store has for arguments, perhaps of more, and also of those that are over.
+// stored yields the overrides that a store has for arguments, perhaps more, also those that are over.
 func (o *overriding) stored(ctx context.Context, l *local, args []string, tell func(overrideLine) (found int)) error {
 	c, err := l.names.Kept()
 	if err != nil {

@@ -162,7 +162,7 @@ func TestAnOverrideAtAServer(t *testing.T) {
 		return command(t, code, append(append([]string{"override"}, args...), "--server", s.url)...)
 	}
 	out := at(exitOK, "bob", "login", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "moves")
-	if !strings.Contains(out, "the catalogue has version 2 now") {
+	if !strings.Contains(out, "the catalog has version 2 now") {
 		t.Error(out)
 	}
 	for _, args := range [][]string{nil, {"--limit", "login"}, {"bob"}, {"bob", "login"}} {

@@ -38,7 +38,7 @@ func newPlanListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return show(cmd, &a, func(s answerer) ([]planLine, error) {
-				c, err := s.Catalogue(cmd.Context())
+				c, err := s.Catalog(cmd.Context())
 				if err != nil {
 					return nil, err
 				}
@@ -91,7 +91,7 @@ func newPlanKeysCommand() *cobra.Command {
 		Short: "List which keys have which plan, or say it of one key",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return catalogued(cmd, func(c *catalog.Catalog) error {
+			return catalogd(cmd, func(c *catalog.Catalog) error {
 				list, err := assignments(cmd, c, args, after, most)
 				if err != nil {
 					return err
@@ -190,7 +190,7 @@ func setPlan(cmd *cobra.Command, in *api.SetPlan, key string) error {
 			return err
 		}
 		out, err := s.SetPlan(cmd.Context(), in)
-		return told(cmd, out, err, false)
+		return printChanged(cmd, out, err, false)
 	})
 }
 

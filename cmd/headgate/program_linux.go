@@ -2,7 +2,7 @@ package main
 
 import "syscall"
 
-// endsWithThread asks a command to end when the thread that started it does, as it
+// endsWithThread makes a command end when the thread that started it does, as it
 // does when this process is killed.
 func endsWithThread() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// endsWithThread can be told on Linux only.
+// endsWithThread is known on Linux only.
 func endsWithThread() *syscall.SysProcAttr { return nil }

@@ -39,9 +39,9 @@ func TestAFileThatIsChangedBackIsInForce(t *testing.T) {
 	}
 }
 
-// TestAStoreThatLostItsCatalogueGetsItAgain empties the store of two servers with a file each. The file that was in
+// TestAStoreThatLostItsCatalogGetsItAgain empties the store of two servers with a file each. The file that was in
 // force is in force again, and the servers do not write by turns.
-func TestAStoreThatLostItsCatalogueGetsItAgain(t *testing.T) {
+func TestAStoreThatLostItsCatalogGetsItAgain(t *testing.T) {
 	t.Parallel()
 	redis, err := (&dbtest.Config{}).Redis(t.Context()) // of its own: it is emptied
 	if err != nil {
@@ -59,7 +59,7 @@ func TestAStoreThatLostItsCatalogueGetsItAgain(t *testing.T) {
 	}
 	client := redisClient(t, redis.DSN)
 	versions := func() string {
-		newest := client.B().Hget().Key("headgate:{catalogue}:versions").Field("newest").Build()
+		newest := client.B().Hget().Key("headgate:{catalog}:versions").Field("newest").Build()
 		v, _ := client.Do(t.Context(), newest).ToString()
 		return v
 	}

@@ -29,9 +29,9 @@ func newServeCommand() *cobra.Command {
 		Short:      "Serve limits over HTTP, gRPC and the protocol of Redis",
 		SuggestFor: []string{"server", "start", "listen"},
 		Long: "Serve limits over HTTP, over gRPC with --grpc, and to clients of redis-cell with --resp.\n" +
-			"Requests name limits of the store's catalogue (headgate limits).\n" +
+			"Requests name limits of the store's catalog (headgate limits).\n" +
 			"Without a config file they may also say a limit in one line; with one, only if it says\n" +
-			"allow_notations: true. The limits of the file are applied to the catalogue at the start, when\n" +
+			"allow_notations: true. The limits of the file are applied to the catalog at the start, when\n" +
 			"the file is changed, and on SIGHUP, unless a newer file was applied by another server.\n\n" +
 			"A database server may come later than this one: until it does, and while it is away,\n" +
 			"requests are answered as their limits say, with status 503 unless they say otherwise, and\n" +
@@ -104,7 +104,7 @@ func newHealthCommand() *cobra.Command {
 			}
 			health, err := get[api.Health](cmd.Context(), &remote{url, token.Value, healthWithin}, path, nil)
 			switch {
-			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // it was not asked
+			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // nothing was sent
 				return err
 			case err != nil:
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
@@ -118,7 +118,7 @@ func newHealthCommand() *cobra.Command {
 	return cmd
 }
 
-// healthURL is where a server with the settings of a command tells how it is.
+// healthURL is the health address of a server with the settings of a command.
 func healthURL(cmd *cobra.Command) (string, error) {
 	given := flags(cmd)
 	c, err := config.Load(given)
@@ -137,8 +137,8 @@ func healthURL(cmd *cobra.Command) (string, error) {
 	return localURL(scheme, cmp.Or(metrics, public)), nil
 }
 
-// localURL is the URL by which a server on this machine is asked that listens on an address. One that
-// listens on all addresses is asked on a loopback address.
+// localURL is the URL of a server on this machine that listens on an address. One that
+// listens on all addresses has a loopback address there.
 func localURL(scheme, addr string) string {
 	if strings.HasPrefix(addr, "unix:") {
 		return addr

@@ -75,7 +75,7 @@ func newTakeCommand(check bool) *cobra.Command {
 	return cmd
 }
 
-// decide asks for a decision and prints it. That it is a refusal is said by errRefused.
+// decide takes or checks, and prints the decision. Its error is errRefused for a refusal.
 func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error), allowed func(T) bool,
 	sentence func(T) string,
 ) error {
@@ -141,7 +141,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key string, c *charging, 
 	return err
 }
 
-// sentence tells a decision.
+// sentence describes a decision.
 func sentence(d *api.Decision) string {
 	because := "" // of what was in force in the place of the limit itself
 	if d.Applied != "" {
@@ -191,7 +191,7 @@ func newFillUpCommand() *cobra.Command {
 	return cmd
 }
 
-// poured tells what fitted in.
+// poured describes what fitted in.
 func poured(f *api.Filled, amount headgate.Cost) string {
 	if !f.Allowed {
 		return sentence(&f.Decision)

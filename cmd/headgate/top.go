@@ -130,11 +130,11 @@ func frame(head string, rows []topRow, lately bool, width int) []string {
 	return fitted(lines, width)
 }
 
-// mostLately is how many keys a server tells of at most.
+// mostLately is how many keys a server lists at most.
 const mostLately = 100
 
 // lately returns up to most keys that a server has decided about in the last five minutes: those that were refused
-// most, then those that have used most. The head tells how much is decided.
+// most, then those that have used most. The head says how much is decided.
 func (t *topping) lately(ctx context.Context, s *remote, most int) (rows []topRow, head string, err error) {
 	const seconds = 10
 	seen := map[law.Cell]bool{}
@@ -165,7 +165,7 @@ func (t *topping) lately(ctx context.Context, s *remote, most int) (rows []topRo
 	return rows, head, nil
 }
 
-// rates tells how much was decided a second.
+// rates returns how much was decided a second.
 func rates(limits []api.LimitTraffic, seconds int) string {
 	var admitted, refused, failed float64
 	sum := func(to *float64, counts []uint32) {
@@ -182,7 +182,7 @@ func rates(limits []api.LimitTraffic, seconds int) string {
 	return fmt.Sprintf("a second: %.1f admitted, %.1f refused, %.1f failed", admitted/s, refused/s, failed/s)
 }
 
-// rowOf is a key of which a server tells.
+// rowOf is the row of a key that a server lists.
 func rowOf(k *api.KeyTraffic) topRow {
 	u := &keyUse{Status: api.Status{Limit: k.Limit, Key: k.Key, Used: k.Used}}
 	if k.Now != nil {

@@ -18,7 +18,7 @@ func newWhyCommand() *cobra.Command {
 		Short: "Show what a key has used of its limits, why it is refused, and what to do",
 		Long: "Show what a key has used of its limits, why it is refused, and what to do: how much is left and when\n" +
 			"there is more, until when and by whom the key is blocked, and which plan or override is in force.\n" +
-			"Nothing is charged. Without a LIMIT all are shown that the key has: those of the catalogue, or, if\n" +
+			"Nothing is charged. Without a LIMIT all are shown that the key has: those of the catalog, or, if\n" +
 			"that has none, those that the store knows the key of.\n\n" +
 			"A server tells of the last refusals too: of those that it has decided itself, and still remembers.\n" +
 			"A store keeps none.",
@@ -50,7 +50,7 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 	}
 	switch {
 	case len(u.Limits) == 0:
-		fmt.Fprintf(w, "%s has used nothing, and the catalogue has no limits\n", key(u.Key))
+		fmt.Fprintf(w, "%s has used nothing, and the catalog has no limits\n", key(u.Key))
 	case len(shown) == 0:
 		fmt.Fprintf(w, "%s has used nothing: %s\n", key(u.Key), few(unused))
 	default:

@@ -96,10 +96,10 @@ func (a *allowance) extend(ctx context.Context, completion int64) error {
 // counted says what each of the charges counts.
 var counted = [...]string{"requests", "tokens", "tokens", "tokens", "money", "money"}
 
-// setHeaders tells a client what was decided, in the headers that clients of language models
+// setHeaders writes what was decided into the headers that clients of language models
 // know. Of several limits that count the same, they are about the one that has the least left.
 func setHeaders(h http.Header, d headgate.Decision) {
-	tightest := map[string]headgate.Figures{}
+	tightest := map[string]headgate.ChargeDecision{}
 	for _, f := range d.Each {
 		t, found := tightest[counted[f.Charge]]
 		less := cmp.Or(cmp.Compare(f.Remaining, t.Remaining), cmp.Compare(f.RemainingNanos, t.RemainingNanos)) < 0
@@ -113,6 +113,6 @@ func setHeaders(h http.Header, d headgate.Decision) {
 		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // rounded up, so nobody comes early
 		h.Set("X-RateLimit-Reset-"+what, reset.String())
 	}
-	// Clients wait for up to a minute. For longer, and where it can never pass, they are told not to come back.
+	// Clients wait for up to a minute. For longer, and where it can never pass, the answer asks them not to come back.
 	httplimit.SetRetryAfter(h, &d, httplimit.DefaultNoRetryBeyond)
 }

@@ -4,7 +4,7 @@
 //	go run ./examples/loginpage -store sqlite:logins.db  # the counts survive a restart
 //
 // Five failures in 15 minutes are allowed for an account and 20 for an address. Successful
-// logins do not count. The page does not tell which accounts exist, neither by what it
+// logins do not count. The page does not reveal which accounts exist, neither by what it
 // answers nor by how long it takes.
 package main
 
@@ -67,7 +67,7 @@ func (s *site) right(name, password string) bool {
 
 // limited charges an attempt to the account and to the address before the password is looked at, so
 // that attempts at the same time cannot pass the limits, and gives it back if the password is right. An
-// account that does not exist is charged as others are: a refusal tells nothing about it. Nobody logs in
+// account that does not exist is charged as others are: a refusal reveals nothing about it. Nobody logs in
 // while the store is away.
 func limited(limiter *headgate.Limiter) (func(http.Handler) http.Handler, error) {
 	return httplimit.NewHandler(limiter, httplimit.HandlerConfig{

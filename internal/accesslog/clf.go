@@ -108,7 +108,7 @@ func isNumber(b []byte) bool { return len(b) > 0 && onlyDigits(b) || string(b) =
 
 // isVirtualHost reports whether a line's first word is the name of a virtual host,
 // given the second one: then that is the client. Else it is the identity that
-// identd told, which is "-" nearly everywhere.
+// identd answered, which is "-" nearly everywhere.
 func isVirtualHost(first, second []byte) bool {
 	if string(second) == "-" {
 		return false

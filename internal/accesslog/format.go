@@ -1,4 +1,4 @@
-// Package accesslog reads the logs of web servers, proxies and load balancers, and tells which of the
+// Package accesslog reads the logs of web servers, proxies and load balancers, and recognizes which of the
 // formats that it knows a log has.
 //
 // A line is read as what it is or not at all: Read returns an error that says why a line is
@@ -168,7 +168,7 @@ type Reader interface {
 	// Read reads a line. The error says why that cannot be done; it is a [law.ErrInvalid] if the whole log has
 	// none of the fields.
 	Read(line []byte) (Record, error)
-	// Notes tell what else one should know about the log, at its end.
+	// Notes are what else one should know about the log, at its end.
 	Notes() []string
 }
 
@@ -191,7 +191,7 @@ type Config struct {
 	parse func([]byte) (us int64, ok bool) // reads a time
 }
 
-// fractions takes those of seconds out of a format: package time reads them behind the seconds without being told.
+// fractions takes those of seconds out of a format: package time reads them behind the seconds by itself.
 var fractions = strings.NewReplacer(".%f", "", ",%f", "", ".%L", "", ",%L", "")
 
 // complete checks what does not depend on the format, and adds what the readers need.

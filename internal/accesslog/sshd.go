@@ -225,7 +225,7 @@ func (a *auth) yearOf(m int, in func(year int) (us int64, ok bool)) int {
 	return a.year
 }
 
-// Notes implements Reader: they tell what one should know about the count.
+// Notes implements Reader: they say what one should know about the count.
 func (a *auth) Notes() []string {
 	if a.pairs == 0 && a.repeats == 0 {
 		return nil

@@ -27,7 +27,7 @@ type Party[K comparable, L Load[K]] struct {
 
 // Wait waits until the party's flight has landed, and starts what Add has returned before,
 // 0 for a caller who has joined. A caller whose context ends before that leaves it: left
-// is called with the queue locked, and told whether the flight has departed. Wait then
+// is called with the queue locked, and with whether the flight has departed. Wait then
 // returns false, and the party is not to be touched again. If it returns true, the
 // caller reads Err and Load, and calls Leave.
 //

@@ -1,4 +1,4 @@
-// Package grpcstatus makes the statuses by which gRPC tells of errors, for the server and for the interceptors.
+// Package grpcstatus makes the statuses by which gRPC reports errors, for the server and for the interceptors.
 package grpcstatus
 
 import (

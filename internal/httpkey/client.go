@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Proxies are networks whose hosts tell the truth about the clients that they ask for. The zero
+// Proxies are networks whose hosts are trusted about the clients for which they ask. The zero
 // value has none. They are safe for concurrent use while nobody changes them.
 type Proxies []netip.Prefix
 

@@ -1,4 +1,4 @@
-// Package load asks as fast as answers come: a closed loop of callers, each
+// Package load calls as fast as answers come: a closed loop of callers, each
 // with one question under way, and how long the answers took.
 package load
 
@@ -12,11 +12,11 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Config says how much to ask.
+// Config says how much to call.
 type Config struct {
 	Clients  int           // callers, each with one question under way; below 1: 1
-	Duration time.Duration // for how long to ask, and count
-	Warmup   time.Duration // for how long to ask before that, uncounted
+	Duration time.Duration // for how long to call, and count
+	Warmup   time.Duration // for how long to call before that, uncounted
 
 	// Progress is called about four times a second, from the goroutine of
 	// Run, the warm-up included. It may be nil.
@@ -30,10 +30,10 @@ type Snapshot struct {
 	Errors    int64
 }
 
-// Ask asks once. client is 0..Clients-1; rng belongs to the client.
+// Ask calls once. client is 0..Clients-1; rng belongs to the client.
 type Ask func(ctx context.Context, client int, rng *rand.Rand) (allowed bool, err error)
 
-// Result is what became of the questions that were asked after the warm-up.
+// Result is what became of the calls after the warm-up.
 type Result struct {
 	Elapsed    time.Duration // from the end of the warm-up to the last answer
 	Allowed    int64
@@ -43,7 +43,7 @@ type Result struct {
 
 	// Latency holds nanoseconds, to 1 %, of the decisions and not of the
 	// errors. A caller's next question starts when the answer to the one
-	// before is there, so its choice of what to ask is within.
+	// before is there, so its choice of a call is within.
 	Latency *hdrhistogram.Histogram
 }
 
@@ -73,7 +73,7 @@ const (
 
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, digits) }
 
-// Run asks until the time is over and the last answer is there. When ctx ends
+// Run calls until the time is over and the last answer is there. When ctx ends
 // it returns what there is; what ctx interrupted is not counted as an error.
 func Run(ctx context.Context, cfg Config, ask Ask) Result {
 	clients := make([]*client, max(cfg.Clients, 1))
@@ -112,7 +112,7 @@ func Run(ctx context.Context, cfg Config, ask Ask) Result {
 	return r
 }
 
-// watch tells the progress until the clients are through.
+// watch prints the progress until the clients are through.
 func watch(finished <-chan struct{}, clients []*client, start time.Time, cfg *Config) {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
@@ -149,7 +149,7 @@ type client struct {
 	_         [64]byte
 }
 
-// run asks from the start until the end; from and until are counted from
+// run calls from the start until the end; from and until are counted from
 // start. The clock is read once for each question: the end of one is the
 // start of the next.
 func (c *client) run(ctx context.Context, start time.Time, from, until time.Duration, ask Ask) {

@@ -13,7 +13,7 @@ import (
 // Of each class, one record in so long is written.
 const every = time.Second
 
-// maxClasses is how many classes are told apart at a time, whatever the messages say.
+// maxClasses is how many classes are distinguished at a time, whatever the messages say.
 const maxClasses = 100
 
 // Attributes that a Handler knows.
@@ -140,7 +140,7 @@ func (s *state) tick(class string, t *trouble) {
 // write passes the last record on, if there is one.
 func (t *trouble) write() {
 	if t.count > 0 {
-		_ = t.inner.Handle(context.Background(), counted(t.last, t.count)) // there is nobody to tell
+		_ = t.inner.Handle(context.Background(), counted(t.last, t.count)) // the log itself is where errors would go
 	}
 }
 

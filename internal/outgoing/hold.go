@@ -12,7 +12,7 @@ import (
 // Longest is how long a store can block a key.
 const Longest = 3660 * 24 * time.Hour
 
-// tellWithin is how long the store may take to be told of an answer.
+// tellWithin is how long the store may take to record an answer.
 const tellWithin = 5 * time.Second
 
 // Holder blocks keys whose servers ask to hold back. It is safe for concurrent use. Create one with [NewHolder].
@@ -24,7 +24,7 @@ type Holder struct {
 // NewHolder returns a Holder that blocks keys by l.
 func NewHolder(l headgate.Operator) *Holder { return &Holder{limiter: l} }
 
-// Hold blocks a key of a limit until end, unless it is blocked for longer. It returns when the store was told, or
+// Hold blocks a key of a limit until end, unless it is blocked for longer. It returns when that is recorded, or
 // with the error of the context if that ends first; the store is asked nevertheless, by a goroutine that
 // gives up after 5 s.
 func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
@@ -34,7 +34,7 @@ func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end
 		w.err = o.block(within, limit, key, w.end, w.reason)
 	})
 	select {
-	case <-w.told:
+	case <-w.done:
 		return w.err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -63,26 +63,26 @@ func left(end time.Time) time.Duration {
 	return (time.Until(end) + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
-// wish is a block that the store is to be told of.
+// wish is a block that the store is to record.
 type wish struct {
 	end    time.Time
 	reason string
-	err    error         // what came of it; set before told is closed
-	told   chan struct{} // closed when the store was told
+	err    error         // what came of it; set before done is closed
+	done   chan struct{} // closed when the store has recorded it
 }
 
-// wishes are told one at a time for each key, so that between a look at the
+// wishes are recorded one at a time for each key, so that between a look at the
 // block of a key and its change nobody here sets a later one. Those that come in
 // the meantime become one, the latest.
 type wishes struct {
 	mu   sync.Mutex
-	keys map[cell]*wish // guarded by mu: the next one, or nil, of those of which one is being told
+	keys map[cell]*wish // guarded by mu: the next one, or nil, of those of which one is being recorded
 }
 
 // cell is a key of a limit.
 type cell struct{ limit, key string }
 
-// add adds a wish, which tell tells the store of.
+// add adds a wish, which tell passes to the store.
 func (s *wishes) add(key cell, end time.Time, reason string, tell func(*wish)) *wish {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *wishes) add(key cell, end time.Time, reason string, tell func(*wish)) *
 	w, telling := s.keys[key]
 	switch {
 	case w == nil:
-		w = &wish{end: end, reason: reason, told: make(chan struct{})}
+		w = &wish{end: end, reason: reason, done: make(chan struct{})}
 	case end.After(w.end):
 		w.end, w.reason = end, reason
 	}
@@ -104,11 +104,11 @@ func (s *wishes) add(key cell, end time.Time, reason string, tell func(*wish)) *
 	return w
 }
 
-// run tells the store of a wish, and of the next one, until there is none.
+// run passes a wish to the store, and the next one, until there is none.
 func (s *wishes) run(key cell, w *wish, tell func(*wish)) {
 	for w != nil {
 		tell(w)
-		close(w.told)
+		close(w.done)
 		s.mu.Lock()
 		w = s.keys[key]
 		s.keys[key] = nil

@@ -16,7 +16,7 @@ type tally struct {
 	firstDenied      int64
 }
 
-// decide asks a limiter about every event, and returns the report.
+// decide lets a limiter decide every event, and returns the report.
 func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*Report, error) {
 	cfg := in.cfg
 	r := in.report // copied: each limit has a report of its own

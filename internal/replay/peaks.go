@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Peaks tells what the keys asked for in the busiest stretch of each, of a length: half of the keys at most
+// Peaks is what the keys asked for in the busiest stretch of each, of a length: half of the keys at most
 // Median, and so on.
 type Peaks struct {
 	Period  Seconds `json:"seconds"`
@@ -19,7 +19,7 @@ type Peaks struct {
 	Highest Total   `json:"max"`
 }
 
-// peakPeriods are the lengths of which peaks are told.
+// peakPeriods are the lengths for which peaks are reported.
 var peakPeriods = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
 // stretch is the most that each key asked for within a length.
@@ -42,7 +42,7 @@ func most(list []request, length int64) (most int64) {
 	return most
 }
 
-// findPeaks finds what keys ask for in all, and their peaks, also within other lengths. It tells of those of
+// findPeaks finds what keys ask for in all, and their peaks, also within other lengths. It reports those of
 // peakPeriods.
 func (s *scale) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
 	for _, d := range slices.Concat(peakPeriods, others) {

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// player asks a limiter of its own about requests, under the clock of the log.
+// player lets a limiter of its own decide requests, under the clock of the log.
 type player struct {
 	limit   headgate.Limit
 	fill    bool

@@ -138,7 +138,7 @@ func checkLimits(limits []headgate.Limit) error {
 	return nil
 }
 
-// check says what is wrong with what was asked, before anything is read.
+// check says what is wrong with the question, before anything is read.
 func (in *Requests) check(logs []string) error {
 	c := in.cfg
 	switch {

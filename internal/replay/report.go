@@ -54,7 +54,7 @@ type Log struct {
 	Format accesslog.Format `json:"format"`
 }
 
-// Disorder tells how far the lines of the logs were from being in the order
+// Disorder is how far the lines of the logs were from being in the order
 // of their times. Each log is looked at by itself.
 type Disorder struct {
 	Requests int64   `json:"requests"`         // that are older than one before them
@@ -77,7 +77,7 @@ type Reason struct {
 	First    BadLine `json:"first"`
 }
 
-// KeyReport tells about one key.
+// KeyReport is what a replay found for one key.
 type KeyReport struct {
 	Key         string    `json:"key"`
 	Requests    int64     `json:"requests"`

@@ -1,5 +1,5 @@
 // Package sched is the place through which the Limiter, the wrappers, the memory store,
-// the catalogue and the client start goroutines, wait for each other, sleep, and read
+// the catalog and the client start goroutines, wait for each other, sleep, and read
 // clocks and random numbers.
 //
 // In a program each function does what its name says and nothing more. A simulator

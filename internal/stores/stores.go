@@ -30,7 +30,7 @@ type Options struct {
 	Articles string
 	// Logger gets what a store has to say. Nil: the default one of log/slog.
 	Logger *slog.Logger
-	// Observer is told of transactions that are repeated. Nil: nobody is.
+	// Observer sees the transactions that are repeated. May be nil.
 	Observer store.Observer
 }
 

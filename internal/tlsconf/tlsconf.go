@@ -1,4 +1,4 @@
-// Package tlsconf reads TLS configurations from files, and tells what fails for the
+// Package tlsconf reads TLS configurations from files, and recognizes what fails for the
 // sake of TLS from what fails otherwise.
 package tlsconf
 
@@ -42,7 +42,7 @@ func (f Files) Config(prefix string) (*tls.Config, error) {
 	return c, nil
 }
 
-// Failed tells whether a connection failed because one side does not accept the
+// Failed reports whether a connection failed because one side does not accept the
 // other's certificate, or does not speak TLS as the other does.
 func Failed(err error) bool {
 	var (

@@ -9,7 +9,7 @@
 //
 // A call passes these packages in order:
 //
-//   - guard answers as the limit says while the store cannot decide, and asks a store that is away
+//   - guard answers as the limit says while the store cannot decide, and tries a store that is away
 //     only now and then;
 //   - deny repeats a refusal that still holds, without a question to the store;
 //   - prefetch hands out tokens that this process took ahead of demand, for limits that
@@ -20,7 +20,7 @@
 // deny and prefetch ask the store as callers do; deny comes before prefetch, because a
 // refused call needs nothing of the others; and guard comes first, so that a call waits for
 // none of them beyond its deadline. A caller who finds nobody else waiting, and has a second or more,
-// asks the store itself, and notices its deadline when the store has answered, a second later at the most.
+// calls the store itself, and notices its deadline when the store has answered, a second later at the most.
 //
 // The sweeper is one goroutine. It removes the rows that can no longer affect a
 // decision. Without a sweeper, a database keeps one row for each key that was ever

@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// mostVersions is how many versions of the catalogue are kept.
+// mostVersions is how many versions of the catalog are kept.
 const mostVersions = 1000
 
-// catalog is the catalogue of a store.
+// catalog is the catalog of a store.
 type catalog struct {
 	ready func(context.Context) error
 	clock store.Clock
@@ -30,7 +30,7 @@ type entry struct {
 }
 
 // ReadCatalog implements store.Catalog.
-func (c *catalog) ReadCatalog(ctx context.Context, since int64) (read store.Catalogue, err error) {
+func (c *catalog) ReadCatalog(ctx context.Context, since int64) (read store.CatalogChanges, err error) {
 	if err := c.ready(ctx); err != nil {
 		return read, err
 	}

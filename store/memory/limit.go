@@ -15,7 +15,7 @@ import (
 // which marks a free slot.
 type hash struct{ hi, lo uint64 }
 
-// tag returns the lowest 11 bits of hi in the place that a time leaves free. So what tells cells apart are
+// tag returns the lowest 11 bits of hi in the place that a time leaves free. So what distinguishes cells are
 // these, 63 bits of lo, and the highest bits of hi, which choose the table: 12 of them by default, 86 bits in
 // all. The chance that any two of a million cells have them in common is below 1 in 10^13.
 func (h hash) tag() int64 { return int64(h.hi << timeBits) }

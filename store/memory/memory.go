@@ -19,7 +19,7 @@ var (
 	_ store.Catalog   = (*Store)(nil)
 )
 
-// How many cells a store holds unless told otherwise: of each limit, and of all
+// How many cells a store holds by default: of each limit, and of all
 // limits together. So a limit that is flooded leaves room for the others.
 const (
 	DefaultMaxKeys  = 1_000_000

@@ -30,7 +30,7 @@ func TestConformanceWithoutNames(t *testing.T) {
 }
 
 // blind is a store that cannot be looked into.
-// It keeps a catalogue all the same.
+// It keeps a catalog all the same.
 type blind struct {
 	store.Store
 	store.Catalog

@@ -197,7 +197,7 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	return append([]store.KeyCount{all}, keycount.Largest(list)...), nil
 }
 
-// bounded returns a bound as store.KeyCount tells it.
+// bounded returns a bound as store.KeyCount has it.
 func bounded(most int64) int64 {
 	if most == unbounded {
 		return 0

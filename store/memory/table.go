@@ -90,7 +90,7 @@ func (s *Store) unlockAt(i int) { s.tables[i].Load().unlock() }
 func (t *table) home(lo uint64) int { return int(lo >> 32 * uint64(len(t.slots)) >> 32) }
 
 // find returns the slot of a cell, or -1. Without the lock it may miss, and
-// find what is gone; version tells.
+// find what is gone; version shows it.
 func (t *table) find(h hash) int {
 	slots := t.slots
 	i := t.home(h.lo)

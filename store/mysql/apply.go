@@ -25,7 +25,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	})
 }
 
-// apply asks one node.
+// apply calls one node.
 func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	if s.standsAlone() && s.tries() {
 		if b := newSums(ops); b != nil && (len(ops) > 1 || b.partial) {

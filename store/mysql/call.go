@@ -69,7 +69,7 @@ func (s *Store) callText(op *law.Op) string {
 	return b.String()
 }
 
-// call sends the text of a call and reads its row. When it fails, @hg_end tells whether it had begun to
+// call sends the text of a call and reads its row. When it fails, @hg_end says whether it had begun to
 // commit.
 func (s *Store) call(ctx context.Context, n *node, text string) (answer [sumsWidth]sql.NullInt64, err error) {
 	conn, err := n.db.Conn(ctx)

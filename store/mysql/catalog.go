@@ -22,13 +22,13 @@ const (
 )
 
 // ReadCatalog implements store.Catalog. It is one statement, so all is of one moment.
-func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
+func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
 	wanted := readAll
 	if since > 0 {
 		wanted = fmt.Sprintf(readChanged, since)
 	}
-	err = s.reads(ctx, "read the catalogue", func(db querier) error {
-		c, err = readCatalogue(ctx, db, since, wanted)
+	err = s.reads(ctx, "read the catalog", func(db querier) error {
+		c, err = readCatalog(ctx, db, since, wanted)
 		return err
 	})
 	return c, err
@@ -51,8 +51,8 @@ const readChanged = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NULL OR c
 			ON h.kind = 'limit' AND l.name = CONVERT(h.name USING utf8mb4) COLLATE utf8mb4_bin
 		LEFT JOIN headgate_catalog c ON c.kind = h.kind AND c.name = h.name AND c.item_key = h.item_key) w ON 1 = 1`
 
-// readCatalogue reads the version, when it and another one were written, and what was selected, in one statement.
-func readCatalogue(ctx context.Context, db querier, since int64, wanted string) (c store.Catalogue, err error) {
+// readCatalog reads the version, when it and another one were written, and what was selected, in one statement.
+func readCatalog(ctx context.Context, db querier, since int64, wanted string) (c store.CatalogChanges, err error) {
 	err = eachRow(ctx, db, `SELECT v.version,
 			COALESCE(o.at, 0), COALESCE(p.at, 0), `+readClock+`, w.kind IS NOT NULL,
 			COALESCE(w.kind, ''), COALESCE(w.name, ''), COALESCE(w.item_key, ''), COALESCE(w.there, 0),
@@ -74,14 +74,14 @@ func readCatalogue(ctx context.Context, db querier, since int64, wanted string) 
 		return nil
 	})
 	if err != nil {
-		return store.Catalogue{}, err
+		return store.CatalogChanges{}, err
 	}
 	return c, nil
 }
 
 // Items implements store.Catalog. 500 items are read in one statement.
 func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
-	err = s.reads(ctx, "read the catalogue", func(db querier) error {
+	err = s.reads(ctx, "read the catalog", func(db querier) error {
 		version, found, err = readItems(ctx, db, list)
 		return err
 	})
@@ -91,7 +91,7 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 // readItems returns those of some items that are there, and a version since which none of them has changed.
 func readItems(ctx context.Context, db querier, list []store.Item) (version int64, found []store.Item, err error) {
 	for from := 0; from == 0 || from < len(list); from += itemChunk {
-		c, err := readCatalogue(ctx, db, 0, selectItems(list[from:min(len(list), from+itemChunk)]))
+		c, err := readCatalog(ctx, db, 0, selectItems(list[from:min(len(list), from+itemChunk)]))
 		if err != nil {
 			return 0, nil, err
 		}
@@ -133,7 +133,7 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 		query = fmt.Sprintf("SELECT 'limit', l.name, '', %s FROM headgate_limits l WHERE CAST(l.name AS BINARY) > %s "+
 			"ORDER BY CAST(l.name AS BINARY) LIMIT %d", limitColumns, quoted(after.Name), max(n, 0))
 	}
-	err = s.reads(ctx, "read the catalogue", func(db querier) error {
+	err = s.reads(ctx, "read the catalog", func(db querier) error {
 		found, err = readList(ctx, db, query, func(i *store.Item) []any {
 			return []any{&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired}
 		})
@@ -160,7 +160,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 		FROM (SELECT version, at, author, reason FROM headgate_versions%s ORDER BY version DESC LIMIT %d) v
 		JOIN headgate_changes c ON c.version = v.version
 		ORDER BY v.version DESC, c.kind, c.name, c.item_key`, where, max(n, 0))
-	err = s.reads(ctx, "read the catalogue's versions", func(db querier) error {
+	err = s.reads(ctx, "read the catalog's versions", func(db querier) error {
 		list = nil
 		return eachRow(ctx, db, query, func(r *sql.Rows) error {
 			var v store.Version

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// versionsOf are the versions of a catalogue, oldest first.
+// versionsOf are the versions of a catalog, oldest first.
 func versionsOf(tb testing.TB, s *mysql.Store) []store.Version {
 	tb.Helper()
 	list, err := s.CatalogVersions(tb.Context(), 0, 1000)
@@ -50,7 +50,7 @@ func userOf(tb testing.TB, db *sql.DB) (user string) {
 	return user
 }
 
-// TestChangesByHandAreVersions changes the tables of the catalogue from SQL: each row that is
+// TestChangesByHandAreVersions changes the tables of the catalog from SQL: each row that is
 // changed makes a version.
 func TestChangesByHandAreVersions(t *testing.T) {
 	t.Parallel()

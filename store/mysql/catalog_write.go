@@ -30,7 +30,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		return 0, err
 	}
 	if s.tx != nil {
-		return 0, fmt.Errorf("mysql: write the catalogue: %w: not inside a transaction of the caller", store.ErrInvalid)
+		return 0, fmt.Errorf("mysql: write the catalog: %w: not inside a transaction of the caller", store.ErrInvalid)
 	}
 	for i := range e.Items {
 		item := &e.Items[i]
@@ -46,14 +46,14 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	})
 	switch {
 	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrVersion):
-		return version, fmt.Errorf("mysql: write the catalogue: %w", err)
+		return version, fmt.Errorf("mysql: write the catalog: %w", err)
 	case err != nil:
-		return 0, classify("write the catalogue", err)
+		return 0, classify("write the catalog", err)
 	}
 	return version, nil
 }
 
-// writer makes an edit of the catalogue.
+// writer makes an edit of the catalog.
 type writer struct {
 	*Store
 	edit store.Edit
@@ -142,7 +142,7 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 	return nil
 }
 
-// keptIn are the tables that define limits in the place of the catalogue, by the origins of these.
+// keptIn are the tables that define limits in the place of the catalog, by the origins of these.
 var keptIn = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
 
 // compile has the server keep what limits mean, for the views. headgate_find_N would refuse a

@@ -210,7 +210,7 @@ func classify(doing string, err error) error {
 // classifyRead is classify for what only reads.
 func classifyRead(doing string, err error) error { return classify(doing, nothingDone(err)) }
 
-// again tells whether an error of do may be met by asking again.
+// again reports whether an error of do may be met by a retry.
 func again(err error) bool {
 	return !lockWait.on(err) && errors.Is(class(err), store.ErrConflict)
 }

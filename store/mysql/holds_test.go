@@ -56,7 +56,7 @@ func clockOf(tb testing.TB, s *mysql.Store) int64 {
 	return c.Clock
 }
 
-// exceptions are a catalogue with each kind of item, of limit api.
+// exceptions are a catalog with each kind of item, of limit api.
 func exceptions(now int64) []store.Item {
 	later, over := now+int64(time.Hour/time.Microsecond), now-1
 	return []store.Item{
@@ -177,9 +177,9 @@ func TestEveryProcedureKnowsOverrides(t *testing.T) {
 	}
 }
 
-// TestSQLAgreesWithTheCatalogue makes random catalogues, and asks for the limits of random keys in
+// TestSQLAgreesWithTheCatalog makes random catalogs, and asks for the limits of random keys in
 // SQL and in Go.
-func TestSQLAgreesWithTheCatalogue(t *testing.T) {
+func TestSQLAgreesWithTheCatalog(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
 	seed := tier.Seed()
@@ -231,7 +231,7 @@ func TestSQLAgreesWithTheCatalogue(t *testing.T) {
 	}
 }
 
-// compareWithGo makes a catalogue of some items alone, and compares what SQL and Go say of 40 keys.
+// compareWithGo makes a catalog of some items alone, and compares what SQL and Go say of 40 keys.
 func compareWithGo(t *testing.T, db *sql.DB, s *mysql.Store, items map[store.Item]store.Item,
 	ask func() (name, key string), where string,
 ) {
@@ -352,7 +352,7 @@ func TestCallsThatWaitUntilAnOverrideEnds(t *testing.T) {
 	}
 }
 
-// TestKindsAreKept changes the catalogue by hand and by a program: calls from SQL know which kinds
+// TestKindsAreKept changes the catalog by hand and by a program: calls from SQL know which kinds
 // of items there are.
 func TestKindsAreKept(t *testing.T) {
 	t.Parallel()

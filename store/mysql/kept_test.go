@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// catalogue returns the items of the catalogue, ordered by their names.
-func catalogue(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
+// items returns the items of the catalog, ordered by their names.
+func items(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
 	tb.Helper()
 	c, err := s.ReadCatalog(tb.Context(), 0)
 	slices.SortFunc(c.Items, func(a, b store.Item) int { return strings.Compare(a.Name, b.Name) })
@@ -29,7 +29,7 @@ func TestZonesAreLimits(t *testing.T) {
 		"VALUES (1, 'log-ins', 1, 3600), (2, '', 5, 60)")
 	execute(t, conn, "UPDATE headgate_zones SET rate = 2, history_days = 0 WHERE id = 2")
 	execute(t, conn, "UPDATE headgate_zones SET id = 3 WHERE id = 2")
-	got, err := catalogue(t, s)
+	got, err := items(t, s)
 	want := []store.Item{
 		{
 			Kind: store.KindLimit, Name: "zone.1", Text: "sliding-log 1/3600s history 30d", Note: "log-ins",
@@ -56,7 +56,7 @@ func TestZonesAreLimits(t *testing.T) {
 	}
 	keptElsewhere(t, url, "zone.1", "change headgate_zones")
 	execute(t, conn, "DELETE FROM headgate_zones WHERE id = 1")
-	if got, err := catalogue(t, s); err != nil || !slices.Equal(got, want[1:]) {
+	if got, err := items(t, s); err != nil || !slices.Equal(got, want[1:]) {
 		t.Errorf("after one zone was removed: %+v, %v", got, err)
 	}
 }
@@ -74,7 +74,7 @@ func TestBucketsAreLimits(t *testing.T) {
 		"('none', 0, 1), ('Mail', 1, 1), ('a b', 1, 3600), ('', 1, 1), ('"+long+"', 1, 1), ('x"+long+"', 1, 1)")
 	execute(t, conn, "UPDATE headgate_buckets SET capacity = 3 WHERE id = 'a.b-c'")
 	execute(t, conn, "UPDATE headgate_buckets SET id = 'Other' WHERE id = '"+long+"'")
-	got, err := catalogue(t, s)
+	got, err := items(t, s)
 	want := []store.Item{
 		{Kind: store.KindLimit, Name: "bucket.a.b-c", Text: "fixed-window 3/500ms from-first", Origin: "bucket"},
 		{Kind: store.KindLimit, Name: "bucket.mail", Text: "fixed-window 1/1h from-first", Origin: "bucket"},
@@ -105,7 +105,7 @@ func TestBucketsAreLimits(t *testing.T) {
 	}
 	keptElsewhere(t, url, "bucket.mail", "change headgate_buckets")
 	execute(t, conn, "DELETE FROM headgate_buckets WHERE id <> 'none'")
-	if got, err := catalogue(t, s); err != nil || !slices.Equal(got, want[2:]) {
+	if got, err := items(t, s); err != nil || !slices.Equal(got, want[2:]) {
 		t.Errorf("after buckets were removed: %+v, %v", got, err)
 	}
 }

@@ -57,7 +57,7 @@ type Store struct {
 	sweeper sweeper
 	keys    *keycount.Last
 	log     *slog.Logger
-	old     time.Duration // from which age on Examine tells of a transaction; 0: a minute
+	old     time.Duration // from which age on Examine reports a transaction; 0: a minute
 }
 
 // sweeper remembers where a sweep ended, so that what cannot be removed yet is

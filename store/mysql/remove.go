@@ -36,7 +36,7 @@ func what(list []ddl, pattern *regexp.Regexp) (names []string) {
 	return names
 }
 
-// ours returns what tells whether a procedure is one of Headgate's.
+// ours returns the condition by which a procedure is one of Headgate's.
 func (d *definition) ours(installed []string) func(name string) bool {
 	for _, name := range what(d.articles, made) {
 		if strings.HasPrefix(name, "headgate_") {

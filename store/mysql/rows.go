@@ -254,7 +254,7 @@ func (s *Store) begin(only bool) (text string) {
 	return text + ";SAVEPOINT headgate;"
 }
 
-// commit writes how the transaction ends. Of @hg_end the server tells, after an error, that the COMMIT
+// commit writes how the transaction ends. By @hg_end the server says, after an error, that the COMMIT
 // had not begun.
 func (s *Store) commit() string {
 	switch {

@@ -54,7 +54,7 @@ func (s *session) check() error {
 }
 
 // connector makes connections for Open. It sets their character set after all else
-// that a URL may set, since a server may be told to ignore what a client asks for in
+// that a URL may set, since a server may be set to ignore what a client asks for in
 // its handshake, and checks what became of it: in one round trip for each connection.
 type connector struct {
 	driver.Connector

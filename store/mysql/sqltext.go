@@ -24,7 +24,7 @@ const (
 )
 
 // strictTransaction is set in a transaction in which error 1020 would undo
-// all of it. refuseStrict is the statement that tells it.
+// all of it. refuseStrict is the statement that reports it.
 const (
 	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or " +
 		"innodb_snapshot_isolation may undo all of it"

@@ -102,7 +102,7 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 	return removed, err
 }
 
-// sweepEntries looks at a page of the oldest entries. end tells that there are
+// sweepEntries looks at a page of the oldest entries. end reports that there are
 // no more. An entry that is old enough can no longer begin to count, so it
 // needs no lock to look at it; a node whose clock is behind may renew it until
 // it is removed.

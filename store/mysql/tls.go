@@ -83,5 +83,5 @@ func alertOf(config *driver1.Config, err error) error {
 	return err
 }
 
-// tlsFailed tells whether no connection came about for the sake of TLS.
+// tlsFailed reports whether no connection came about because of TLS.
 func tlsFailed(err error) bool { return tlsconf.Failed(err) || errors.Is(err, driver1.ErrNoTLS) }

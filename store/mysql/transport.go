@@ -67,7 +67,7 @@ func (s *transport) pick(i int) *node {
 	return s.nodes[i%len(s.nodes)]
 }
 
-// after returns the node to ask when n cannot be.
+// after returns the node to use when n cannot be.
 func (s *transport) after(n *node) *node {
 	for i := range s.nodes {
 		if s.nodes[i] == n {
@@ -120,7 +120,7 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 	return err
 }
 
-// elsewhere tells whether another node, or another connection, may answer. A node
+// elsewhere reports whether another node, or another connection, may answer. A node
 // whose certificate is not accepted is as good as away.
 func elsewhere(err error) bool {
 	c := class(err)
@@ -200,7 +200,7 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 	return nil
 }
 
-// askAlone asks a node by a statement that commits by itself. When it fails, the server says
+// askAlone sends a node a statement that commits by itself. When it fails, the server says
 // so in the place of the end of its rows: before or after it has committed.
 func askAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) error) error {
 	conn, err := n.db.Conn(ctx)
@@ -216,7 +216,7 @@ func askAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) erro
 	return err
 }
 
-// begun tells whether a statement that assigns a turn may have done all that it has to do
+// begun reports whether a statement that assigns a turn may have done all that it has to do
 // before it commits. When it was killed, for example, it may have waited for the lock of a
 // row. A server that is silent may have.
 func begun(ctx context.Context, conn *sql.Conn, turn string) bool {

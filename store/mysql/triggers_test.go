@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// triggerNames are those of the catalogue.
+// triggerNames are those of the catalog.
 var triggerNames = []string{
 	"headgate_limits_before_insert", "headgate_limits_before_update",
 	"headgate_limits_after_insert", "headgate_limits_after_update", "headgate_limits_after_delete",
@@ -23,9 +23,9 @@ var triggerNames = []string{
 	"headgate_buckets_after_insert", "headgate_buckets_after_update", "headgate_buckets_after_delete",
 }
 
-// TestUpgradeToTheCatalogue migrates databases that have no catalogue, or a part of it, since
-// the migration was cut off. Limits stay, and are in the catalogue.
-func TestUpgradeToTheCatalogue(t *testing.T) {
+// TestUpgradeToTheCatalog migrates databases that have no catalog, or a part of it, since
+// the migration was cut off. Limits stay, and are in the catalog.
+func TestUpgradeToTheCatalog(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	const columns = "ALTER TABLE headgate_limits DROP CONSTRAINT headgate_limit_is_retired_or_not, " +
@@ -130,7 +130,7 @@ func TestTriggersAreRepaired(t *testing.T) {
 	}
 }
 
-// TestMigrateWithoutTheRightToMakeTriggers tells it, does all else, and edits the catalogue.
+// TestMigrateWithoutTheRightToMakeTriggers tells it, does all else, and edits the catalog.
 func TestMigrateWithoutTheRightToMakeTriggers(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)

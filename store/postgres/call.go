@@ -45,7 +45,7 @@ func (s *Store) call(ctx context.Context, statement string, args []any, to ...an
 func confirmed(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
 	said := conn.Conn().PgConn().CustomData()
 	delete(said, unconfirmed)
-	err := readable(told(ctx, conn, statement, args, to))
+	err := readable(queryRow(ctx, conn, statement, args, to))
 	if notice, ok := said[unconfirmed]; ok && err == nil {
 		return &unreadable{fmt.Errorf("the commit was not confirmed by the standby: %v", notice)}
 	}
@@ -71,10 +71,10 @@ func impatient(ctx context.Context) int {
 	return how
 }
 
-// told sends one statement and reads its one row. Where the context says so, it waits for no
+// queryRow sends one statement and reads its one row. Where the context says so, it waits for no
 // lock longer than briefly: the setting is sent along, in the same round trip, and ends with
 // the transaction.
-func told(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
+func queryRow(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
 	how := impatient(ctx)
 	if how == 0 {
 		return conn.QueryRow(ctx, statement, args...).Scan(to...)

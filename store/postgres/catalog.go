@@ -11,11 +11,11 @@ import (
 )
 
 // ReadCatalog implements store.Catalog.
-func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
+func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
 	if err := s.ready(ctx); err != nil {
 		return c, err
 	}
-	rows, err := list(ctx, s, "read the catalogue", func(row pgx.CollectableRow) (item store.Item, err error) {
+	rows, err := list(ctx, s, "read the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
 		var kind, name, key *string
 		var text []byte
 		err = row.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &kind, &name, &key, &text)
@@ -47,7 +47,7 @@ func (s *Store) Items(ctx context.Context, wanted []store.Item) (version int64, 
 	for i, item := range wanted {
 		kinds[i], names[i], keys[i] = string(item.Kind), item.Name, item.Key
 	}
-	found, err = list(ctx, s, "read items of the catalogue", func(row pgx.CollectableRow) (item store.Item, err error) {
+	found, err = list(ctx, s, "read items of the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
 		var text []byte
 		if err := row.Scan(&version, &text); err != nil || text == nil {
 			return item, err
@@ -65,7 +65,7 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 	if err := s.ready(ctx); err != nil || n <= 0 {
 		return nil, err
 	}
-	return list(ctx, s, "read items of the catalogue", func(row pgx.CollectableRow) (item store.Item, err error) {
+	return list(ctx, s, "read items of the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
 		var text []byte
 		if err := row.Scan(&text); err != nil {
 			return item, err
@@ -94,9 +94,9 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	})
 	switch {
 	case err != nil:
-		return 0, classify("write the catalogue", err)
+		return 0, classify("write the catalog", err)
 	case version < 0:
-		return -1 - version, fmt.Errorf("postgres: write the catalogue: %w", store.ErrVersion)
+		return -1 - version, fmt.Errorf("postgres: write the catalog: %w", store.ErrVersion)
 	}
 	return version, nil
 }
@@ -110,7 +110,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 		version store.Version
 		was, is []byte
 	}
-	rows, err := list(ctx, s, "read the catalogue's versions", func(r pgx.CollectableRow) (c row, err error) {
+	rows, err := list(ctx, s, "read the catalog's versions", func(r pgx.CollectableRow) (c row, err error) {
 		v := &c.version
 		err = r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &c.was, &c.is)
 		return c, err
@@ -121,7 +121,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 	}
 	for _, r := range rows { // one for each change
 		if versions, err = store.AppendChange(versions, r.version, r.was, r.is); err != nil {
-			return nil, classifyRead("read the catalogue's versions", err)
+			return nil, classifyRead("read the catalog's versions", err)
 		}
 	}
 	return versions, nil

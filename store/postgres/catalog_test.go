@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// changesOf are the versions of a catalogue, oldest first, as text.
+// changesOf are the versions of a catalog, oldest first, as text.
 func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
 	tb.Helper()
 	versions, err := s.CatalogVersions(tb.Context(), 0, 100)
@@ -44,7 +44,7 @@ func askForPlansAndActions(t *testing.T, s *postgres.Store) {
 	}
 }
 
-// TestChangesByHandAreVersions changes the tables of the catalogue from SQL.
+// TestChangesByHandAreVersions changes the tables of the catalog from SQL.
 func TestChangesByHandAreVersions(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -246,7 +246,7 @@ func TestBucketsAreLimits(t *testing.T) {
 	}
 }
 
-// TestTruncateIsAVersion empties the tables of the catalogue at once.
+// TestTruncateIsAVersion empties the tables of the catalog at once.
 func TestTruncateIsAVersion(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)

@@ -30,7 +30,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	}
 	installed, err := readInstalled(ctx, s.db)
 	if errors.Is(err, store.ErrSetup) || err == nil && installed.layout == 0 {
-		return f, nil // examineSchema has told it
+		return f, nil // examineSchema has reported it
 	}
 	if err != nil {
 		return f, err

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// item inserts a row of the catalogue; in is when it ends, from now, and "" is never.
+// item inserts a row of the catalog; in is when it ends, from now, and "" is never.
 func item(t *testing.T, conn *pgx.Conn, kind, name, key, text, in string) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), `insert into headgate.catalog (kind, name, key, text, until) values ($1, $2, $3, $4,
@@ -123,7 +123,7 @@ func TestOverridesAndPlansFromSQL(t *testing.T) {
 	}
 }
 
-// TestTheLimitOfAKeyIsThatOfGo compares random catalogues, which are changed by rows that are
+// TestTheLimitOfAKeyIsThatOfGo compares random catalogs, which are changed by rows that are
 // written, changed and deleted.
 func TestTheLimitOfAKeyIsThatOfGo(t *testing.T) {
 	t.Parallel()
@@ -324,7 +324,7 @@ func TestWhoHasNoOverridesPaysNothing(t *testing.T) {
 			if strings.Contains(p, `"Relation Name": "catalog"`) {
 				ofCatalog++
 				if strings.Contains(p, `"Seq Scan"`) {
-					t.Errorf("it reads all of the catalogue: %s", p)
+					t.Errorf("it reads all of the catalog: %s", p)
 				}
 			}
 		}
@@ -340,16 +340,16 @@ func TestWhoHasNoOverridesPaysNothing(t *testing.T) {
 	item(t, conn, "assignment", "", "k", "pro", "")
 	after, still := plans("api")
 	if before != after || none+still != 0 {
-		t.Errorf("%d statements, with overrides of another limit %d; %d and %d read the catalogue", before, after, none, still)
+		t.Errorf("%d statements, with overrides of another limit %d; %d and %d read the catalog", before, after, none, still)
 	}
 	if _, some := plans("other"); some != 12 {
-		t.Errorf("%d statements read the catalogue in 12 calls for a limit with overrides", some)
+		t.Errorf("%d statements read the catalog in 12 calls for a limit with overrides", some)
 	}
 	if _, err := conn.Exec(t.Context(), `delete from headgate.catalog`); err != nil {
 		t.Fatal(err)
 	}
 	if _, some := plans("other"); some != 0 {
-		t.Errorf("%d statements read the catalogue when the overrides are gone", some)
+		t.Errorf("%d statements read the catalog when the overrides are gone", some)
 	}
 }
 

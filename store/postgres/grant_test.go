@@ -164,7 +164,7 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 	}, &storetest.Options{Histories: 30})
 	s := bare(t, url)
 	if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "written", Text: "gcra 1/s"}); err != nil {
-		t.Errorf("write the catalogue: %v", err)
+		t.Errorf("write the catalog: %v", err)
 	}
 	if list, err := s.CatalogVersions(t.Context(), 0, 1); err != nil || !strings.HasSuffix(list[0].Author, user) {
 		t.Errorf("versions: %+v, %v", list, err)

@@ -182,7 +182,7 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 		"sliding-log 5/1m history 1h block 15m",
 	} {
 		if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "written", Text: rule, Note: "d"}); err != nil {
-			t.Errorf("write the catalogue: %v", err)
+			t.Errorf("write the catalog: %v", err)
 		}
 		if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "odd", Text: "fixed-window 3/day Nowhere/Else"}); !errors.Is(
 			err, store.ErrInvalid) {

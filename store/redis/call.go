@@ -141,7 +141,7 @@ func (s *Store) severalCall(script script, ops []law.Op, index []int) *call {
 	return c
 }
 
-// once tells whether an op is one of a request that is charged once.
+// once reports whether an op is one of a request that is charged once.
 func once(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
 
 // whole returns the request of op i: of one over several slots, a call has a part.

@@ -12,14 +12,14 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The catalogue is five keys in one slot of a cluster. None of them ever expires.
+// The catalog is five keys in one slot of a cluster. None of them ever expires.
 //
-//	{catalogue}:versions  a hash: the number of a version -> its time, and what else is
+//	{catalog}:versions  a hash: the number of a version -> its time, and what else is
 //	                      known of it as JSON; and "newest" -> the greatest number
-//	{catalogue}:items     a hash: the ID of an item -> the item in JSON
-//	{catalogue}:keys      the same for the kinds that have an item for each key
-//	{catalogue}:changed   a sorted set: the ID of an item, by the version that wrote it last
-//	{catalogue}:actions   a list of what was done to keys by hand, the newest first, in JSON
+//	{catalog}:items     a hash: the ID of an item -> the item in JSON
+//	{catalog}:keys      the same for the kinds that have an item for each key
+//	{catalog}:changed   a sorted set: the ID of an item, by the version that wrote it last
+//	{catalog}:actions   a list of what was done to keys by hand, the newest first, in JSON
 //
 // An item that was removed stays as one that is Removed, for processes that have read it.
 const (
@@ -34,7 +34,7 @@ func itemID(i *store.Item) string {
 }
 
 // ReadCatalog implements store.Catalog. It is one round trip.
-func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
+func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
 	if err := s.ready(ctx); err != nil {
 		return c, err
 	}
@@ -43,15 +43,15 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 		keys: []string{s.versionsKey(), s.itemsKey(false), s.itemsKey(true), s.changedKey()},
 	})
 	if err != nil {
-		return c, asking("read the catalogue", err)
+		return c, asking("read the catalog", err)
 	}
 	answer, numbers := answers[0], []*int64{&c.Version, &c.At, &c.SinceAt, &c.Clock}
 	if len(answer) < len(numbers) {
-		return c, asking("read the catalogue", errAnswer)
+		return c, asking("read the catalog", errAnswer)
 	}
 	for i, n := range numbers {
 		if *n, err = strconv.ParseInt(answer[i], 10, 64); err != nil {
-			return c, asking("read the catalogue", errAnswer)
+			return c, asking("read the catalog", errAnswer)
 		}
 	}
 	if c.Items, err = parseItems(answer[len(numbers):]); err != nil {
@@ -143,7 +143,7 @@ func (s *Store) scanItems(ctx context.Context, perKey bool, cursor string) (
 		args: []string{cursor, strconv.Itoa(perCatalogCall)},
 	})
 	if err != nil {
-		return nil, "", asking("read the catalogue", err)
+		return nil, "", asking("read the catalog", err)
 	}
 	some, err = parseItems(answers[0][1:])
 	return some, answers[0][0], err
@@ -172,12 +172,12 @@ func (s *Store) items(ctx context.Context, list []store.Item) (found []store.Ite
 	}
 	answers, err := s.askCatalog(ctx, calls...)
 	if err != nil {
-		return nil, 0, asking("read the catalogue", err)
+		return nil, 0, asking("read the catalog", err)
 	}
 	for n, answer := range answers {
 		v, err := strconv.ParseInt(answer[0], 10, 64)
 		if err != nil {
-			return nil, 0, asking("read the catalogue", errAnswer)
+			return nil, 0, asking("read the catalog", errAnswer)
 		}
 		if n == 0 || v < version {
 			version = v
@@ -197,8 +197,8 @@ func (s *Store) items(ctx context.Context, list []store.Item) (found []store.Ite
 //
 // An edit that was made may be forgotten, as charges may. A primary answers before its
 // replica has the edit, so a replica that takes over may not have it. A server that keeps
-// nothing on disk has an empty catalogue when it is started again, and one with a
-// maxmemory-policy of allkeys may evict the catalogue. The number of a forgotten version is
+// nothing on disk has an empty catalog when it is started again, and one with a
+// maxmemory-policy of allkeys may evict the catalog. The number of a forgotten version is
 // given to the next edit. A process that has read the forgotten version, and asks again only
 // when its number was given to another edit, does not notice: it has the forgotten items
 // until they are changed or the process is started again.
@@ -223,7 +223,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	return s.writeChanges(ctx, &e, changes)
 }
 
-var errVersion = fmt.Errorf("redis: write the catalogue: %w", store.ErrVersion)
+var errVersion = fmt.Errorf("redis: write the catalog: %w", store.ErrVersion)
 
 // writeChanges makes the changes of an edit, if its base is the newest version still.
 func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store.Change) (version int64, err error) {
@@ -236,13 +236,13 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 		}
 		after, err := json.Marshal(c.After)
 		if err != nil {
-			return 0, fmt.Errorf("redis: write the catalogue: %w: %w", store.ErrInvalid, err)
+			return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
 		}
 		pairs[of] = append(pairs[of], itemID(&c.After), string(after))
 	}
 	whole, err := json.Marshal(text)
 	if err != nil {
-		return 0, fmt.Errorf("redis: write the catalogue: %w: %w", store.ErrInvalid, err)
+		return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
 	}
 	if len(whole) > mostVersion {
 		return 0, fmt.Errorf("redis: %w", law.Invalid("items",
@@ -255,11 +255,11 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 		keys: []string{s.versionsKey(), s.itemsKey(false), s.itemsKey(true), s.changedKey()},
 	})
 	if err != nil {
-		return 0, classify("write the catalogue", err)
+		return 0, classify("write the catalog", err)
 	}
 	answer := answers[0]
 	if version, err = strconv.ParseInt(answer[0], 10, 64); err != nil || len(answer) != 2 {
-		return 0, classify("write the catalogue", errAnswer)
+		return 0, classify("write the catalog", errAnswer)
 	}
 	if answer[1] != "written" {
 		return version, errVersion
@@ -277,11 +277,11 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
 	if err != nil {
-		return nil, asking("read the catalogue's versions", err)
+		return nil, asking("read the catalog's versions", err)
 	}
 	first, err := strconv.ParseInt(answers[0][0], 10, 64)
 	if err != nil {
-		return nil, asking("read the catalogue's versions", errAnswer)
+		return nil, asking("read the catalog's versions", errAnswer)
 	}
 	for i, text := range answers[0][1:] {
 		if text == "" {
@@ -296,7 +296,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 	return list, nil
 }
 
-// askCatalog makes calls of the catalogue's scripts, whose answers are texts: one at least,
+// askCatalog makes calls of the catalog's scripts, whose answers are texts: one at least,
 // and an empty one for what is not there. It repeats all calls if the server did not decide
 // one of them, so a call that writes has to be the only one.
 func (s *Store) askCatalog(ctx context.Context, calls ...*call) ([][]string, error) {
@@ -344,7 +344,7 @@ func parseVersion(number int64, text string) (v store.Version, err error) {
 
 // errNoItem is of a text that this driver has not written.
 func errNoItem(text string, err error) error {
-	return fmt.Errorf("redis: %w: the catalogue has %.100q: %w", store.ErrSetup, text, err)
+	return fmt.Errorf("redis: %w: the catalog has %.100q: %w", store.ErrSetup, text, err)
 }
 
 // RecordAction implements store.Catalog.

@@ -29,8 +29,8 @@ func scans(t *testing.T, s *Store) int {
 	return n
 }
 
-// TestACatalogueOfManyKeysIsOpenedWithoutReadingAll of them.
-func TestACatalogueOfManyKeysIsOpenedWithoutReadingAll(t *testing.T) {
+// TestACatalogOfManyKeysIsOpenedWithoutReadingAll of them.
+func TestACatalogOfManyKeysIsOpenedWithoutReadingAll(t *testing.T) {
 	url := own(t).DSN
 	s := openTest(t, url, nil)
 	limit := limitItem(0)
@@ -65,7 +65,7 @@ func TestACatalogueOfManyKeysIsOpenedWithoutReadingAll(t *testing.T) {
 		}
 		c.Close()
 		if n := scans(t, s) - before; n > mostScans {
-			t.Errorf("version %d: %d scans to read the catalogue, want %d at most", base+1, n, mostScans)
+			t.Errorf("version %d: %d scans to read the catalog, want %d at most", base+1, n, mostScans)
 		}
 	}
 	before := scans(t, s)

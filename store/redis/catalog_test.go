@@ -45,7 +45,7 @@ func inOrder(items []store.Item) []store.Item {
 	return items
 }
 
-func TestTheCatalogueOutlivesAFlushOfScripts(t *testing.T) {
+func TestTheCatalogOutlivesAFlushOfScripts(t *testing.T) {
 	url := own(t).DSN
 	s, other := openTest(t, url, nil), openTest(t, url, nil)
 	ctx := context.Background()
@@ -69,7 +69,7 @@ func TestTheCatalogueOutlivesAFlushOfScripts(t *testing.T) {
 	}
 	keys, err := admin(t, s, "KEYS", "*").AsStrSlice()
 	if err != nil || len(keys) != 4 {
-		t.Errorf("the catalogue is in %q (%v), want four keys", keys, err)
+		t.Errorf("the catalog is in %q (%v), want four keys", keys, err)
 	}
 	for _, key := range keys {
 		if ms, err := admin(t, s, "PTTL", key).AsInt64(); err != nil || ms != -1 {
@@ -158,9 +158,9 @@ func TestAnEditOfAVersionThatHasGoneChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTheRightsThatAreListedDoForTheCatalogue, and without one of them an edit changes
+// TestTheRightsThatAreListedDoForTheCatalog, and without one of them an edit changes
 // nothing.
-func TestTheRightsThatAreListedDoForTheCatalogue(t *testing.T) {
+func TestTheRightsThatAreListedDoForTheCatalog(t *testing.T) {
 	server := own(t)
 	root := openTest(t, server.DSN, nil)
 	list, _ := rights(t)

@@ -121,16 +121,16 @@ func asking(doing string, err error) error {
 	return classify(doing, err)
 }
 
-// noPermission tells whether the user may not do what he asked for.
+// noPermission reports whether the user lacks the right to what was asked.
 func noPermission(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") ||
 		strings.Contains(text, "can't run this command")
 }
 
-// again tells whether asking again may help: the server answered that it did
+// again reports whether a retry may help: the server answered that it did
 // nothing, for a reason that passes or that another server does not have. An
-// error of the connection is never met by asking again.
+// error of the connection is never met by a retry.
 func again(err error) bool {
 	if _, ok := rueidis.IsRedisErr(err); !ok {
 		return false

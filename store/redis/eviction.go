@@ -73,7 +73,7 @@ func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	return keycount.Largest(counts), nil
 }
 
-// look asks the primaries about evictions. One that cannot be asked is passed over as
+// look reads the evictions of the primaries. One that cannot be reached is passed over as
 // long as another answers: the requests that need it fail with errors of their own.
 func (s *Store) look(ctx context.Context) error {
 	var failed error
@@ -101,7 +101,7 @@ func (s *Store) look(ctx context.Context) error {
 
 var errUntold = errors.New("its answer does not say it")
 
-// evictionOf asks a server about evictions, and whether it is a primary.
+// evictionOf reads from a server its evictions, and whether it is a primary.
 func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
 	fields := map[string]string{}
 	var commands []rueidis.Completed

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// explainWithin bounds how long a server is asked why a connection failed.
+// explainWithin bounds how long it takes to find out why a connection failed.
 const explainWithin = time.Second
 
 var (
@@ -82,7 +82,7 @@ func dial(ctx context.Context, o *rueidis.ClientOption, address string) (net.Con
 	return conn, err
 }
 
-// speaksPlainly tells whether a server answers as Redis does without TLS.
+// speaksPlainly reports whether a server answers as Redis does without TLS.
 func speaksPlainly(ctx context.Context, o *rueidis.ClientOption, address string) bool {
 	conn, err := dial(ctx, o, address)
 	if err != nil {

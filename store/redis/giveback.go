@@ -13,7 +13,7 @@ import (
 
 // giveBack returns the call of giveback.lua for a part; nil if the part took
 // nothing, since it was known. undone says that nobody has refused the request: it
-// is as if it had not been asked.
+// is as if it had not been sent.
 func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
 	before := p.before
 	if undone {

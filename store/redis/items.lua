@@ -1,4 +1,4 @@
--- Reads items of the catalogue: catalog.go says how they are kept. KEYS: versions, then
+-- Reads items of the catalog: catalog.go says how they are kept. KEYS: versions, then
 -- items or keys. ARGV: IDs. The answer is the newest version, and an item or nothing for
 -- each ID.
 

@@ -21,31 +21,31 @@ var (
 )
 
 const (
-	cells      = "c:"
-	logs       = "l:"
-	registers  = "r:"
-	admissions = "a:"
-	catalogue  = "{catalogue}:" // begins what catalog.go lists: a tag that no key has
-	open       = "{k:"
-	both       = "}{k:" // between a tag and a key
-	shut       = "}:"
+	cells         = "c:"
+	logs          = "l:"
+	registers     = "r:"
+	admissions    = "a:"
+	catalogPrefix = "{catalog}:" // begins what catalog.go lists: a tag that no key has
+	open          = "{k:"
+	both          = "}{k:" // between a tag and a key
+	shut          = "}:"
 )
 
 func (s *Store) cellKey(c law.Cell) string     { return s.key(cells, c) }
 func (s *Store) logKey(c law.Cell) string      { return s.key(logs, c) }
 func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
 
-func (s *Store) versionsKey() string { return s.cfg.Prefix + catalogue + "versions" }
-func (s *Store) changedKey() string  { return s.cfg.Prefix + catalogue + "changed" }
+func (s *Store) versionsKey() string { return s.cfg.Prefix + catalogPrefix + "versions" }
+func (s *Store) changedKey() string  { return s.cfg.Prefix + catalogPrefix + "changed" }
 
-func (s *Store) actionsKey() string { return s.cfg.Prefix + catalogue + "actions" }
+func (s *Store) actionsKey() string { return s.cfg.Prefix + catalogPrefix + "actions" }
 
-// itemsKey is that of items of the catalogue: perKey are those of single keys.
+// itemsKey is that of items of the catalog: perKey are those of single keys.
 func (s *Store) itemsKey(perKey bool) string {
 	if perKey {
-		return s.cfg.Prefix + catalogue + "keys"
+		return s.cfg.Prefix + catalogPrefix + "keys"
 	}
-	return s.cfg.Prefix + catalogue + "items"
+	return s.cfg.Prefix + catalogPrefix + "items"
 }
 
 func (s *Store) key(kind string, c law.Cell) string {

@@ -69,7 +69,7 @@ func same(a, b *law.Op) bool {
 		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until
 }
 
-// together tells whether op i and a later one, j, are of one request, of which
+// together reports whether op i and a later one, j, are of one request, of which
 // others may stand between them.
 func together(ops []law.Op, i, j int) bool {
 	for ; i < j; i++ {

@@ -1,4 +1,4 @@
--- Reads the catalogue: catalog.go says what is in which key. KEYS: versions, items, keys,
+-- Reads the catalog: catalog.go says what is in which key. KEYS: versions, items, keys,
 -- changed. ARGV: the version that was read before; 0: none. The answer is the newest
 -- version; when it was written, and that of before, or 0; the time; all in microseconds; and
 -- the items that later versions wrote; after 0 all but those of single keys.

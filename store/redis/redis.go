@@ -56,7 +56,7 @@ type Config struct {
 	// many goroutines, with keys of any text. On a single server the tag changes nothing
 	// but names. Nil: the key itself.
 	Slot func(key string) string
-	// Observer hears of batches that were asked again. Nil: none.
+	// Observer sees the batches that were repeated. May be nil.
 	Observer store.Observer
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger

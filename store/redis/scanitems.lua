@@ -1,4 +1,4 @@
--- Reads some items of the catalogue: catalog.go says how they are kept. KEYS: items or keys.
+-- Reads some items of the catalog: catalog.go says how they are kept. KEYS: items or keys.
 -- ARGV: where the scan stands, about how many. The answer is where it stands then, 0 at the
 -- end, and the items.
 

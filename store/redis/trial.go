@@ -17,7 +17,7 @@ import (
 // never has charges in several slots: see plan.
 //
 // Each slot remembers the ID of its part, and forgets it with what is given back.
-// If the same request was asked again meanwhile and has been told of a part, that
+// If the same request was sent again meanwhile and has been answered with a part, that
 // part stays, charged and remembered, even if both are refused in the end.
 //
 // Of a request to extend, each slot charges its part on trial too. What is given back is the

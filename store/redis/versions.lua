@@ -1,4 +1,4 @@
--- Lists versions of the catalogue, newest first: catalog.go says how they are kept. KEYS:
+-- Lists versions of the catalog, newest first: catalog.go says how they are kept. KEYS:
 -- versions. ARGV: the number that they are below, 0 for all; how many. The answer is the
 -- number of the first one, then the texts of it and of those before it.
 

@@ -1,9 +1,9 @@
--- Makes one version of the catalogue: catalog.go says what is in which key. KEYS: versions,
+-- Makes one version of the catalog: catalog.go says what is in which key. KEYS: versions,
 -- items, keys, changed. ARGV: the version that it is made on top of, its text without the
 -- time, how many of the rest are for items; the rest are IDs and items, in pairs, those for
 -- keys last. The answer is the newest version, and whether it was written.
 --
--- A user who lacks a right leaves the catalogue as it was: all that can be refused comes
+-- A user who lacks a right leaves the catalog as it was: all that can be refused comes
 -- before the first HSET, and ZADD alone changes nothing that is read.
 
 local newest = redis.call('HGET', KEYS[1], 'newest') or '0'

@@ -12,7 +12,7 @@ import (
 const itemColumns = "i.text, i.note, i.origin, i.until, i.retired"
 
 // ReadCatalog implements store.Catalog.
-func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue, err error) {
+func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return c, err
@@ -30,7 +30,7 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 		left join (`+wanted+`) w
 		left join catalog_items i on i.kind = w.kind and i.name = w.name and i.key = w.key`, since)
 	if err != nil {
-		return c, classify("read the catalogue", err)
+		return c, classify("read the catalog", err)
 	}
 	defer rows.Close()
 	c.Clock = s.clock()
@@ -40,7 +40,7 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 		var removed, retired sql.NullBool
 		if err := rows.Scan(&c.Version, &c.At, &c.SinceAt, &kind, &name, &key, &removed, &text, &note, &origin,
 			&until, &retired); err != nil {
-			return c, classify("read the catalogue", err)
+			return c, classify("read the catalog", err)
 		}
 		if kind.Valid {
 			c.Items = append(c.Items, store.Item{
@@ -50,7 +50,7 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.Catalogue
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return c, classify("read the catalogue", err)
+		return c, classify("read the catalog", err)
 	}
 	return c, nil
 }
@@ -70,7 +70,7 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 			err = db.QueryRowContext(ctx, newestVersion).Scan(&after)
 		}
 		if err != nil {
-			return 0, nil, classify("read the catalogue", err)
+			return 0, nil, classify("read the catalog", err)
 		}
 	}
 	return version, found, nil
@@ -92,7 +92,7 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 		from catalog_items i where i.kind = ?1 and (i.name, i.key) > (?2, ?3) order by i.name, i.key limit ?4`,
 		kind, after.Name, after.Key, n))
 	if err != nil {
-		return nil, classify("read the catalogue", err)
+		return nil, classify("read the catalog", err)
 	}
 	return found, nil
 }
@@ -128,7 +128,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	if err := e.Valid(); err != nil {
 		return 0, err
 	}
-	err = s.transact(ctx, "write the catalogue", func(ctx context.Context) error {
+	err = s.transact(ctx, "write the catalog", func(ctx context.Context) error {
 		if err := s.conn.QueryRowContext(ctx, newestVersion).Scan(&version); err != nil {
 			return err
 		}
@@ -195,21 +195,21 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 		from (select * from catalog_versions where ?1 = 0 or version < ?1 order by version desc limit ?2) v
 		join catalog_changes c on c.version = v.version order by v.version desc, c.kind, c.name, c.key`, before, n)
 	if err != nil {
-		return nil, classify("read the catalogue's versions", err)
+		return nil, classify("read the catalog's versions", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var v store.Version
 		var was, is []byte
 		if err := rows.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &was, &is); err != nil {
-			return nil, classify("read the catalogue's versions", err)
+			return nil, classify("read the catalog's versions", err)
 		}
 		if list, err = store.AppendChange(list, v, was, is); err != nil {
-			return nil, classify("read the catalogue's versions", err)
+			return nil, classify("read the catalog's versions", err)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, classify("read the catalogue's versions", err)
+		return nil, classify("read the catalog's versions", err)
 	}
 	return list, nil
 }

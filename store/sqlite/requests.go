@@ -131,7 +131,7 @@ func (q *requests) readEra() error {
 	return q.st.era.QueryRowContext(q.ctx).Scan(&q.era, &q.resets)
 }
 
-// forgotten tells whether a cell was reset after an era.
+// forgotten reports whether a cell was reset after an era.
 func (q *requests) forgotten(c law.Cell, era int64) (bool, error) {
 	if err := q.readEra(); err != nil || !q.resets {
 		return false, err

@@ -99,13 +99,13 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	return version, tx.Commit()
 }
 
-// busy tells whether another has the file, and nothing was done.
+// busy reports whether another has the file, and nothing was done.
 func busy(err error) bool {
 	var se *sqlite3.Error
 	return errors.As(err, &se) && se.Code()&0xff == codes.SQLITE_BUSY
 }
 
-// ioFailed tells whether the operating system failed to read, write or flush.
+// ioFailed reports whether the operating system failed to read, write or flush.
 func ioFailed(err error) bool {
 	var se *sqlite3.Error
 	return errors.As(err, &se) && se.Code()&0xff == codes.SQLITE_IOERR

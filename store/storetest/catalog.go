@@ -13,17 +13,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// catalogOf returns the catalogue of a store, which has to have one.
+// catalogOf returns the catalog of a store, which has to have one.
 func catalogOf(tb testing.TB, s store.Store) store.Catalog {
 	tb.Helper()
 	c, ok := store.As[store.Catalog](s)
 	if !ok {
-		tb.Fatal("the store keeps no catalogue")
+		tb.Fatal("the store keeps no catalog")
 	}
 	return c
 }
 
-// Define writes limits into the catalogue of a store.
+// Define writes limits into the catalog of a store.
 func Define(tb testing.TB, s store.Store, limits ...store.Item) {
 	tb.Helper()
 	if err := TryDefine(tb.Context(), s, limits...); err != nil {
@@ -60,7 +60,7 @@ func edit(tb testing.TB, c store.Catalog, base int64, items ...store.Item) int64
 	return version
 }
 
-// since returns the version of a catalogue, and what was written after another one, ordered.
+// since returns the version of a catalog, and what was written after another one, ordered.
 func since(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) {
 	tb.Helper()
 	got, err := c.ReadCatalog(context.Background(), version)
@@ -85,7 +85,7 @@ func since(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) 
 	return got.Version, ordered(got.Items)
 }
 
-// holds checks the version of a catalogue, and what was written after another one.
+// holds checks the version of a catalog, and what was written after another one.
 func holds(tb testing.TB, c store.Catalog, version, after int64, want ...store.Item) {
 	tb.Helper()
 	got, items := since(tb, c, after)
@@ -138,8 +138,8 @@ func became(before, after store.Item) store.Change { return store.Change{Before:
 
 func came(i store.Item) store.Change { return became(gone(i), i) }
 
-// catalogue reads and writes limits, plans and overrides.
-func catalogue(t *testing.T, s store.Store) {
+// catalog reads and writes limits, plans and overrides.
+func catalog(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	ctx := t.Context()
 	holds(t, c, 0, 0)
@@ -156,8 +156,8 @@ func catalogue(t *testing.T, s store.Store) {
 	}
 }
 
-// catalogueChanges reads what versions have changed.
-func catalogueChanges(t *testing.T, s store.Store) {
+// catalogChanges reads what versions have changed.
+func catalogChanges(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem, planItem, overItem, assignItem)
 	changed := loginItem
@@ -207,8 +207,8 @@ func catalogueChanges(t *testing.T, s store.Store) {
 	}
 }
 
-// catalogueInOrder reads items of a kind page by page.
-func catalogueInOrder(t *testing.T, s store.Store) {
+// catalogInOrder reads items of a kind page by page.
+func catalogInOrder(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	var list []store.Item
 	for _, name := range []string{"a", "a.b", "b"} {
@@ -253,7 +253,7 @@ func catalogueInOrder(t *testing.T, s store.Store) {
 	}
 }
 
-// mayHave asks a store that can tell whether there are overrides; assignments there are none.
+// mayHave asks a store that knows whether there are overrides; assignments there are none.
 func mayHave(t *testing.T, c store.Catalog, want bool) {
 	t.Helper()
 	f, ok := c.(store.KindFinder)
@@ -272,8 +272,8 @@ func byID(list []store.Change) []store.Change {
 	return list
 }
 
-// catalogueRefuses are edits that change nothing.
-func catalogueRefuses(t *testing.T, s store.Store) {
+// catalogRefuses are edits that change nothing.
+func catalogRefuses(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem)
 	other := loginItem
@@ -313,8 +313,8 @@ func catalogueRefuses(t *testing.T, s store.Store) {
 	}
 }
 
-// catalogueWriters write at the same time, while others read.
-func catalogueWriters(t *testing.T, s store.Store) {
+// catalogWriters write at the same time, while others read.
+func catalogWriters(t *testing.T, s store.Store) {
 	const writers, each = 4, 10
 	c := catalogOf(t, s)
 	ctx, stop := context.WithCancel(t.Context())

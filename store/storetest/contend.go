@@ -51,7 +51,7 @@ func newKey(t *testing.T, s store.Store) {
 	}
 }
 
-// oldKey hammers a key by the store's own clock. The times that were decided for tell what
+// oldKey hammers a key by the store's own clock. The times that were decided for show what
 // should have been admitted: package law, asked again at each of them in
 // order, admits as many, no more and no less. A refusal's clock may be behind them: another
 // caller may have charged the cell between the look at the clock and that at the cell.

@@ -34,7 +34,7 @@ func (f fault) String() string { return [...]string{"none", "before", "during", 
 
 var errFault = fmt.Errorf("%w: the fault of a test", store.ErrUnknownOutcome)
 
-// faulty is a store that fails when it is told to: before anything is done, in the
+// faulty is a store that fails on demand: before anything is done, in the
 // middle, with grants in half the outcomes that nobody was charged for, or after
 // its commit, with all the outcomes.
 type faulty struct {

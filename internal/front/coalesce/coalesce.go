@@ -235,7 +235,7 @@ func flies(ctx context.Context) bool {
 	return ok && sched.Until(end) >= minRemaining
 }
 
-// fly asks the store.
+// fly calls the store.
 func (s *Store) fly(by context.Context, parties []*flight.Party[law.Cell, *party]) error {
 	timeout := s.cfg.Timeout
 	if end, ok := by.Deadline(); ok {

@@ -1,4 +1,4 @@
-// Package deny repeats refusals without asking the store.
+// Package deny repeats refusals without calling the store.
 //
 // A refusal names the earliest time at which the same cost can pass: whatever
 // others do, not before. Until then, and for at most a second at a time, it is
@@ -89,7 +89,7 @@ func (s *Store) now() int64 { return 1 + sched.Since(s.born).Microseconds() }
 // Unwrap implements store.Unwrapper.
 func (s *Store) Unwrap() store.Store { return s.inner }
 
-// Repeated returns how many charges were refused without asking the store:
+// Repeated returns how many charges were refused without calling the store:
 // for metrics.
 func (s *Store) Repeated() (n int64) {
 	for i := range s.local {

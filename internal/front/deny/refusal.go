@@ -210,7 +210,7 @@ func (s *Store) granted(op *law.Op, out *law.Outcome, seen uint32, heard int64) 
 		return
 	}
 	if r.room < 0 || limit.Kind == law.Log || limit.Block > 0 {
-		return // only the store can tell until when
+		return // only the store knows until when
 	}
 	again := law.Op{
 		Verb: law.Take, Cell: op.Cell, Params: limit, Count: 1, Cost: 1, Ceiling: r.room + 1, Window: op.Window,

@@ -24,24 +24,24 @@ type breaker struct {
 	successes atomic.Int64
 	turned    func(err error) // called when it opens, and with nil when it closes; one call after the other
 
-	telling sync.Mutex // is taken before mu
-	told    bool       // turned was told last that it is open; guarded by telling
+	telling  sync.Mutex // is taken before mu
+	reported bool       // turned was last called with open; guarded by telling
 
 	mu       sync.Mutex
 	failed   int       // failures in a row
 	last     error     // of them
 	answered int64     // successes when the last of them was counted
-	next     time.Time // when the store may be asked again; if it is open
-	probing  bool      // it is being asked
+	next     time.Time // when the store may be tried again; if it is open
+	probing  bool      // a trial is under way
 }
 
 // turn is one question to the store.
 type turn struct {
-	successes int64 // of all, when it was asked
+	successes int64 // of all, when the trial began
 	probe     bool
 }
 
-// enter reports whether the store may be asked.
+// enter reports whether the store may be called.
 func (b *breaker) enter() (t turn, ok bool) {
 	t.successes = b.successes.Load()
 	if !b.open.Load() {
@@ -95,17 +95,17 @@ func (b *breaker) leave(t turn, err error) {
 	}
 }
 
-// tell calls turned if the breaker is otherwise than was told last.
+// tell calls turned if the state of the breaker is not that of the last call.
 func (b *breaker) tell() {
 	b.telling.Lock()
 	defer b.telling.Unlock()
 	b.mu.Lock()
 	open, err := b.open.Load(), b.last
 	b.mu.Unlock()
-	if open == b.told {
+	if open == b.reported {
 		return
 	}
-	if b.told = open; !open {
+	if b.reported = open; !open {
 		err = nil
 	}
 	b.turned(err)
@@ -122,7 +122,7 @@ func (b *breaker) close(t turn) {
 	}
 }
 
-// away is the error of a decision for which the store was not asked.
+// away is the error of a decision for which the store was not called.
 func (b *breaker) away() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

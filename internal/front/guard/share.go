@@ -122,7 +122,7 @@ func (s *shares) keep(ctx context.Context) {
 		within, cancel := sched.WithTimeout(ctx, s.life/10)
 		err := s.beat(within)
 		cancel()
-		quiet := ctx.Err() != nil || away(ctx, err) && !errors.Is(err, store.ErrConflict) // the breaker tells of that
+		quiet := ctx.Err() != nil || away(ctx, err) && !errors.Is(err, store.ErrConflict) // the breaker reports that
 		if err != nil && !told && !quiet {
 			s.log.Warn("this process could not say that it is alive, or get its share of limits", "error", err)
 		}

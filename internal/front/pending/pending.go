@@ -83,7 +83,7 @@ func New(cfg Config) *Store {
 	return s
 }
 
-// Done is closed when the store is open, or given up; Err tells which.
+// Done is closed when the store is open, or given up; Err says which.
 func (s *Store) Done() <-chan struct{} { return s.done }
 
 // Err returns why the store was given up, or nil.
@@ -226,8 +226,8 @@ func (a away) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { ret
 
 func (a away) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, a.err() }
 
-func (a away) ReadCatalog(context.Context, int64) (store.Catalogue, error) {
-	return store.Catalogue{}, a.err()
+func (a away) ReadCatalog(context.Context, int64) (store.CatalogChanges, error) {
+	return store.CatalogChanges{}, a.err()
 }
 
 func (a away) Items(context.Context, []store.Item) (int64, []store.Item, error) {

@@ -42,7 +42,7 @@ type fetch struct {
 	out   law.Outcome // then: the refusal
 }
 
-// refused reports whether what a fetch was told holds for another op too.
+// refused reports whether the answer to a fetch holds for another op too.
 func (f *fetch) refused(op *law.Op) bool { return f.short && op.Cost == f.cost }
 
 func newLocalTokens(p law.Params) *localTokens { return &localTokens{params: p} }

@@ -131,7 +131,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return nil // what was handed out is charged: those callers must hear of it
 }
 
-// ask asks the store, and drops the fetches of cells that are reset or blocked.
+// ask calls the store, and drops the fetches of cells that are reset or blocked.
 func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	defer func() {
 		for i := range ops {

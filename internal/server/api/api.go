@@ -23,7 +23,7 @@ type Request struct {
 	Charges []Charge `json:"charges,omitempty"`
 	Check   bool     `json:"check,omitempty"` // in a batch only: ask without consuming
 
-	// ID makes it a request that is charged once, however often it is asked, and
+	// ID makes it a request that is charged once, however often it is sent, and
 	// can be settled; Life, such as 10m, is for how long (absent: an hour).
 	ID   string `json:"id,omitempty"`
 	Life string `json:"life,omitempty"`
@@ -163,7 +163,7 @@ type InspectRequest struct {
 	Attempts int `json:"attempts,omitempty"` // how many of the newest at most, up to MaxAttempts; 0: 20
 }
 
-// MaxAttempts is how many attempts of a key are told at most.
+// MaxAttempts is how many attempts of a key are returned at most.
 const MaxAttempts = 10_000
 
 // ResetRequest asks to forget a key. The reason is for the audit.
@@ -191,7 +191,7 @@ type Override struct {
 	Until  *time.Time `json:"-"` // in the place of For; only a program that has the store can say it
 }
 
-// Changed says what a change of the catalogue has changed, or would change.
+// Changed says what a change of the catalog has changed, or would change.
 type Changed struct {
 	Version int64        `json:"version"` // that it made; the newest if nothing was changed
 	Changes []ItemChange `json:"changes"`
@@ -274,7 +274,7 @@ type Keys struct {
 	Max   int64  `json:"max"` // that the store keeps at most
 }
 
-// The types of problems that a program may want to tell from others of the
+// The types of problems that a program may want to distinguish from others of the
 // same status.
 const (
 	Unavailable    = "urn:headgate:unavailable"     // the store cannot be asked; nothing was charged

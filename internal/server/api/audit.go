@@ -41,12 +41,12 @@ func NewAway(store string, since time.Time, reason error) *Away {
 	}
 }
 
-// Audit lists what was done to keys by hand, and the changes of the catalogue: the newest first.
+// Audit lists what was done to keys by hand, and the changes of the catalog: the newest first.
 type Audit struct {
 	Entries []AuditEntry `json:"entries"`
 }
 
-// AuditEntry is something that was done: a block, an unblock or a reset of a key, or a change of the catalogue.
+// AuditEntry is something that was done: a block, an unblock or a reset of a key, or a change of the catalog.
 type AuditEntry struct {
 	At      int64    `json:"at"`           // microseconds since the epoch
 	Verb    string   `json:"verb"`         // block, unblock, reset or change
@@ -55,7 +55,7 @@ type AuditEntry struct {
 	Limit   string   `json:"limit,omitempty"` // absent of a change
 	Key     *string  `json:"key,omitempty"`   // null of a change
 	ForMS   int64    `json:"for_ms,omitempty"`
-	Version int64    `json:"version,omitempty"` // of the catalogue, that a change has made
+	Version int64    `json:"version,omitempty"` // of the catalog, that a change has made
 	Changes []string `json:"changes,omitempty"` // of a change, one line each
 	More    int      `json:"more,omitempty"`    // how many changes are left out of that
 }

@@ -2,7 +2,7 @@ package api
 
 import "encoding/json"
 
-// Usage tells what a key has used of its limits.
+// Usage is what a key has used of its limits.
 type Usage struct {
 	Key    string       `json:"key"`
 	Limits []LimitUsage `json:"limits"`
@@ -41,13 +41,13 @@ type Refusal struct {
 	RetryAfterMS *int64      `json:"retry_after_ms"` // as of then, rounded up; null is never
 }
 
-// UsageQuery says of which key and of which limits GET /v1/usage tells.
+// UsageQuery says for which key and which limits GET /v1/usage answers.
 type UsageQuery struct {
 	Key    string   `query:"key"`
 	NoKey  bool     // there is no key in it
 	Limits []string `query:"limit"` // names, or notations where these are accepted; none: all limits of the key
 	// Authors asks who has made the overrides and plans that are in force, which reads the newest
-	// versions of the catalogue.
+	// versions of the catalog.
 	Authors bool `query:"authors"`
 }
 

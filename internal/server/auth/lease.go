@@ -7,15 +7,15 @@ import (
 )
 
 // A store counts leases up, so the number of another caller's lease can be guessed, and a lease is known by its number
-// alone. A caller that has a token is therefore told another number: that of the store in 52 bits, the first 12 of them
+// alone. A caller that has a token therefore gets another number: that of the store in 52 bits, the first 12 of them
 // zero, permuted with a key that only this caller's token leads to. Each server that has the same file of tokens makes
 // the same numbers. Nothing is kept for it.
 const (
 	leaseBits = 52      // of a number that a caller gets, below a bit that says that it is one
-	leaseMax  = 1 << 40 // numbers of the store from here on are told as they are
+	leaseMax  = 1 << 40 // numbers of the store from here on are handed out as they are
 	half      = 26      // bits of one half, as in a Feistel network
 	halfMask  = 1<<half - 1
-	rounds    = 4 // a permutation that cannot be told from a random one (Luby and Rackoff, 1988)
+	rounds    = 4 // a permutation that cannot be distinguished from a random one (Luby and Rackoff, 1988)
 )
 
 // SealLease returns the number by which a caller knows a lease of the store.
@@ -30,7 +30,7 @@ func (c *Caller) SealLease(number int64) int64 {
 	return int64(1<<leaseBits | l<<half | r)
 }
 
-// OpenLease returns the number by which the store knows a lease that a caller was told of, and whether it can be one of
+// OpenLease returns the number by which the store knows a lease that was handed out, and whether it can be one of
 // this caller's. A number that was made with any of its tokens is.
 func (c *Caller) OpenLease(number int64) (int64, bool) {
 	if c == nil || len(c.leaseKeys) == 0 {

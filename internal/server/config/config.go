@@ -305,7 +305,7 @@ func (c *Config) limit(at *yaml.Node, field, name, notation string) (headgate.Li
 	if err != nil {
 		place := *at
 		var pe *headgate.ParseError
-		if errors.As(err, &pe) && at.Style == 0 { // plain text: the column can be told
+		if errors.As(err, &pe) && at.Style == 0 { // plain text: the column is known
 			place.Column += pe.Offset
 		}
 		return l, fail(c.File, &place, field, err.Error())
@@ -318,7 +318,7 @@ func fail(path string, n *yaml.Node, field, problem string) error {
 	return headgate.Invalid(place(path, n), "%s: %s", field, problem)
 }
 
-// syntaxError adds the column, which the YAML library does not tell: that of
+// syntaxError adds the column, which the YAML library does not return: that of
 // the first character of the line it names.
 func syntaxError(path string, text []byte, err error) error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")

@@ -45,7 +45,7 @@ func (c *Config) Warnings() []string {
 	for _, p := range c.Plans {
 		for _, instead := range p.Limits {
 			if _, ok := c.find(instead.Name()); !ok {
-				list = append(list, fmt.Sprintf("plans.%s.%s: no limit of that name is in the file; the catalogue has "+
+				list = append(list, fmt.Sprintf("plans.%s.%s: no limit of that name is in the file; the catalog has "+
 					"to have one", p.Name, instead.Name()))
 			}
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // compileRules makes c.Rules of what the files say. Where they say nothing of limits, those of the
-// catalogue count, which nobody knows here.
+// catalog count, which nobody knows here.
 func (c *Config) compileRules() (err error) {
 	if len(c.rules.Rules)+len(c.rules.Allow)+len(c.rules.Block) == 0 {
 		return nil

@@ -114,7 +114,7 @@ func TestRulesOfSeveralFiles(t *testing.T) {
 	if _, err := config.Read(b, a); err == nil || !strings.Contains(err.Error(), "a.yaml:2:5: rules.a: can never match") {
 		t.Error(err)
 	}
-	if c, err := config.Read(a); err != nil || c.Rules.Len() != 1 { // its limits are those of the catalogue
+	if c, err := config.Read(a); err != nil || c.Rules.Len() != 1 { // its limits are those of the catalog
 		t.Errorf("%v, %v", c, err)
 	}
 }

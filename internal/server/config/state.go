@@ -31,7 +31,7 @@ func defaultStore() string {
 			return stateIn(folder)
 		}
 	}
-	return DefaultStore // opening it tells what is wrong
+	return DefaultStore // opening it says what is wrong
 }
 
 // stateIn is the URL of the file in a folder.

@@ -14,7 +14,7 @@ import (
 // longer than a request may take.
 const quietFor = 15 * time.Second
 
-// Bounded is a listener whose connections are counted, for servers that do not tell which of them have
+// Bounded is a listener whose connections are counted, for servers that do not say which of them have
 // a request under way. Create one with [Bound].
 type Bounded struct {
 	net.Listener

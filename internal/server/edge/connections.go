@@ -102,7 +102,7 @@ func (l *listener) admit(conn *heading) bool {
 	return !l.closed
 }
 
-// changed follows the states of connections, as http.Server tells them.
+// changed follows the states of connections, as http.Server reports them.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	h, ok := conn.(*heading)
 	if !ok {

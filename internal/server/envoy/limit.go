@@ -84,7 +84,7 @@ func multiplierOf(n uint32) *wrapperspb.UInt32Value {
 	return wrapperspb.UInt32(n)
 }
 
-// currentOf tells a limit by its notation: in the longest unit that fits its period. What has no period, or
+// currentOf describes a limit in the longest unit that fits its period. What has no period, or
 // one that is not of whole seconds, has no unit, and the capacity as its number.
 func currentOf(l headgate.Limit) *envoypb.RateLimitResponse_RateLimit {
 	p := l.Params()

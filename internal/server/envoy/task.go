@@ -341,7 +341,7 @@ func tell(d *headgate.Decision, of []*task) {
 			At: d.At, Via: d.Via, Applied: f.Applied,
 		}
 	}
-	if len(d.Each) == 0 { // a refusal that was repeated tells of one charge
+	if len(d.Each) == 0 { // a refusal that was repeated has one charge
 		for _, t := range of {
 			if t.rule.limit.Name() == d.LimitName && t.key == d.Key {
 				t.told, t.d, t.over = true, *d, !d.Allowed

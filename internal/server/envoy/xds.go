@@ -26,7 +26,7 @@ import (
 // ConfigType is the type of the resources that are asked for.
 const ConfigType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// DefaultNode is the id that a client of xDS tells: that which Envoy Gateway serves.
+// DefaultNode is the id that a client of xDS sends: that which Envoy Gateway serves.
 const DefaultNode = "envoy-ratelimit"
 
 // Pauses between attempts to reach an xDS server: the first, and the longest. Each is twice the last one,

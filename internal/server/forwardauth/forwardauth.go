@@ -157,7 +157,7 @@ func allow(w http.ResponseWriter) {
 }
 
 // Problem describes an error of Serve. Many proxies pass it to the end user, who is
-// told what is wrong with the request and nothing about the store: whatever is wrong there is 503.
+// answered with what is wrong with the request and nothing about the store: whatever is wrong there is 503.
 func Problem(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p

@@ -28,7 +28,7 @@ type receipt struct {
 	Charges []estimate `json:"charges"`
 }
 
-// estimate is a charge whose true cost the response tells.
+// estimate is a charge whose true cost the response states.
 type estimate struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
@@ -54,7 +54,7 @@ func give(w http.ResponseWriter, id string, m *rules.Match) {
 }
 
 // Settle corrects what a request was charged, by the header and the body of the response to it. Costs
-// that the response does not tell stay as they were estimated; if it tells none, that is an
+// that the response does not state stay as they were estimated; if it states none, that is an
 // error.
 func (h *Handler) Settle(ctx context.Context, header http.Header, body []byte) (*api.Settled, error) {
 	text, err := base64.RawURLEncoding.DecodeString(header.Get(SettleHeader))
@@ -66,7 +66,7 @@ func (h *Handler) Settle(ctx context.Context, header http.Header, body []byte) (
 	var missing error
 	for _, e := range r.Charges {
 		switch http.CanonicalHeaderKey(e.Header) {
-		case auth.TokenHeader, "Authorization": // no rule makes such a receipt, and the error would tell the value
+		case auth.TokenHeader, "Authorization": // no rule makes such a receipt, and the error would reveal the value
 			return nil, headgate.Invalid(SettleHeader, "is not what %s has answered", Path)
 		}
 		cost := header.Get(e.Header)

@@ -56,7 +56,7 @@ type decisions struct {
 	took   *prometheus.HistogramVec
 }
 
-// register makes the metrics. defined reports whether the catalogue has a limit.
+// register makes the metrics. defined reports whether the catalog has a limit.
 func (d *decisions) register(to prometheus.Registerer, defined func(name string) bool) {
 	d.total = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headgate_decisions_total", Help: "Decisions, and attempts that failed.",
@@ -94,7 +94,7 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	d.took.WithLabelValues(p.String(), way).Observe(e.Took.Seconds())
 }
 
-// forget forgets the limits that the catalogue has no more.
+// forget forgets the limits that the catalog has no more.
 func (d *decisions) forget() {
 	d.limits.Forget(func(limit string, _ *prometheus.CounterVec) {
 		d.total.DeletePartialMatch(prometheus.Labels{"limit": limit})

@@ -54,11 +54,11 @@ func (e *events) register(to prometheus.Registerer) {
 	e.openings = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "headgate_store_away_total", Help: "How often the circuit breaker has opened.",
 	})
-	e.looks = counter("headgate_catalogue_looks_total", "Looks at the catalogue of the store.")
-	e.lastLook = gauge("headgate_catalogue_read_timestamp_seconds",
-		"When the catalogue was last looked at without an error; 0: never.")
+	e.looks = counter("headgate_catalog_looks_total", "Looks at the catalog of the store.")
+	e.lastLook = gauge("headgate_catalog_read_timestamp_seconds",
+		"When the catalog was last looked at without an error; 0: never.")
 	e.files = counter("headgate_config_applied_total",
-		"Attempts to apply the config file to the catalogue; older: a newer file is in force.")
+		"Attempts to apply the config file to the catalog; older: a newer file is in force.")
 	to.MustRegister(e.batch, e.ops, e.callers, e.retries, e.sweeps, e.sweep, e.complete, e.openings, e.looks,
 		e.lastLook, e.files)
 }

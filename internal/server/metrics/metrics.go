@@ -1,6 +1,6 @@
-// Package metrics tells Prometheus what a server does: docs/metrics.md lists the metrics.
+// Package metrics exports to Prometheus what a server does: docs/metrics.md lists the metrics.
 //
-// No label has a key. The label limit has the names of limits of the catalogue, [MaxLimits] of them at most; limits
+// No label has a key. The label limit has the names of limits of the catalog, [MaxLimits] of them at most; limits
 // that requests say share one value. So the number of series does not depend on what clients send.
 package metrics
 
@@ -28,22 +28,22 @@ const Path = "/metrics"
 type Config struct {
 	Version string
 	Store   string // the kind of the store
-	// Load is what the requests under way take. Nil: it is not told.
+	// Load is what the requests under way take. Nil: it is not exported.
 	Load *load.Load
 	Log  *slog.Logger // of scrapes that fail; nil: slog.Default()
 }
 
-// Metrics are those of one server. It observes the limiter, the store, the drivers and the catalogue: it is a
+// Metrics are those of one server. It observes the limiter, the store, the drivers and the catalog: it is a
 // headgate.Observer, a store.Observer, and a catalog.Observer. It is safe for concurrent use.
 type Metrics struct {
 	decisions
 	events
-	registry  *prometheus.Registry
-	log       *slog.Logger
-	load      *load.Load
-	front     func() (*front.Store, bool)
-	catalogue atomic.Pointer[catalog.Catalog]
-	version   atomic.Int64 // of the catalogue, for which limits were looked for that are there no more
+	registry *prometheus.Registry
+	log      *slog.Logger
+	load     *load.Load
+	front    func() (*front.Store, bool)
+	catalog  atomic.Pointer[catalog.Catalog]
+	version  atomic.Int64 // of the catalog, for which limits were looked for that are there no more
 }
 
 // New returns metrics of which all counts are 0.
@@ -68,15 +68,15 @@ func New(c *Config) *Metrics {
 	return m
 }
 
-// Watch says which store and which catalogue the server goes by. It is called before Handler answers anything.
+// Watch says which store and which catalog the server goes by. It is called before Handler answers anything.
 func (m *Metrics) Watch(f func() (*front.Store, bool), c *catalog.Catalog) {
 	m.front = f
-	m.catalogue.Store(c)
+	m.catalog.Store(c)
 }
 
-// defined reports whether the catalogue has a limit.
+// defined reports whether the catalog has a limit.
 func (m *Metrics) defined(name string) bool {
-	all := m.catalogue.Load()
+	all := m.catalog.Load()
 	if all == nil || headgate.ValidName(name) != nil {
 		return false
 	}
@@ -87,7 +87,7 @@ func (m *Metrics) defined(name string) bool {
 // Looked implements catalog.Observer.
 func (m *Metrics) Looked(l catalog.Look) {
 	m.looked(l)
-	if m.version.Swap(l.Version) != l.Version && m.catalogue.Load() != nil {
+	if m.version.Swap(l.Version) != l.Version && m.catalog.Load() != nil {
 		m.forget()
 	}
 }

@@ -36,10 +36,10 @@ var (
 		"The part of limits with away share by which this server decides; 0: none.")
 	sweptRows  = counter("headgate_swept_rows_total", "Rows that sweeps have removed.")
 	lastSweep  = gauge("headgate_last_sweep_timestamp_seconds", "When the last sweep ended; 0: none has.")
-	version    = gauge("headgate_catalogue_version", "The version of the catalogue in force; 0: none was read.")
-	limits     = gauge("headgate_catalogue_limits", "Limits of the catalogue.")
+	version    = gauge("headgate_catalog_version", "The version of the catalog in force; 0: none was read.")
+	limits     = gauge("headgate_catalog_limits", "Limits of the catalog.")
 	clockAhead = gauge("headgate_store_clock_ahead_seconds",
-		"How far the store's clock is ahead of this machine's, as of the last look at the catalogue.")
+		"How far the store's clock is ahead of this machine's, as of the last look at the catalog.")
 	inFlight     = gauge("headgate_requests_in_flight", "Requests that are being decided.")
 	heldBytes    = gauge("headgate_requests_held_bytes", "Bytes that requests under way hold beyond their free share.")
 	stateFigures = []figure{
@@ -47,10 +47,10 @@ var (
 	}
 )
 
-// limitKeys has one label for all limits that the catalogue does not have: callers may invent notations.
+// limitKeys has one label for all limits that the catalog does not have: callers may invent notations.
 var limitKeys = prometheus.NewDesc("headgate_limit_keys",
 	"Keys of a limit when this server counted them last, every five minutes or so after a sweep; (inline): of all "+
-		"limits that the catalogue does not have.",
+		"limits that the catalog does not have.",
 	[]string{"limit"}, nil)
 
 // keys sends how many keys limits have, if that was counted.
@@ -105,7 +105,7 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		send(lastSweep, seconds(st.LastSweep))
 		s.keys(f, to)
 	}
-	if c := s.of.catalogue.Load(); c != nil {
+	if c := s.of.catalog.Load(); c != nil {
 		number, at := c.Version()
 		send(version, float64(number))
 		send(limits, float64(len(c.List())))

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// edits makes versions of the catalogue: 2 changes api, 3 has overrides, and the others login.
+// edits makes versions of the catalog: 2 changes api, 3 has overrides, and the others login.
 func (s *served) edits(others int) {
 	s.t.Helper()
 	by := catalog.By{Author: "ann <b>", Reason: "<script>window.pwned = 1</script>"}

@@ -239,8 +239,8 @@ func (b *browser) tellsOfMallory() {
 	if by := eval[string](b, "[...new Set([...document.querySelectorAll('.entry .by b')].map((e) => e.innerText))].join()"); by != "oncall" {
 		b.t.Errorf("the audit says by %s", by)
 	}
-	b.press(".head", "Catalogue")
-	b.until("the catalogue alone", "document.querySelectorAll('.entry').length === 2")
+	b.press(".head", "Catalog")
+	b.until("the catalog alone", "document.querySelectorAll('.entry').length === 2")
 }
 
 // TestSignIn shows tokens of all roles, and none.

@@ -1,4 +1,4 @@
-// Package perlimit keeps a value for each limit of the catalogue, such as its counts. How many there are does not
+// Package perlimit keeps a value for each limit of the catalog, such as its counts. How many there are does not
 // depend on what clients send.
 package perlimit
 
@@ -28,7 +28,7 @@ type Values[T any] struct {
 	mu sync.Mutex // held while known is replaced
 }
 
-// New returns values of which at most max are of limits alone. defined reports whether the catalogue has a limit, and
+// New returns values of which at most max are of limits alone. defined reports whether the catalog has a limit, and
 // value makes one for a limit, or for another of the names.
 func New[T any](max int, defined func(name string) bool, value func(name string) *T) *Values[T] {
 	v := &Values[T]{

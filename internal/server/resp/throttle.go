@@ -34,7 +34,7 @@ func (c *conn) throttle(list [][][]byte) {
 			requests = append(requests, r)
 		}
 	}
-	answers := make([]headgate.Answer, len(requests))
+	answers := make([]headgate.BatchResult, len(requests))
 	if len(requests) > 0 {
 		err = c.decide(ctx, requests, answers)
 	}
@@ -56,8 +56,8 @@ func (c *conn) throttle(list [][][]byte) {
 	}
 }
 
-// decide asks the store, within the bounds of time and memory.
-func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers []headgate.Answer) error {
+// decide takes from the store, within the bounds of time and memory.
+func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers []headgate.BatchResult) error {
 	share := c.of.config.Load.Share()
 	defer share.Release()
 	if err := share.Enter(); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// audited is a server with a catalogue, and callers that it knows by tokens.
+// audited is a server with a catalog, and callers that it knows by tokens.
 type audited struct {
 	t      *testing.T
 	limits *catalog.Catalog

@@ -11,10 +11,10 @@ import (
 // perVerdict is how many bytes it takes to say why a rule decides, or why not.
 const perVerdict = 600
 
-// perAttempt is how many bytes it takes to tell of an attempt.
+// perAttempt is how many bytes an attempt takes in an answer.
 const perAttempt = 200
 
-// explain tells which rule decides about a request.
+// explain answers which rule decides about a request.
 func (d *door) explain(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	in := new(api.Explain)
 	return d.posted(w, r, s, maxBody, in, func(ctx context.Context) (any, error) {
@@ -25,7 +25,7 @@ func (d *door) explain(w http.ResponseWriter, r *http.Request, s *load.Share) er
 	})
 }
 
-// inspect tells about one key.
+// inspect answers with all that is known of one key.
 func (d *door) inspect(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	in := new(api.InspectRequest)
 	return d.posted(w, r, s, maxBody, in, func(ctx context.Context) (any, error) {

@@ -138,7 +138,7 @@ var unasked = map[string]int{
 	"/v1/me": http.StatusOK, "/v1/audit": http.StatusOK, "/v1/traffic": http.StatusOK,
 	"/v1/override": http.StatusNotImplemented, "/v1/rollback": http.StatusNotImplemented,
 	"/v1/limit": http.StatusNotImplemented, "/v1/plan": http.StatusNotImplemented,
-	"/v1/catalogue": http.StatusNotImplemented, "/v1/versions": http.StatusNotImplemented,
+	"/v1/catalog": http.StatusNotImplemented, "/v1/versions": http.StatusNotImplemented,
 	"/v1/difference": http.StatusNotImplemented, "/v1/overrides": http.StatusNotImplemented,
 }
 

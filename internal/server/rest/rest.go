@@ -200,7 +200,7 @@ func (d *door) limits(w http.ResponseWriter, r *http.Request, s *load.Share) err
 // ok is the status of a server that is well.
 const ok = "ok"
 
-// live tells that the process answers.
+// live says that the process answers.
 func (d *door) live(w http.ResponseWriter, r *http.Request) {
 	if err := d.answer(w, &api.Health{Status: ok}); err != nil {
 		d.fail(w, r, err)
@@ -213,7 +213,7 @@ const readyWithin = service.ReadyWithin
 // hidden is the text of a problem for a caller that may not know the names of limits, files and keys.
 const hidden = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
 
-// ready tells whether the store can decide and write, and which limits are full or
+// ready answers whether the store can decide and write, and which limits are full or
 // nearly: that is no reason to ask elsewhere.
 func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)

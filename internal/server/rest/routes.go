@@ -20,7 +20,7 @@ type route struct {
 }
 
 // Split returns three handlers in the place of that of [New], which share its bounds: one of the paths
-// that no admin action has, one of all paths, and one that tells only how the server is, without
+// that no admin action has, one of all paths, and one that says only how the server is, without
 // access control.
 func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health http.Handler) {
 	d := newDoor(s, log, c)
@@ -141,7 +141,7 @@ func (d *door) unguarded() []route {
 		{mePath, auth.RoleRead, d.me(true)},
 		{"GET /v1/audit", auth.RoleRead, d.with(d.audit)},
 		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody, s.Rollback)},
-		{"GET /v1/catalogue", auth.RoleRead, d.with(d.catalogue)},
+		{"GET /v1/catalog", auth.RoleRead, d.with(d.catalog)},
 		{"GET /v1/overrides", auth.RoleRead, d.with(d.overrides)},
 		{"GET /v1/versions", auth.RoleRead, d.with(d.versions)},
 		{"GET /v1/difference", auth.RoleRead, d.with(d.difference)},

@@ -10,14 +10,14 @@ import (
 	"github.com/headgate/headgate/internal/server/traffic"
 )
 
-// perLimit is how many bytes it takes to tell of the traffic of one limit: 300 seconds with three numbers, which
+// perLimit is how many bytes the traffic of one limit takes in an answer: 300 seconds with three numbers, which
 // have four bytes here and some more on the wire.
 const perLimit = 12 << 10
 
-// usualTop is how many keys are told.
+// usualTop is how many keys are listed.
 const usualTop = 20
 
-// traffic tells what was decided lately, and for which keys.
+// traffic answers what was decided lately, and for which keys.
 func (d *door) traffic(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	q := &api.TrafficQuery{By: api.ByRefused, Top: usualTop, Seconds: traffic.Seconds}
 	if err := parameters(r.URL.RawQuery, q); err != nil {

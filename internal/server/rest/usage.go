@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/server/load"
 )
 
-// usage tells what a key has used of its limits.
+// usage answers what a key has used of its limits.
 func (d *door) usage(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	q := &api.UsageQuery{}
 	if err := parameters(r.URL.RawQuery, q); err != nil {

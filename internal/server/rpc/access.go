@@ -19,7 +19,7 @@ import (
 var tokenMetadata = strings.ToLower(auth.TokenHeader)
 
 // enter lets calls in whose caller has the role of the method, and puts the caller into the context,
-// where [auth.From] finds it. It is asked when the headers of a call have come, before any message is
+// where [auth.From] finds it. It runs when the headers of a call have come, before any message is
 // read, by the goroutine that reads the connection. The deadline of a unary call begins here, so it includes the time
 // until the message has arrived.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
@@ -77,7 +77,7 @@ func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, erro
 	return s.config.Tokens.Tokens().Caller(shown)
 }
 
-// known returns the context with the caller, who has to have the role of a method. It is asked again for each message
+// known returns the context with the caller, who has to have the role of a method. It runs again for each message
 // of a stream, which goes on for long: its caller may have lost its token, its certificate's entry or its role.
 func (s *Server) known(ctx context.Context, name string, md metadata.MD) (context.Context, *api.Problem) {
 	if s.config.Tokens == nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// watchEvery is how often the store is asked for a client that watches health.
+// watchEvery is how often the store is tried for a client that watches health.
 const watchEvery = time.Second
 
-// health tells whether the store can decide and write, as /readyz does. All services are well, or none.
+// health reports whether the store can decide and write, as /readyz does. All services are well, or none.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	of *Server
 }
 
-// state asks the store.
+// state tries the store.
 func (h *health) state(ctx context.Context) healthpb.HealthCheckResponse_ServingStatus {
 	select {
 	case <-h.of.stopping:

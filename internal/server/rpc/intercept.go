@@ -23,7 +23,7 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, 
 ) {
 	s.arriving.arrived(ctx)
 	m := s.methods[info.FullMethod]
-	defer func() { err = s.told(ctx, info.FullMethod, err, recover()) }()
+	defer func() { err = s.status(ctx, info.FullMethod, err, recover()) }()
 	if m.role == auth.Anyone { // answered however much there is to do
 		return h(ctx, in)
 	}
@@ -59,7 +59,7 @@ func (m *method) hold(s *load.Share, message any) error {
 func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (
 	err error,
 ) {
-	defer func() { err = s.told(stream.Context(), info.FullMethod, err, recover()) }()
+	defer func() { err = s.status(stream.Context(), info.FullMethod, err, recover()) }()
 	stream = &first{ServerStream: stream, arriving: &s.arriving}
 	if info.FullMethod != pb.HeadgateService_Stream_FullMethodName {
 		stream = &ending{stream, s.stopping}
@@ -102,13 +102,13 @@ func (e *ending) RecvMsg(m any) error {
 	}
 }
 
-// told returns the status of an error, a status as it is, and writes the trailer of one that says when to ask again.
-func (s *Server) told(ctx context.Context, name string, err error, panicked any) error {
+// status returns the status of an error, a status as it is, and writes the trailer of one that says when to ask again.
+func (s *Server) status(ctx context.Context, name string, err error, panicked any) error {
 	if _, ok := status.FromError(err); !ok || panicked != nil { // it is ok of nil
 		err = statusOf(s.problem(ctx, name, err, panicked))
 	}
 	if again := grpcstatus.PushbackOf(status.Convert(err)); again != nil {
-		_ = grpc.SetTrailer(ctx, again) // there is nobody to tell if the call has no connection
+		_ = grpc.SetTrailer(ctx, again) // fails only if the call has no connection
 	}
 	return err
 }

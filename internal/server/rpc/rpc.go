@@ -1,4 +1,4 @@
-// Package rpc serves gRPC: it listens, knows callers by what they show, bounds what requests take, tells
+// Package rpc serves gRPC: it listens, knows callers by what they show, bounds what requests take, reports
 // health, and stops in order. The services that it serves are registered: that of headgate itself, and
 // others, such as Envoy's.
 //

@@ -83,7 +83,7 @@ func unary[Question, Answer, In, Out any](
 	return handler(func(ctx context.Context, q *Question) (*Answer, error) { return ask[Answer](ctx, q, verb) })
 }
 
-// ask asks a verb of the service what a message asks, and returns a message with its answer.
+// ask calls a verb of the service with a message, and returns a message with its answer.
 func ask[Answer, Question, In, Out any](
 	ctx context.Context, q *Question, verb func(context.Context, *In) (*Out, error),
 ) (*Answer, error) {

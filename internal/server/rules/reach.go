@@ -107,7 +107,7 @@ func shareHost(a, b *rule) bool {
 		slices.ContainsFunc(b.hosts, a.hostCovers)
 }
 
-// maxWarnings is how many are told.
+// maxWarnings is how many are printed.
 const maxWarnings = 20
 
 func short(warnings []string) []string {

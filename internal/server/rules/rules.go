@@ -51,7 +51,7 @@ type Match struct {
 	// the request passes.
 	Problem error
 
-	// Settle says what the response tells of the costs, for callers that see it. For others the charges
+	// Settle says where the response states the costs, for callers that see it. For others the charges
 	// are final.
 	Settle []Settle
 }
@@ -69,8 +69,8 @@ type Mode int
 // The modes.
 const (
 	Enforce Mode = iota
-	Shadow       // charge, and tell what would have been refused, which passes
-	Advise       // only tell in headers what is left; nothing is charged
+	Shadow       // charge, and report what would have been refused, which passes
+	Advise       // only say in headers what is left; nothing is charged
 )
 
 var modes = [...]string{Enforce: "enforce", Shadow: "shadow", Advise: "advise"}

@@ -27,7 +27,7 @@ const (
 	versionsLooked = 100 // to learn who has made what a file undoes
 )
 
-// applied is a server's config file, which is applied to the catalogue: at the start, when it
+// applied is a server's config file, which is applied to the catalog: at the start, when it
 // is changed, and on SIGHUP. It is safe for concurrent use.
 type applied struct {
 	log      *slog.Logger
@@ -53,7 +53,7 @@ func newApplied(c *Config, observer catalog.Observer, log *slog.Logger) *applied
 	return a
 }
 
-// watch says which catalogue the server goes by.
+// watch says which catalog the server goes by.
 func (a *applied) watch(limits *catalog.Catalog) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,7 +110,7 @@ func (a *applied) lost() bool {
 	return err == nil && d.Known == catalog.Lost
 }
 
-// apply reads the files and applies their limits to the catalogue of a store. What is wrong is
+// apply reads the files and applies their limits to the catalog of a store. What is wrong is
 // said once.
 func (a *applied) apply(ctx context.Context, s store.Store) error {
 	if len(a.files) == 0 {
@@ -294,7 +294,7 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 	}
 }
 
-// refresh lets the server go by the catalogue as it is now, and not as of when it last looked.
+// refresh lets the server go by the catalog as it is now, and not as of when it last looked.
 func (a *applied) refresh(ctx context.Context) {
 	a.mu.Lock()
 	limits := a.limits

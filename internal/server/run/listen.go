@@ -130,7 +130,7 @@ func (srv *server) listen(ctx context.Context) (all doors, err error) {
 		}
 		for _, l := range listeners {
 			all = append(all, door{setting: setting, listener: l})
-			if setting.Name == config.Metrics.Name { // which charges nothing and tells of no key
+			if setting.Name == config.Metrics.Name { // which charges nothing and names no key
 				continue
 			}
 			if err := srv.guarded(setting, l); err != nil {

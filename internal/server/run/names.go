@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// earlyNames finds limits in the catalogue of a server. Until the store was reached for the first
+// earlyNames finds limits in the catalog of a server. Until the store was reached for the first
 // time it finds those of the config file, so that each answers as it says while the store is away.
 type earlyNames struct {
 	*catalog.Catalog

@@ -45,7 +45,7 @@ type Config struct {
 	Log io.Writer
 	// Version is shown to clients and in metrics.
 	Version string
-	// Author is who changes the catalogue by a file, for its history.
+	// Author is who changes the catalog by a file, for its history.
 	Author string
 	// Hangup lets the server read all its files again. Nil: nobody asks for that.
 	Hangup <-chan os.Signal
@@ -59,11 +59,11 @@ type Config struct {
 type Pauses struct {
 	// Reload is between two looks at the files. Usually 1 s.
 	Reload time.Duration
-	// Catalogue is between two looks at the catalogue. Usually catalog.DefaultEvery.
-	Catalogue time.Duration
+	// Catalog is between two looks at the catalog. Usually catalog.DefaultEvery.
+	Catalog time.Duration
 	// Probe is the mean between two questions whether the store is well. Usually 10 s.
 	Probe time.Duration
-	// Welcome is how long the server waits for the store before it tells where it is, so that who has read that is
+	// Welcome is how long the server waits for the store before it prints where it is, so that who has read that is
 	// not answered 503 by a server whose store is there. Requests are answered meanwhile. Usually 3 s.
 	Welcome time.Duration
 	// Close is how long the store may take to be closed: to give leases back, and to end connections, which those to
@@ -73,7 +73,7 @@ type Pauses struct {
 
 // complete sets what is 0.
 func (p *Pauses) complete() {
-	p.Reload, p.Catalogue = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalogue, catalog.DefaultEvery)
+	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
 	p.Probe = cmp.Or(p.Probe, 10*time.Second)
 	p.Welcome, p.Close = cmp.Or(p.Welcome, 3*time.Second), cmp.Or(p.Close, 3*time.Second)
 }
@@ -137,7 +137,7 @@ func (srv *server) serve(ctx context.Context) error {
 	}
 	state.count(func() int64 { return s.Stats().Guard.Degraded })
 	limits := catalog.Watch(s, &catalog.Config{
-		Logger: log, Quiet: true, Observer: srv.measure, Every: srv.Pauses.Catalogue,
+		Logger: log, Quiet: true, Observer: srv.measure, Every: srv.Pauses.Catalog,
 	})
 	srv.measure.Watch(func() (*front.Store, bool) { return s, true }, limits)
 	srv.applied.watch(limits)
@@ -187,7 +187,7 @@ func (srv *server) serve(ctx context.Context) error {
 	return srv.until(ctx, all, s, opened, log)
 }
 
-// open opens the store and asks it something.
+// open opens the store and tries whether it answers.
 func (srv *server) open(ctx context.Context) (store.Store, error) {
 	s, err := stores.Open(ctx, srv.place.URL, srv.options)
 	if err != nil {
@@ -201,7 +201,7 @@ func (srv *server) open(ctx context.Context) (store.Store, error) {
 		return nil, err
 	}
 	// A limit that the store cannot use is a mistake of the file, which a start does not pass
-	// over. What else is in the way need not be for long, and the catalogue has limits.
+	// over. What else is in the way need not be for long, and the catalog has limits.
 	if err := srv.applied.apply(ctx, s); errors.Is(err, store.ErrInvalid) {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", srv.File.File, err)
@@ -221,7 +221,7 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	}
 	stack := &front.Config{
 		Observer: srv.measure,
-		Logger:   slog.New(slog.DiscardHandler), // watch tells of the sweeper
+		Logger:   slog.New(slog.DiscardHandler), // watch reports the sweeper
 		Guard:    &front.GuardConfig{Deadline: srv.deadline, Logger: srv.options.Logger, Turned: state.turn},
 	}
 	if srv.traces != nil {

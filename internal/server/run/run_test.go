@@ -89,7 +89,7 @@ func begin(t *testing.T, file string, settings ...string) *served {
 	}
 	c := Config{
 		ReadFile: s.read, Log: &s.log, Hangup: s.hangup, Sockets: map[string][]net.Listener{"http": {l}},
-		Pauses: Pauses{Reload: time.Millisecond, Catalogue: time.Millisecond},
+		Pauses: Pauses{Reload: time.Millisecond, Catalog: time.Millisecond},
 		Flags: func(name string) (string, bool) {
 			for _, setting := range append(settings, "store=memory:", "deadline=1m") {
 				if value, ok := strings.CutPrefix(setting, name+"="); ok {

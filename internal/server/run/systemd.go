@@ -16,25 +16,25 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// tell tells the service manager how this server is, if one has started it that wants to know (NOTIFY_SOCKET).
+// tell reports to the service manager how this server is, if one has started it that wants to know (NOTIFY_SOCKET).
 func tell(log *slog.Logger, lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 		log.Warn("the service manager cannot be told", "message", strings.Join(lines, " "), "error", err)
 	}
 }
 
-// tellStatus tells the service manager one line for people.
+// tellStatus sends the service manager one line for people.
 func tellStatus(log *slog.Logger, text string) {
 	tell(log, "STATUS="+strings.ReplaceAll(text, "\n", " "))
 }
 
-// tellReloading tells the service manager that files are read again, until daemon.SdNotifyReady.
+// tellReloading reports to the service manager that files are read again, until daemon.SdNotifyReady.
 func tellReloading(log *slog.Logger) {
 	tell(log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }
 
 // watchdog tells the service manager that this process lives, twice in the time within which it wants to hear that,
-// until ctx is done. It asks nothing of the store or of the addresses: a server whose store is away, or that has more
+// until ctx is done. It calls neither the store nor the addresses: a server whose store is away, or that has more
 // connections than it can serve, is not cured by a restart.
 func watchdog(ctx context.Context, log *slog.Logger) {
 	within, err := daemon.SdWatchdogEnabled(false)

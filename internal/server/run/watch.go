@@ -81,8 +81,8 @@ type condition struct {
 	mu       sync.Mutex
 	probed   error        // what is wrong by what this server has tried last; nil: nothing
 	asked    error        // what is wrong by the requests; nil: nothing
-	reason   string       // that was told; empty: nothing is wrong
-	why      error        // what was told with it
+	reason   string       // that was logged; empty: nothing is wrong
+	why      error        // what was logged with it
 	since    time.Time    // something is
 	without  func() int64 // how many decisions were made without the store, in all
 	answered int64        // of them, before something was wrong
@@ -107,7 +107,7 @@ func (c *condition) is(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probed = err
-	c.tell()
+	c.report()
 }
 
 // turn notes that requests found the store away, or back: nil.
@@ -115,7 +115,7 @@ func (c *condition) turn(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked = err
-	c.tell()
+	c.report()
 	c.look()
 }
 
@@ -149,8 +149,8 @@ func (c *condition) look() {
 	}
 }
 
-// tell logs what has changed. The caller holds mu.
-func (c *condition) tell() {
+// report logs what has changed. The caller holds mu.
+func (c *condition) report() {
 	err := cmp.Or(c.probed, c.asked)
 	switch reason := reasonOf(err); {
 	case reason == c.reason:
@@ -179,7 +179,7 @@ func (c *condition) say(message string) {
 }
 
 // reasonOf returns the same text for errors about which the same has to be done. The many ways in
-// which a server does not answer are one reason. Others are told apart by their text, without
+// which a server does not answer are one reason. Others are distinguished by their text, without
 // numbers, such as a port or a delay, which differ each time.
 func reasonOf(err error) string {
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// welcome tells where the server is and what to try. A log of JSON gets a line of it.
+// welcome prints where the server is and what to try. A log of JSON gets a line of it.
 func (srv *server) welcome(log *slog.Logger, all doors) {
 	w := srv.Log
 	if srv.logging.Format == config.JSON {

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// AdminAction is a reset or a block that was asked for, for the audit.
+// AdminAction is a reset or a block, for the audit.
 type AdminAction struct {
 	Verb       string // reset, block, or unblock
 	Limit, Key string
@@ -32,7 +32,7 @@ func (s *Service) OnAdmin(f func(AdminAction)) { s.onAdmin = f }
 // ActAs names the author of what callers do who have no name. It must be called before the service is used.
 func (s *Service) ActAs(author string) { s.nameless = author }
 
-// audit records an admin action, and tells of it. What was done is recorded even if its caller has gone meanwhile.
+// audit records an admin action, and logs it. What was done is recorded even if its caller has gone meanwhile.
 func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
 	if c := auth.From(ctx); c != nil {
 		a.Caller = c.Name
@@ -46,7 +46,7 @@ func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
 }
 
 func (s *Service) record(ctx context.Context, a *AdminAction) error {
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if errors.Is(err, headgate.ErrUnsupported) {
 		return nil // as the audit says
 	} else if err != nil {
@@ -61,7 +61,7 @@ func (s *Service) record(ctx context.Context, a *AdminAction) error {
 }
 
 const (
-	maxScanned   = 1000 // versions of the catalogue that one question looks at
+	maxScanned   = 1000 // versions of the catalog that one question looks at
 	versionsPage = 100  // of them are read at a time
 	actionsPage  = 500  // actions that are read at a time; a question looks at all
 	shownChanges = 50   // of one version
@@ -88,7 +88,7 @@ func scan[T any](read func(before int64, n int) ([]T, error), page, bound, most 
 	return nil
 }
 
-// Audit lists what was done by hand: the actions, and the changes of the catalogue, the newest first. What is about
+// Audit lists what was done by hand: the actions, and the changes of the catalog, the newest first. What is about
 // limits that the caller may not touch is left out.
 func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
 	caller := auth.From(ctx)
@@ -98,7 +98,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 		}
 	}
 	out := &api.Audit{Entries: []api.AuditEntry{}}
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if errors.Is(err, headgate.ErrUnsupported) { // nothing is kept there
 		return out, nil
 	} else if err != nil {
@@ -137,7 +137,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	return out, nil
 }
 
-// changeEntry tells of a version, or is nil if nothing in it is asked for.
+// changeEntry is the entry of a version, or nil if nothing in it is asked for.
 func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
 	e := &api.AuditEntry{At: v.At, Verb: "change", By: v.Author, Reason: v.Reason, Version: v.Number}
 	for _, c := range v.Changes {

@@ -15,7 +15,7 @@ import (
 )
 
 // Override gives a key another limit in the place of a named one, or takes that away. It is a version of the
-// catalogue, with the caller as its author.
+// catalog, with the caller as its author.
 func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, error) {
 	limit, err := s.cell(ctx, r.Limit, r.NoKey)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 		return nil, headgate.Invalid("limit", "%.100q is no name; an override stands in the place of a named limit",
 			r.Limit)
 	}
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 	return changed(ctx, c, before, version, err)
 }
 
-// SetLimit defines a limit of the catalogue, or changes it, as a version with the caller as its author.
+// SetLimit defines a limit of the catalog, or changes it, as a version with the caller as its author.
 func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error) {
 	if err := headgate.ValidName(r.Name); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 	if err := auth.From(ctx).Touches(r.Name); err != nil {
 		return nil, err
 	}
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 // SetPlan gives a key a plan, or takes it away, as a version with the caller as its author.
 func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error) {
 	caller := auth.From(ctx)
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	switch {
 	case !caller.All():
 		return nil, fmt.Errorf("%w: %s may not give plans, which may concern all limits", auth.ErrForbidden, caller)
@@ -146,7 +146,7 @@ func end(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) 
 	return c.Now().Add(d), inField("for", err)
 }
 
-// changed tells what a version of the catalogue has changed; nothing if it was there before. The change is made also
+// changed returns what a version of the catalog has changed; nothing if it was there before. The change is made also
 // where it cannot be read again.
 func changed(ctx context.Context, c *catalog.Catalog, before, version int64, err error) (*api.Changed, error) {
 	if err != nil {
@@ -165,7 +165,7 @@ func changed(ctx context.Context, c *catalog.Catalog, before, version int64, err
 // Rollback makes limits, plans and overrides what they were after a version: a new version, with the caller as its
 // author.
 func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error) {
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}

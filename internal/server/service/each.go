@@ -6,9 +6,9 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Each asks about requests as [headgate.Limiter.Batch] does, and remembers the refusals of what would have
+// Each decides requests as [headgate.Limiter.Batch] does, and remembers the refusals of what would have
 // been taken. Its charges are of limits that the caller may touch.
-func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]headgate.Answer, error) {
+func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]headgate.BatchResult, error) {
 	answers, err := s.limiter.Batch(ctx, requests)
 	if err != nil {
 		return nil, err
@@ -22,7 +22,7 @@ func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]head
 }
 
 // Debit charges a cost whatever the level, as [headgate.Limiter.Debit] does.
-func (s *Service) Debit(ctx context.Context, c headgate.Charge) (headgate.Debited, error) {
+func (s *Service) Debit(ctx context.Context, c headgate.Charge) (headgate.DebitResult, error) {
 	return s.limiter.Debit(ctx, c)
 }
 
@@ -31,7 +31,7 @@ func (s *Service) Refund(ctx context.Context, c headgate.Charge) (headgate.Cost,
 	return s.limiter.Refund(ctx, c)
 }
 
-// Used tells what a key has used of a limit, as [headgate.Limiter.Usage] does.
+// Used returns what a key has used of a limit, as [headgate.Limiter.Usage] does.
 func (s *Service) Used(ctx context.Context, key string, limit headgate.Limit) (headgate.Usage, error) {
 	list, err := s.limiter.Usage(ctx, key, limit)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// Explain tells which rule decides about a request, and what would become of the request now. Nothing is
+// Explain returns which rule decides about a request, and what would become of the request now. Nothing is
 // charged.
 func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error) {
 	q, err := described(r)

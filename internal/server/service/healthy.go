@@ -42,7 +42,7 @@ type probe struct {
 	succeeded atomic.Pointer[time.Time] // when one has last
 }
 
-// Reachable asks the store for something harmless, and writes nothing.
+// Reachable reads something harmless from the store, and writes nothing.
 func (s *Service) Reachable(ctx context.Context) error {
 	_, err := s.limiter.Check(By(ctx, ProtocolNone), headgate.Charge{Limit: probed, Key: probeName})
 	return err

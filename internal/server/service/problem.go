@@ -14,13 +14,13 @@ import (
 )
 
 // Problem describes an error to a client. Only what the client did wrong is
-// told in full; what is wrong here is for the log.
+// reported in full; what is wrong here is for the log.
 func Problem(err error) *api.Problem {
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
 		detail := err.Error()
-		if errors.Is(err, headgate.ErrUnknownLimit) { // a caller may not be told which limits there are
-			detail, _, _ = strings.Cut(detail, "; the catalogue has ")
+		if errors.Is(err, headgate.ErrUnknownLimit) { // a caller may not learn which limits there are
+			detail, _, _ = strings.Cut(detail, "; the catalog has ")
 		}
 		p := &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(detail, maxDetail)}
 		if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
@@ -42,7 +42,7 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, store.ErrVersion):
 		return &api.Problem{
 			Title: "Conflict", Status: http.StatusConflict, Field: "seen",
-			Detail: "The catalogue was changed since it was read" +
+			Detail: "The catalog was changed since it was read" +
 				strings.TrimPrefix(err.Error(), store.ErrVersion.Error()) + "; look at it again. Nothing was changed.",
 		}
 	case errors.Is(err, headgate.ErrReused):

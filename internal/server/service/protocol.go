@@ -12,7 +12,7 @@ const (
 	ProtocolEnvoy                 // Envoy's rate limit service, over gRPC and over HTTP
 	ProtocolRESP                  // the protocol of Redis
 	ProtocolAuth                  // forward authentication, for proxies
-	ProtocolNone                  // the server asks for itself, to find out whether the store is well
+	ProtocolNone                  // the server itself, to find out whether the store is well
 	Protocols     = iota          // how many there are
 )
 

@@ -32,7 +32,7 @@ type resolved struct {
 // can count any more.
 type notation struct {
 	longest int64        // microseconds
-	used    atomic.Int64 // when it was asked for last, by this machine's clock
+	used    atomic.Int64 // when it was last used, by this machine's clock
 	until   atomic.Int64 // something that was said beside it, such as a block, counts until then
 }
 
@@ -46,7 +46,7 @@ const (
 // leastUse is how long a notation is in use at least, in microseconds.
 const leastUse = 60_000_000
 
-// touch notes that it was asked for, once in a second at most.
+// touch notes that it was used, once in a second at most.
 func (n *notation) touch() {
 	if n == nil {
 		return
@@ -226,7 +226,7 @@ func (k *known) forget(now int64) {
 }
 
 // Limited returns the limits of charges, in their order. Those of which only the name is known here,
-// without asking the store, are zero.
+// without the store, are zero.
 func (s *Service) Limited(charges []headgate.Charge) []headgate.Limit {
 	limits := make([]headgate.Limit, len(charges))
 	known, _ := s.names.(interface {

@@ -63,7 +63,7 @@ func (s *Service) Rules() *rules.Holder { return s.rules }
 // answers anything.
 func (s *Service) UseRules(h *rules.Holder) { s.rules = h }
 
-// Inspect tells about one key. Before the store is asked for attempts, hold gets their number.
+// Inspect returns all that is known of one key. Before attempts are read from the store, hold gets their number.
 func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (
 	*api.Status, error,
 ) {
@@ -80,7 +80,7 @@ func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(
 		return nil, err
 	case r.Attempts != 0 && r.Attempts <= known:
 		st.History = st.History[:r.Attempts]
-	case r.Attempts != 0 && known > 0: // there may be more than an inspection tells
+	case r.Attempts != 0 && known > 0: // there may be more than an inspection returns
 		if err := hold(r.Attempts); err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ func (s *Service) Take(ctx context.Context, r *api.Request) (*api.Decision, erro
 	return s.take(ctx, r, false)
 }
 
-// Check asks about the charges of a request, and takes nothing.
+// Check decides the charges of a request, and takes nothing.
 func (s *Service) Check(ctx context.Context, r *api.Request) (*api.Decision, error) {
 	return s.take(ctx, r, true)
 }
@@ -48,7 +48,7 @@ func (s *Service) asked(ctx context.Context, r *api.Request) (
 	return charges, id, life, err
 }
 
-// Decide takes the charges of a request, or asks about them, and remembers a refusal of what would
+// Decide takes or checks the charges of a request, and remembers a refusal of what would
 // have been taken. Its charges are those of [Service.Charges].
 func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Decision, error) {
 	ask := s.limiter.Take

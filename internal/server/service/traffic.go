@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/server/traffic"
 )
 
-// Observers are told of decisions that the server makes for others. Of what it asks to find out whether its store
-// is well, and of what it asks to tell of keys, none is reported.
+// Observers see the decisions that the server makes for others. Of what it asks to find out whether its store
+// is well, and of what it asks to describe keys, none is reported.
 type Observers []headgate.Observer
 
 // Decided implements headgate.Observer.
@@ -26,12 +26,12 @@ func (list Observers) Decided(ctx context.Context, e headgate.Event) {
 	}
 }
 
-// UseTraffic makes the service tell of a traffic, which observes its limiter. Until then it knows of none. It is
+// UseTraffic makes the service answer from a traffic, which observes its limiter. Until then it knows of none. It is
 // called before the service answers anything.
 func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
 
-// Traffic tells what was decided here in the last five minutes, and which keys have used most or were refused most.
-// Before the store is asked, hold gets the number of keys. Nothing is charged.
+// Traffic returns what was decided here in the last five minutes, and which keys have used most or were refused most.
+// Before the store is read, hold gets the number of keys. Nothing is charged.
 func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {
 	caller := auth.From(ctx)
 	want := func(limit string) bool { return caller.Touches(limit) == nil }
@@ -86,7 +86,7 @@ func decimal(n float64) json.Number {
 	return json.Number(strconv.FormatFloat(math.Round(n*1000)/1000, 'f', -1, 64))
 }
 
-// present tells of each key what it uses now. Keys of limits that are there no more are left out.
+// present adds to each key what it uses now. Keys of limits that are there no more are left out.
 func (s *Service) present(ctx context.Context, keys []api.KeyTraffic) error {
 	ctx = By(ctx, ProtocolNone)
 	var charges []headgate.Charge

@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// UsageQuery says of which key and of which limits Usage tells.
+// UsageQuery says for which key and which limits Usage answers.
 type UsageQuery = api.UsageQuery
 
 // Usage tells what a key has used of its limits, and of its last refusals here. All limits of a key
-// are those of the catalogue, used or not, and the notations that were asked by here and that it
-// has used. Without limits in the catalogue they are those of which the store lists a cell of the
-// key, for which it may read all it has. Before the store is asked, hold gets the number of limits
+// are those of the catalog, used or not, and the notations that were asked by here and that it
+// has used. Without limits in the catalog they are those of which the store lists a cell of the
+// key, for which it may read all it has. Before the store is read, hold gets the number of limits
 // there may be. Nothing is charged.
 func (s *Service) Usage(ctx context.Context, q *UsageQuery, hold func(limits int) error) (*api.Usage, error) {
 	if q.NoKey {
@@ -114,7 +114,7 @@ func touched(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
 	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return caller.Touches(l.Name()) != nil })
 }
 
-// listed returns the limits of which the store has cells of a key. Without a catalogue these are
+// listed returns the limits of which the store has cells of a key. Without a catalog these are
 // notations.
 func (s *Service) listed(ctx context.Context, key string) (limits []headgate.Limit, err error) {
 	cells, err := s.limiter.List(ctx, store.Query{Key: key, HasKey: true})
@@ -139,8 +139,8 @@ func (s *Service) replacements(ctx context.Context, q *UsageQuery, used []headga
 	if replaced == nil {
 		return nil, nil
 	}
-	c, err := s.catalogue()
-	if err != nil { // what replaces a limit is in a catalogue
+	c, err := s.catalog()
+	if err != nil { // what replaces a limit is in a catalog
 		return nil, err
 	}
 	return c.Replacements(ctx, q.Key, q.Authors, replaced...)

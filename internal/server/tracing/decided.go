@@ -44,7 +44,7 @@ func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// failed tells a span of the class of an error; its text may have a key.
+// failed adds the class of an error to a span; its text may have a key.
 func failed(span trace.Span, err error) {
 	if err != nil {
 		span.SetAttributes(attribute.String("error.type", service.Class(err)))

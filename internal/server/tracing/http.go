@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// quiet are paths that are asked again and again by machines that look after the server.
+// quiet are paths that are requested again and again by machines that look after the server.
 var quiet = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/metrics": true}
 
 // Handler makes a span of each request, which continues the trace of the header traceparent. A nil Tracing returns

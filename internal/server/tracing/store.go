@@ -37,7 +37,7 @@ func (t *Tracing) Batch(of []context.Context) context.Context {
 	return context.WithValue(ctx, callers{}, links)
 }
 
-// Store makes a span of each batch that a store is asked within a span. kind is that of the store, such as postgres. A
+// Store makes a span of each batch of a store within a span. kind is that of the store, such as postgres. A
 // nil Tracing returns the store as it is.
 func (t *Tracing) Store(s store.Store, kind string) store.Store {
 	if t == nil {

@@ -1,5 +1,5 @@
 // Package tracing makes spans of OpenTelemetry: one for each request by HTTP and gRPC, one below it for each decision,
-// and one for each batch that the store is asked. No span has a key.
+// and one for each batch of the store. No span has a key.
 //
 // A server without tracing has no [Tracing], and none of its handlers and stores is wrapped.
 package tracing

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// ring is how many seconds a series has room for: those that are told, the present one, and one more, so that a
+// ring is how many seconds a series has room for: those that are reported, the present one, and one more, so that a
 // second is not taken away while it is read.
 const ring = Seconds + 2
 

@@ -4,7 +4,7 @@
 // The keys are found by the Space-Saving algorithm of Metwally, Agrawal and El Abbadi. A key that is not among the
 // kept ones takes the place of the one with the least weight, and starts with that weight. Weights halve each
 // minute, as Cormode and others describe it in "Forward decay": new charges weigh more, and all weights are scaled
-// down together from time to time. The weight decides which keys are kept. The figures that are told of a key are
+// down together from time to time. The weight decides which keys are kept. The figures that are reported of a key are
 // counted from when it was kept, so they may be too low and are never too high.
 package traffic
 
@@ -42,7 +42,7 @@ const (
 
 // Config is that of Traffic. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Defined reports whether the catalogue has a limit of a name. Nil: all names are those of limits.
+	// Defined reports whether the catalog has a limit of a name. Nil: all names are those of limits.
 	Defined func(name string) bool
 	// Clock is the present. Nil: time.Now.
 	Clock func() time.Time
@@ -60,7 +60,7 @@ type limit struct {
 	series series
 	mu     sync.Mutex
 	most   [2]*sketch // by Admitted and Refused; nil: there are no keys; guarded by mu
-	gone   bool       // the catalogue has it no more; guarded by mu
+	gone   bool       // the catalog has it no more; guarded by mu
 }
 
 // New returns a Traffic that has seen nothing.
@@ -153,7 +153,7 @@ func (t *Traffic) room(n int) bool {
 	return true
 }
 
-// forget forgets the limits that the catalogue has no more.
+// forget forgets the limits that the catalog has no more.
 func (t *Traffic) forget() {
 	t.limits.Forget(func(_ string, l *limit) {
 		l.mu.Lock()

@@ -121,7 +121,7 @@ func TestKeysAreRankedByWhatWasAdmittedAndRefused(t *testing.T) {
 	r.take("login", "a", "0.25", true)
 	several := event("api", "a", "3", true)
 	several.Charges = append(several.Charges, headgate.Charge{Key: "a"})
-	several.Decision.Each = []headgate.Figures{
+	several.Decision.Each = []headgate.ChargeDecision{
 		{Charge: 0, Allowed: true, LimitName: "api", Key: "a"}, {Charge: 1, Allowed: true, LimitName: "login", Key: "a"},
 	}
 	r.Decided(t.Context(), several)

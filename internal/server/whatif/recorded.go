@@ -22,13 +22,13 @@ type attempt struct {
 	Allowed bool        `json:"allowed"`
 }
 
-// maxAttempts is how many attempts of a key are read, and keysAtOnce of how many keys the store is asked at a time.
+// maxAttempts is how many attempts of a key are read, and keysAtOnce how many keys are read from the store at a time.
 const (
 	maxAttempts = 100_000
 	keysAtOnce  = 1000
 )
 
-// recorded asks for what a limit has recorded as for a log. What it returns writes the log.
+// recorded reads what a limit has recorded as a log. What it returns writes the log.
 func (l *Logs) recorded(ctx context.Context, name string, q *question) (write func(io.Writer) error, err error) {
 	if l.cfg.Names == nil || l.cfg.Limiter == nil {
 		return nil, headgate.ErrUnsupported

@@ -26,7 +26,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// How long it may take to send and read a log, to answer a question, and to wait for a turn to be asked.
+// How long it may take to send and read a log, to answer a question, and to wait for a turn.
 const (
 	readWithin   = 2 * time.Minute
 	answerWithin = 25 * time.Second
@@ -42,7 +42,7 @@ const (
 // held is about what a log takes while it is read, beside what is kept of it.
 const held = 4 << 20
 
-// maxLimits is how many limits may be asked about at once, and maxTop how many keys are named.
+// maxLimits is how many limits a question may have, and maxTop how many keys are named.
 const (
 	maxLimits = 8
 	maxTop    = 100
@@ -268,7 +268,7 @@ func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request, v url.Values) ([]
 	})
 }
 
-// ask asks about a log when it is its turn, and returns what do writes.
+// ask answers a question about a log when it is its turn, and returns what do writes.
 func (l *Logs) ask(ctx context.Context, id string,
 	do func(ctx context.Context, q *replay.Requests, w io.Writer) error,
 ) ([]byte, error) {

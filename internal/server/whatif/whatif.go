@@ -34,7 +34,7 @@ const (
 // Config adjusts Logs. A nil Config, and every zero field, is fine.
 type Config struct {
 	Names catalog.Names // finds limits by their names; nil: limits are notations
-	// Limiter tells what limits have recorded. Nil: nothing.
+	// Limiter returns what limits have recorded. Nil: nothing.
 	Limiter *headgate.Limiter
 
 	MaxLogs   int           // that are kept
@@ -49,7 +49,7 @@ type Config struct {
 type Logs struct {
 	cfg     Config
 	reading chan struct{} // as many as may read a log at a time
-	asking  chan struct{} // as many as may be asked at a time
+	asking  chan struct{} // has room for as many questions as may run at a time
 	mu      sync.Mutex
 	kept    map[string]*kept // by id; guarded by mu
 	waiting map[string]int   // requests that wait to be read, by the caller; guarded by mu

@@ -187,7 +187,7 @@ func (r *run) open(ctx context.Context, t *testing.T) {
 	}
 }
 
-// asker returns the asker of some key that is asked for now.
+// asker returns the asker of some key that is in use now.
 func (r *run) asker() *record.Asker {
 	names := slices.Sorted(maps.Keys(limits))
 	limit, key := names[rand.IntN(len(names))], fmt.Sprintf("%d-%d", sched.Since(r.begin)/keyLife, rand.IntN(keys))
@@ -204,7 +204,7 @@ func (r *run) asker() *record.Asker {
 	return a
 }
 
-// ask asks until the context ends.
+// ask takes until the context ends.
 func (r *run) ask(ctx context.Context, node string, s *Stack) {
 	for ctx.Err() == nil {
 		of, cancel := context.WithTimeout(ctx, patience)

@@ -140,7 +140,7 @@ func use(tb testing.TB, shared func() (*Server, error), k kind, version func(str
 
 var said sync.Map
 
-// say tells the test log once what the tests run against: of which version the
+// say writes to the test log once what the tests run against: of which version the
 // server is, which has to be the engine to test with if that is of its kind, and
 // more.
 func say(tb testing.TB, k kind, server, more string, version func(string) (string, error)) {

@@ -76,7 +76,7 @@ type folder struct {
 	path   string
 	data   string              // where the server's data are: path, unless Config.Data says otherwise
 	log    string              // where PostgreSQL's write-ahead log is; empty: with the data
-	faults *os.File            // tells servers how slow they are: see faults.go
+	faults *os.File            // says to servers how slow they are: see faults.go
 	more   []string            // variables of its commands' environment
 	owner  *syscall.Credential // nil: the present user
 	user   string              // by which name it was looked for

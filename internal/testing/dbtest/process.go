@@ -216,7 +216,7 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// until asks until there is no error, or the context ends.
+// until repeats until there is no error, or the context ends.
 func until(ctx context.Context, ask func() error) error {
 	for ; ; time.Sleep(20 * time.Millisecond) {
 		err := ask()

@@ -111,7 +111,7 @@ func pingRedis(addr string) error {
 	return err
 }
 
-// askRedis asks a server, at an address or at the path of a socket, one thing and
+// askRedis sends a command to a server, at an address or at the path of a socket, one thing and
 // returns the first line, or the bulk string, of its answer.
 func askRedis(addr string, words ...string) (string, error) {
 	network := "tcp"

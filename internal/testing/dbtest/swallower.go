@@ -94,7 +94,7 @@ func (s *Swallower) keep(ends ...net.Conn) bool {
 	return !s.cut.Load()
 }
 
-// pass passes on what comes from one end, until that ends. sent tells whether what is named was sent while
+// pass passes on what comes from one end, until that ends. sent reports whether what is named was sent while
 // answers were to get lost.
 func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
 	defer func() {

@@ -201,7 +201,7 @@ type Return struct {
 	ID       int    `json:"id"` // of the call
 	Outcome  string `json:"outcome"`
 	Error    string `json:"error,omitempty"`    // for people
-	At       int64  `json:"at,omitempty"`       // the time decided for, by the store's clock; 0: not told
+	At       int64  `json:"at,omitempty"`       // the time decided for, by the store's clock; 0: not known
 	Via      string `json:"via,omitempty"`      // empty: store
 	Replayed bool   `json:"replayed,omitempty"` // it repeats what was said to the same idempotency key before
 
@@ -223,9 +223,9 @@ type Return struct {
 
 // Figures are what was said of one charge.
 type Figures struct {
-	Remaining  int64 `json:"remaining"`            // whole units that could pass now; -1: not told
+	Remaining  int64 `json:"remaining"`            // whole units that could pass now; -1: not known
 	RetryAfter int64 `json:"retryafter,omitempty"` // microseconds, of a refused charge; -1: never
-	Capacity   int64 `json:"capacity,omitempty"`   // whole units that can pass at once; 0: not told
+	Capacity   int64 `json:"capacity,omitempty"`   // whole units that can pass at once; 0: not known
 	Version    int   `json:"version,omitempty"`    // of the limit by which it was decided; 0: that of the call
 }
 

@@ -29,7 +29,7 @@ var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 //   - A transaction that does not commit leaves nothing. That happens when the server
 //     dies, when its disk is full, and in conflicts, which the driver repeats.
 //   - A request can be lost before it reaches the server, and an answer after the commit.
-//     The driver cannot tell these apart: ErrUnknownOutcome.
+//     The driver cannot distinguish these: ErrUnknownOutcome.
 //   - A fail-over may forget what was committed within the last moments, as replication
 //     without waiting for the replica does; or nothing, as with waiting.
 //

@@ -7,7 +7,7 @@
 // (see database) and the network (see network). Package sched connects the two worlds.
 //
 // In most worlds callers have limits as values, and change them together or one after the other. In some
-// they know names alone: each process has a catalogue, and single keys get overrides (see
+// they know names alone: each process has a catalog, and single keys get overrides (see
 // world.overrideKey).
 //
 // A run records a history (package history), which package check judges. It knows nothing

@@ -41,7 +41,7 @@ type world struct {
 	keys  []string
 	ids   int
 
-	limits *catalog.Catalog // through which the world changes limits; nil: the store has no catalogue
+	limits *catalog.Catalog // through which the world changes limits; nil: the store has no catalog
 
 	without     map[string]bool // parts that are left out
 	keyed       bool            // keys get other definitions of limits, which callers know by name only

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Most is how many limits a store tells of: those with the most keys.
+// Most is how many limits a store reports: those with the most keys.
 const Most = 1000
 
 // Largest sorts counts in place, and returns those of the limits that have the most keys.

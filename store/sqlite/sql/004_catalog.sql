@@ -1,4 +1,4 @@
--- The catalogue: limits, plans, overrides, and the files that were applied.
+-- The catalog: limits, plans, overrides, and the files that were applied.
 create table catalog_items (
     kind     text not null,
     name     text not null,

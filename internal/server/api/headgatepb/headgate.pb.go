@@ -3073,7 +3073,7 @@ func (x *ChangedResponse) GetChanges() []*ItemChange {
 	return nil
 }
 
-// ItemChange is a change of one thing in the catalogue.
+// ItemChange is a change of one thing in the catalog.
 type ItemChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// limit, plan, override or assignment; prefix-override, prefix-assignment.

@@ -1,4 +1,4 @@
-// What was done by hand: blocks, resets, and changes of the catalogue.
+// What was done by hand: blocks, resets, and changes of the catalog.
 
 import { h, fill, keyLink, said, go } from "./dom.js";
 import { every } from "./api.js";
@@ -21,7 +21,7 @@ export const view = {
     if (limit && !names.includes(limit)) names.push(limit);
     const list = h("ol", { class: "trail" });
     const more = h("button", { type: "button", hidden: true, onclick: () => { max = 1000; load(); } }, "Older entries");
-    const kinds = h("div", { class: "segments", role: "group", "aria-label": "What is shown" }, [["", "All"], ["keys", "Keys"], ["change", "Catalogue"]].map(([n, text]) =>
+    const kinds = h("div", { class: "segments", role: "group", "aria-label": "What is shown" }, [["", "All"], ["keys", "Keys"], ["change", "Catalog"]].map(([n, text]) =>
       h("button", { type: "button", "aria-pressed": String(n === kind), onclick: (e) => {
         kind = n;
         for (const b of kinds.children) b.setAttribute("aria-pressed", String(b === e.target));

@@ -10,7 +10,7 @@ export const view = {
   icon: "M2 4h12M2 8h12M2 12h12",
 
   async render(root, api, params) {
-    const c = await api.get("/v1/catalogue");
+    const c = await api.get("/v1/catalog");
     if (!root.isConnected) return;
     const name = params.path[0];
     if (name !== undefined && name !== "") return one(root, api, c, name);
@@ -58,7 +58,7 @@ async function one(root, api, c, name) {
 
 // edit changes a limit for all its keys, from what it is when the button is pressed: the view may be hours old.
 async function edit(root, api, name) {
-  const c = await api.get("/v1/catalogue");
+  const c = await api.get("/v1/catalog");
   const l = c.limits.find((one) => one.name === name);
   if (!l) return reload(root, api, name);
   const done = await ask({

@@ -141,7 +141,7 @@ async function show(trial, api, named) {
   charts = [];
   trial.hidden = false;
   const line = h("input", { id: "whatif-limit", class: "mono", type: "text", spellcheck: "false", autocomplete: "off", value: chosen.limit, onchange: () => set(line.value) });
-  const start = h("select", { id: "whatif-from", onchange: () => start.value && set(start.value) }, h("option", { value: "" }, "a limit of the catalogue"), named.map((l) => h("option", { value: l.limit }, l.name)));
+  const start = h("select", { id: "whatif-from", onchange: () => start.value && set(start.value) }, h("option", { value: "" }, "a limit of the catalog"), named.map((l) => h("option", { value: l.limit }, l.name)));
   const kind = h("select", { id: "whatif-kind", onchange: slid }, kinds.map(([v, text]) => h("option", { value: v }, text)));
   const period = h("select", { id: "whatif-period", onchange: slid });
   const rate = slider("whatif-rate", "Requests"), burst = slider("whatif-burst", "Burst");

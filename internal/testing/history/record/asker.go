@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Asker asks for one limit and key, and records it. It is for tests that break real
+// Asker charges one limit and key, and records it. It is for tests that break real
 // servers; simulations have callers of their own. It is safe for concurrent use.
 type Asker struct {
 	Recorder *Recorder
@@ -29,13 +29,13 @@ func NewAsker(limit headgate.Limit, key string, recorded history.Limit) *Asker {
 	return a
 }
 
-// Limiter is what an Asker asks: a headgate.Limiter, or a client.Client.
+// Limiter is what an Asker calls: a headgate.Limiter, or a client.Client.
 type Limiter interface {
 	Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error)
 	Inspect(ctx context.Context, limit headgate.Limit, key string) (headgate.Status, error)
 }
 
-// Allow asks the limiter of a node.
+// Allow calls the limiter of a node.
 func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Decision, error) {
 	id := a.Recorder.Call(node, history.Call{
 		Verb: history.Take, Charges: []history.Charge{Charge(&a.recorded, headgate.Charge{Key: a.Key})},

@@ -1,4 +1,4 @@
-// Package record writes down what a Limiter or a Client is asked and what it answers, as
+// Package record writes down the calls of a Limiter or a Client and their answers, as
 // a history: for the simulator and for tests that break real servers.
 package record
 
@@ -31,7 +31,7 @@ type Recorder struct {
 	repeats   int64
 }
 
-// New returns a recorder by a clock that tells the time since the start of the run, and
+// New returns a recorder by a clock of the time since the start of the run, and
 // never goes back. Nil: this machine's, from now on.
 func New(now func() time.Duration) *Recorder {
 	if now == nil {
@@ -57,27 +57,27 @@ func (r *Recorder) add(e history.Event) {
 	r.h.Events = append(r.h.Events, e)
 }
 
-// tell adds an event that is no call and no return.
-func (r *Recorder) tell(e history.Event) {
+// event adds what is no call and no return.
+func (r *Recorder) event(e history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(e)
 }
 
 // Limit records a version of a limit, before it is asked for.
-func (r *Recorder) Limit(l history.Limit) { r.tell(history.Event{Limit: &l}) }
+func (r *Recorder) Limit(l history.Limit) { r.event(history.Event{Limit: &l}) }
 
 // Removal records that an override is removed, before it is.
-func (r *Recorder) Removal(of history.Removal) { r.tell(history.Event{Removal: &of}) }
+func (r *Recorder) Removal(of history.Removal) { r.event(history.Event{Removal: &of}) }
 
 // Fault records a fault of a process or of a part of the system, before it takes effect.
 func (r *Recorder) Fault(node string, f history.Fault) {
-	r.tell(history.Event{Node: node, Fault: &f})
+	r.event(history.Event{Node: node, Fault: &f})
 }
 
 // State records what the store says of a cell in the end.
 func (r *Recorder) State(limit history.Limit, st headgate.Status) {
-	r.tell(history.Event{State: &history.State{
+	r.event(history.Event{State: &history.State{
 		Limit: limit.Name, Version: limit.Version, Key: st.Key, Used: st.Used.String(), At: st.At.UnixMicro(),
 	}})
 }
@@ -184,10 +184,10 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 	}
 	each := d.Each
 	switch {
-	case each == nil && charges > 1: // it does not tell which charge it is about
+	case each == nil && charges > 1: // it does not say which charge it is about
 		return
 	case each == nil:
-		each = []headgate.Figures{{
+		each = []headgate.ChargeDecision{{
 			Allowed: d.Allowed, Capacity: d.Capacity, Remaining: d.Remaining, RetryAfter: d.RetryAfter,
 			Applied: d.Applied,
 		}}

@@ -140,9 +140,9 @@ func (m *model) breaks(c *cell) *spans {
 	return s
 }
 
-// timed reports whether the time that was told of a call is that of the decision about each
+// timed reports whether the time that a call returned is that of the decision about each
 // of its charges: after the clock was set back, each cell has a time of its own, and only
-// one of them is told.
+// one of them is returned.
 func (m *model) timed(a *ask) bool {
 	return len(a.parts) == 1 || a.to < m.setBack
 }

@@ -31,7 +31,7 @@ func (a *ask) answered() bool {
 }
 
 // ends checks which version has decided, where versions follow each other at a time of the store's
-// clock. Calls on several charges tell the time of one of them only.
+// clock. Calls on several charges return the time of one of them only.
 func (m *model) ends() {
 	for _, a := range m.order {
 		if len(a.Charges) != 1 || len(a.parts) != 1 || !a.answered() || a.ret.At == 0 {

@@ -12,7 +12,7 @@ type extension struct {
 	total  num // what is charged in all
 	fore   num // of it, what was charged before, at most
 	of     *extended
-	known  bool  // the cell surely knew the id, and what it decided is told
+	known  bool  // the cell surely knew the id, and what it decided is known
 	hazy   bool  // how much it charged is not known: at most the cost
 	moved  num   // sliding-log: what was charged before counts from now on
 	prevAt int64 // and until now counted from then on; 0: not known
@@ -167,7 +167,7 @@ func (m *model) extend(a *ask) {
 		if each || len(a.parts) == 1 {
 			continue
 		}
-		// The time that is told may be that of a cell on which nothing was charged.
+		// The time that is returned may be that of a cell on which nothing was charged.
 		if e.known && !e.cost.positive() {
 			e.cell.entries = slices.DeleteFunc(e.cell.entries, func(o *entry) bool { return o == e })
 			continue

@@ -39,7 +39,7 @@ type tracker struct {
 	spans   *spans // of charges, if the store reads its clock early
 
 	blockSure, blockMax int64
-	anyBlock            bool  // blocks may have been lifted at times that are not told
+	anyBlock            bool  // blocks may have been lifted at times that are not known
 	blockOpen           int64 // true time from which blocks are not known any more
 }
 
@@ -51,7 +51,7 @@ type charged struct {
 
 // levels checks refusals, figures and the final state of a cell that one version of a limit
 // with a rule that is known has decided about. Of limits with a prefetch, of which the store's charges
-// are not told, it knows less. It skips cells of changed limits, and those of
+// are not known, it knows less. It skips cells of changed limits, and those of
 // which a charge was put off for the start of another.
 func (m *model) levels(c *cell) {
 	rules := c.rules
@@ -168,7 +168,7 @@ func (c *cell) raised() bool {
 	})
 }
 
-// orders adds blocks, and notes what is not known after those whose time is not told, and after resets.
+// orders adds blocks, and notes what is not known after those whose time is not known, and after resets.
 func (t *tracker) orders(moments []moment) []moment {
 	for _, a := range slices.Concat(t.c.resets, t.c.blocks) {
 		switch {
@@ -186,7 +186,7 @@ func (t *tracker) orders(moments []moment) []moment {
 	return moments
 }
 
-// settlements keeps the corrections, whose times are not told.
+// settlements keeps the corrections, whose times are not known.
 func (t *tracker) settlements() {
 	for _, f := range t.c.fixes {
 		if f.down && t.m.lossy(f.of.from, f.until()) {
@@ -202,7 +202,7 @@ func (t *tracker) settlements() {
 	}
 }
 
-// asEntry is a correction upwards whose time is not told, as a charge of that much.
+// asEntry is a correction upwards whose time is not known, as a charge of that much.
 func (f *fix) asEntry() *entry {
 	c := f.of.cell
 	return &entry{ask: f.ask, cell: c, rule: f.of.rule, cost: f.amount.plus(c.family.least())} // it was rounded down

@@ -23,7 +23,7 @@ type ask struct {
 	admitted *ask     // settle, cancel, renew, release: what it is about, if that is one call
 	parts    []*entry // what it asks of each cell
 	void     bool     // another call of the same idempotency key was charged in its place
-	by       int64    // true time by which it was charged, if another call tells; 0: none does
+	by       int64    // true time by which it was charged, if another call shows it; 0: none does
 }
 
 // front is the process that repeats refusals for the one that asks.
@@ -128,7 +128,7 @@ func (f *fault) begun() int64 {
 }
 
 // violation notes that these events break a rule, in one cell if it is not nil: then amounts among the
-// args are told in units.
+// args are in units.
 func (m *model) violation(rule string, c *cell, events []int, format string, args ...any) {
 	if c != nil {
 		for i, arg := range args {
@@ -302,7 +302,7 @@ func (e *entry) maybe() bool {
 	case e.Verb == history.Check || e.void || e.sure():
 		return false
 	case e.outcome() == history.Admitted:
-		return !e.ret.Replayed // its time is not told, or how much it was
+		return !e.ret.Replayed // its time is not known, or how much it was
 	}
 	return e.outcome() == history.Unknown
 }

@@ -264,7 +264,7 @@ func settleUnknown(list, charged, replayed []*ask) {
 }
 
 // sameVersions reports whether two calls name the same versions of their limits: else what
-// is left is told by another capacity.
+// is left is given by another capacity.
 func sameVersions(a, b *ask) bool {
 	return slices.EqualFunc(a.parts, b.parts, func(x, y *entry) bool { return x.rule == y.rule })
 }

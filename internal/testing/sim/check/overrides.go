@@ -51,7 +51,7 @@ func (f *family) only() (only *rule) {
 }
 
 // open reports whether it is not known which version has decided, or would have. A call that waits asks
-// again and again, and tells the last decision.
+// again and again, and returns the last decision.
 func (e *entry) open() bool {
 	if e.versionKnown && !e.asksAgain() {
 		return false
@@ -133,7 +133,7 @@ func (m *model) decidedBy(e *entry) {
 	}
 }
 
-// byOverride checks a decision by an override, at a time of the store's clock; 0: not told.
+// byOverride checks a decision by an override, at a time of the store's clock; 0: not known.
 func (m *model) byOverride(e *entry, f history.Figures, at int64) {
 	bad := func(rule, format string, args ...any) {
 		m.violation(rule, e.cell, e.events, "version %d "+format, append([]any{e.rule.limit.Version}, args...)...)
@@ -156,15 +156,15 @@ func (m *model) byOverride(e *entry, f history.Figures, at int64) {
 func (m *model) outlasts(e *entry, f history.Figures, at int64) bool {
 	end := e.rule.limit.Until
 	if e.Front != "" {
-		end += 999 // a server tells milliseconds, rounded up
+		end += 999 // a server returns milliseconds, rounded up
 	}
 	return e.outcome() == history.Refused && e.via() == history.ViaStore && len(e.Charges) == 1 && e.to < m.setBack &&
 		(f.RetryAfter < 0 || at+f.RetryAfter > end)
 }
 
 // holds reports whether an override was certainly in force for an entry that was decided at a time of the
-// store's clock; 0: not told. A process knows of a step of that clock when it has read the
-// catalogue again.
+// store's clock; 0: not known. A process knows of a step of that clock when it has read the
+// catalog again.
 func (m *model) holds(r *rule, e *entry, at int64) bool {
 	l, felt := r.limit, r.limit.Felt*1000
 	if felt == 0 || r.term.made+felt >= e.from || r.term.gone <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {

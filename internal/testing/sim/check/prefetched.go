@@ -56,7 +56,7 @@ func (e *entry) heldBefore() bool {
 	return e.via() == history.ViaPrefetch && e.cell.reset(e.from-life, e.to)
 }
 
-// momentsUntil returns what the store, and what nodes that hold tokens, have told of a cell, in the
+// momentsUntil returns what the store, and what nodes that hold tokens, have said of a cell, in the
 // order of the store's times, up to a true time.
 func (c *cell) momentsUntil(r *rule, until int64) (list []moment) {
 	for _, e := range c.entries {

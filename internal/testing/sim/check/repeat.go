@@ -112,7 +112,7 @@ func (e *entry) putsOff() *source {
 }
 
 // resetBy returns the true time at which a process began its last reset of a cell that was
-// done before t, or 0. The process itself does not repeat what it was told before.
+// done before t, or 0. The process itself does not repeat what was answered before.
 func (c *cell) resetBy(front string, t int64) (from int64) {
 	for _, a := range c.resets {
 		if a.outcome() == history.Done && a.front() == front && a.to <= t {

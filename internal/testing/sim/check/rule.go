@@ -119,7 +119,7 @@ func (f *family) count(r *big.Rat) num {
 // one is a whole unit of cost.
 func (f *family) one() num { return fromBig(f.unit) }
 
-// least is the rounding of what is told with six digits.
+// least is the rounding of what is written with six digits.
 func (f *family) least() num { return fromBig(new(big.Int).Quo(f.unit, big.NewInt(fine))) }
 
 // units returns how many whole units of cost n is, rounded down.

@@ -1,4 +1,4 @@
--- What the triggers of the catalogue call. The names of these have no number, since a
+-- What the triggers of the catalog call. The names of these have no number, since a
 -- trigger stays as it is while procedures are replaced.
 
 -- headgate_item_N writes an item in JSON, in the form of Item of package store; null for none.

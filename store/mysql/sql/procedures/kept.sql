@@ -1,4 +1,4 @@
--- Limits of the catalogue that other tables define, by their triggers: so the keys of check_velocity and
+-- Limits of the catalog that other tables define, by their triggers: so the keys of check_velocity and
 -- request_token can be inspected, reset and blocked by the name of a limit, as all others.
 
 -- headgate_keep_N makes a limit of a name what another table says, and removes the one of its former

@@ -1,9 +1,9 @@
 -- What an administrator calls: another limit for one key, and the plan of a key. Each change is a version of the
--- catalogue, with the user and the reason, as if headgate override or headgate plan had made it. headgate_block with
+-- catalog, with the user and the reason, as if headgate override or headgate plan had made it. headgate_block with
 -- 0 seconds ends a block.
 
--- headgate_change_item_N puts a row of the catalogue in the place of one of the same kind, name and key, or removes
--- that one if item_text is null. One row: version, the number of the catalogue's newest.
+-- headgate_change_item_N puts a row of the catalog in the place of one of the same kind, name and key, or removes
+-- that one if item_text is null. One row: version, the number of the catalog's newest.
 create procedure headgate_change_item_N(in kind varchar(32) character set utf8mb4, in name varchar(255) character set utf8mb4 collate utf8mb4_bin,
     in `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, in item_text varchar(255) character set utf8mb4 collate utf8mb4_bin,
     in seconds decimal(20, 6), in reason text character set utf8mb4)
@@ -41,7 +41,7 @@ end
 //
 
 -- headgate_override gives one key another rule than that of the limit, for some seconds or, if they are null, until it
--- is removed: by a rule that is null. What the key has used stays. One row: version, of the catalogue.
+-- is removed: by a rule that is null. What the key has used stays. One row: version, of the catalog.
 create procedure headgate_override(limit_name varchar(255) character set utf8mb4 collate utf8mb4_bin, `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin,
     rule varchar(255) character set utf8mb4 collate utf8mb4_bin, seconds decimal(20, 6), reason text character set utf8mb4)
 modifies sql data sql security invoker comment 'Gives one key another rule than that of the limit; a null rule removes it.'
@@ -67,7 +67,7 @@ end
 //
 
 -- headgate_set_plan gives a key a plan, for some seconds or, if they are null, until it is removed: by a plan that is
--- null. One row: version, of the catalogue.
+-- null. One row: version, of the catalog.
 create procedure headgate_set_plan(`key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, plan varchar(255) character set utf8mb4 collate utf8mb4_bin,
     seconds decimal(20, 6), reason text character set utf8mb4)
 modifies sql data sql security invoker comment 'Gives a key a plan; a null plan removes it.'

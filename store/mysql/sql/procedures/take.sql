@@ -76,7 +76,7 @@ begin
                 l.step = step, l.drain = drain, l.block = block, l.history = history, l.calendar = calendar, l.zone = zone, l.updated_at = l.updated_at
             where l.name = rule and l.rule = notation;
         end if;
-        if kinds then -- the catalogue has items that may hold for the key
+        if kinds then -- the catalog has items that may hold for the key
             set compiled = notation;
             call headgate_holds_N(kinds, name, `key`, moment, compiled, applied, since, lapse);
             if applied <> '' then

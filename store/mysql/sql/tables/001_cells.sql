@@ -61,7 +61,7 @@ create table if not exists headgate_entries (
 ) engine = InnoDB comment 'The attempts of limits that keep a log. headgate_history shows them for people.'
 //
 
--- Limits by name, those of the catalogue: see 002_catalog.sql. A row may be edited by hand.
+-- Limits by name, those of the catalog: see 002_catalog.sql. A row may be edited by hand.
 -- The columns after rule_compiled are what the rule means. A trigger fills them in, and
 -- refuses a rule that cannot be read. A server without triggers refuses what does not look
 -- like a rule, and fills them in when it is first used.

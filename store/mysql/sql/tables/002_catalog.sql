@@ -1,4 +1,4 @@
--- The catalogue: limits, plans and overrides, for all who use this database. Limits are in
+-- The catalog: limits, plans and overrides, for all who use this database. Limits are in
 -- headgate_limits, which gets what the others have; everything else is in headgate_catalog.
 -- Rows may be edited by hand: triggers make a version for each row that is changed.
 --

@@ -1,4 +1,4 @@
--- Each zone of check_velocity and each bucket of request_token is a limit of the catalogue: see
+-- Each zone of check_velocity and each bucket of request_token is a limit of the catalog: see
 -- headgate_zone_changed and headgate_bucket_changed.
 
 create trigger headgate_zones_after_insert after insert on headgate_zones for each row

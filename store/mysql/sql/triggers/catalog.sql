@@ -1,4 +1,4 @@
--- Rows of the catalogue may be changed by hand: the triggers check a row before it is
+-- Rows of the catalog may be changed by hand: the triggers check a row before it is
 -- written, and make a version of what has become of it. The driver does both itself, and
 -- says so by @hg_catalog. What headgate_limits keeps of a rule that it has compiled, and
 -- updated_at, are no change.

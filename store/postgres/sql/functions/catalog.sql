@@ -1,4 +1,4 @@
--- The catalogue. Whatever changes a row of it, a program or a person, triggers number the
+-- The catalog. Whatever changes a row of it, a program or a person, triggers number the
 -- versions and note what each has changed. Items are handed out as JSON, in the form of
 -- Item of package store.
 
@@ -16,7 +16,7 @@ create or replace function headgate_internal.catalog_item_N(c headgate.catalog) 
         'origin', c.origin, 'retired', c.retired, 'until', c.until)
 $$;
 
--- headgate_internal.author_N is who changes the catalogue: the user of the session, the role, and the
+-- headgate_internal.author_N is who changes the catalog: the user of the session, the role, and the
 -- claims of a token where PostgREST checks one; before them, what a program says.
 create or replace function headgate_internal.author_N() returns text language sql stable as $$
     select left(concat_ws(' ', nullif(current_setting('headgate.author', true), '') || ' as', session_user,

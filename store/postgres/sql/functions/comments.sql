@@ -116,8 +116,8 @@ comment on function headgate.enforce(text, text, numeric) is 'headgate.take, but
 comment on function headgate.acquire(text, text, numeric) is 'Holds cost of a concurrency limit: a lease.';
 comment on function headgate.renew(text, text, bigint) is 'Lets a lease last from now on. False: it is lost.';
 comment on function headgate.release(text, text, bigint) is 'Ends a lease. False: it was lost before.';
-comment on function headgate.override(text, text, text, interval, text) is 'Gives one key another rule than the limit, for some time or until it is removed by a null rule. Returns the version of the catalogue.';
-comment on function headgate.set_plan(text, text, interval, text) is 'Gives a key a plan, for some time or until it is removed by a null plan. Returns the version of the catalogue.';
+comment on function headgate.override(text, text, text, interval, text) is 'Gives one key another rule than the limit, for some time or until it is removed by a null rule. Returns the version of the catalog.';
+comment on function headgate.set_plan(text, text, interval, text) is 'Gives a key a plan, for some time or until it is removed by a null plan. Returns the version of the catalog.';
 comment on function headgate.unblock(text, text) is 'Ends the block of a key. Returns whether it was blocked.';
 comment on function headgate.block(text, text, interval, text) is 'Refuses everything of a key for a while; a zero interval lifts that.';
 comment on function headgate.reset(text, text) is 'Forgets what a key has used of a limit, and its block.';

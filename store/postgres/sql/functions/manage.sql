@@ -1,5 +1,5 @@
 -- What an administrator calls: another limit for one key, the plan of a key, and the end of a block. Each change is a
--- version of the catalogue, with the user and the reason, as if headgate override or headgate plan had made it.
+-- version of the catalog, with the user and the reason, as if headgate override or headgate plan had made it.
 
 -- headgate_internal.ends_at_N is when something ends that begins now, in microseconds; 0 for no interval, without an end.
 create or replace function headgate_internal.ends_at_N(for_interval interval) returns bigint language plpgsql volatile as $$
@@ -12,7 +12,7 @@ begin
     return (extract(epoch from clock_timestamp()) * 1000000)::bigint + headgate_internal.micros_N('for_interval', for_interval);
 end $$;
 
--- headgate_internal.change_item_N puts a row of the catalogue in the place of one of the same kind, name and key, or removes
+-- headgate_internal.change_item_N puts a row of the catalog in the place of one of the same kind, name and key, or removes
 -- that one if p_text is null, and returns the version that there is then.
 create or replace function headgate_internal.change_item_N(p_kind text, p_name text, p_key text, p_text text, p_until bigint, p_reason text)
 returns bigint language plpgsql volatile as $$
@@ -39,7 +39,7 @@ begin
 end $$;
 
 -- headgate.override gives one key another rule than that of the limit, for some time or, without for_interval, until
--- it is removed: by a rule that is null. What the key has used stays. It returns the version of the catalogue.
+-- it is removed: by a rule that is null. What the key has used stays. It returns the version of the catalog.
 create or replace function headgate.override(limit_name text, key text, rule text, for_interval interval default null, reason text default '')
 returns bigint language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
@@ -60,7 +60,7 @@ begin
 end $$;
 
 -- headgate.set_plan gives a key a plan, for some time or, without for_interval, until it is removed: by a plan that is
--- null. It returns the version of the catalogue.
+-- null. It returns the version of the catalog.
 create or replace function headgate.set_plan(key text, plan text, for_interval interval default null, reason text default '')
 returns bigint language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin

@@ -20,7 +20,7 @@ begin
 end $$;
 
 -- headgate_internal.charge_all_N is headgate_internal.charge_N for the charges of one request: verb 1 takes, 4 settles, 8 extends. The limits
--- are those of one version of the catalogue. note is the id; wait is how much later a reservation may start.
+-- are those of one version of the catalog. note is the id; wait is how much later a reservation may start.
 create or replace function headgate_internal.charge_all_N(verb int, limits text[], p_keys text[], costs numeric[], life bigint, note text, wait bigint,
     out names text[], out cs headgate.compiled[], out keys text[], out credits bigint[], out res bigint[])
 language plpgsql volatile as $$

@@ -1,4 +1,4 @@
--- The catalogue: limits, plans and overrides, for all who use this database. Limits are in
+-- The catalog: limits, plans and overrides, for all who use this database. Limits are in
 -- headgate.limits, which gets what the others have; everything else is in headgate.catalog.
 -- Rows may be edited by hand: each transaction that changes some is a version.
 

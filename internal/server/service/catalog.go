@@ -11,14 +11,14 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Keeper is what has a catalogue that a store keeps, as the names of a [Service].
+// Keeper is what has a catalog that a store keeps, as the names of a [Service].
 type Keeper interface {
 	// Kept returns it. The error says why it could not be read.
 	Kept() (*catalog.Catalog, error)
 }
 
-// catalogue returns the catalogue of the store.
-func (s *Service) catalogue() (*catalog.Catalog, error) {
+// catalog returns the catalog of the store.
+func (s *Service) catalog() (*catalog.Catalog, error) {
 	switch names := s.names.(type) {
 	case *catalog.Catalog:
 		return names, nil
@@ -28,9 +28,9 @@ func (s *Service) catalogue() (*catalog.Catalog, error) {
 	return nil, headgate.ErrUnsupported
 }
 
-// Catalogue tells of the limits and plans of the store that the caller may touch.
-func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
-	c, err := s.catalogue()
+// Catalog returns the limits and plans of the store that the caller may touch.
+func (s *Service) Catalog(ctx context.Context) (*api.Catalog, error) {
+	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 	if err := s.names.Err(); err != nil && len(named) == 0 {
 		return nil, err
 	}
-	out := &api.Catalogue{Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
+	out := &api.Catalog{Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
 	out.Version, _ = c.Version()
 	caller := auth.From(ctx)
 	for _, d := range named {
@@ -67,7 +67,7 @@ func (s *Service) Catalogue(ctx context.Context) (*api.Catalogue, error) {
 
 // Overrides lists the overrides that are in force, of limits that the caller may touch.
 func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Overrides, error) {
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 	}
 	list = slices.DeleteFunc(list, hidden)
 	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
-	// A page ends with one that the caller may see: where it goes on tells nothing of others.
+	// A page ends with one that the caller may see: where it goes on reveals nothing of others.
 	for limit, key, seen := q.AfterLimit, q.AfterKey, 0; q.Max > 0; {
 		page := q.Max
 		if !caller.All() {
@@ -116,9 +116,9 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 	return out, nil
 }
 
-// Versions lists versions of the catalogue, with what the caller may know of each.
+// Versions lists versions of the catalog, with what the caller may know of each.
 func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
@@ -153,9 +153,9 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 	return out, nil
 }
 
-// Difference says what was changed from one version of the catalogue to another, of what the caller may know.
+// Difference says what was changed from one version of the catalog to another, of what the caller may know.
 func (s *Service) Difference(ctx context.Context, from, to int64) (*api.Difference, error) {
-	c, err := s.catalogue()
+	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// edited serves a catalogue with some versions: 1 has api and web and a plan, 2 changes api, 3 has overrides, one of
+// edited serves a catalog with some versions: 1 has api and web and a plan, 2 changes api, 3 has overrides, one of
 // which is over by now, and 4 removes web.
 func edited(t *testing.T) (http.Handler, *catalog.Catalog) {
 	t.Helper()
@@ -71,7 +71,7 @@ func as(h http.Handler, caller *auth.Caller, method, path, body string) (int, st
 	return w.Code, w.Body.String()
 }
 
-func TestCatalogue(t *testing.T) {
+func TestCatalog(t *testing.T) {
 	t.Parallel()
 	h, _ := edited(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleRead, Limits: []string{"web"}}
@@ -81,9 +81,9 @@ func TestCatalogue(t *testing.T) {
 		code        int
 		has, hasNot string
 	}{
-		{nil, "/v1/catalogue", 200, `"limit":"token-bucket 20/1m burst 20"`, `"name":"web"`},
-		{nil, "/v1/catalogue", 200, `{"name":"gold","limits":[{"name":"api","limit":"token-bucket 99/1m burst 99"`, ""},
-		{limited, "/v1/catalogue", 200, `"limits":[],"plans":[]`, "api"},
+		{nil, "/v1/catalog", 200, `"limit":"token-bucket 20/1m burst 20"`, `"name":"web"`},
+		{nil, "/v1/catalog", 200, `{"name":"gold","limits":[{"name":"api","limit":"token-bucket 99/1m burst 99"`, ""},
+		{limited, "/v1/catalog", 200, `"limits":[],"plans":[]`, "api"},
 		{nil, "/v1/overrides", 200, `"key":"alice","override":"token-bucket 50/1m burst 50"`, `"bob"`},
 		{nil, "/v1/overrides", 200, `"until":null,"reason":"VIP"`, ""},
 		{nil, "/v1/overrides?max=1", 200, `"next_limit":"api","next_key":"alice"`, ""},
@@ -177,7 +177,7 @@ func TestLimitsAndPlansAreSet(t *testing.T) {
 		{limited, "plan", `{"key":"carol","plan":"gold"}`, 403, "may not give plans", 4},
 		{limited, "limit", `{"name":"web","limit":"token-bucket 30/1m","description":"pages","reason":"a sale"}`, 200, `"version":5`, 5},
 		{nil, "plan", `{"key":"carol","plan":"gold","for":"1h","reason":"trial"}`, 200, `"version":6,"changes":[{"kind":"assignment"`, 6},
-		{nil, "plan", `{"key":"carol","plan":"silver"}`, 400, `the catalogue has gold`, 6},
+		{nil, "plan", `{"key":"carol","plan":"silver"}`, 400, `the catalog has gold`, 6},
 		{nil, "plan", `{"plan":"gold"}`, 400, `"field":"key"`, 6},
 		{nil, "plan", `{"key":"carol","plan":"gold","remove":true}`, 400, `"field":"remove"`, 6},
 		{nil, "plan", `{"key":"carol","remove":true}`, 200, `"version":7,"changes":[{"kind":"assignment"`, 7},

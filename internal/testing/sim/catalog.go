@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// read asks the server about its catalogue, with the faults of the network. It returns nothing with an
+// read asks the server about its catalog, with the faults of the network. It returns nothing with an
 // error: then the server may still write its answer.
 func read[T any](ctx context.Context, d *database, what func(context.Context) (T, error)) (none T, err error) {
 	if err := ctx.Err(); err != nil {
@@ -31,8 +31,8 @@ func read[T any](ctx context.Context, d *database, what func(context.Context) (T
 }
 
 // ReadCatalog implements store.Catalog.
-func (d *database) ReadCatalog(ctx context.Context, since int64) (store.Catalogue, error) {
-	return read(ctx, d, func(ctx context.Context) (store.Catalogue, error) { return d.Catalog.ReadCatalog(ctx, since) })
+func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
+	return read(ctx, d, func(ctx context.Context) (store.CatalogChanges, error) { return d.Catalog.ReadCatalog(ctx, since) })
 }
 
 // Items implements store.Catalog.
@@ -55,7 +55,7 @@ func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.
 	})
 }
 
-// publish gives the store a catalogue with the limits, where callers name them. The world changes it over a
+// publish gives the store a catalog with the limits, where callers name them. The world changes it over a
 // connection without faults.
 func (w *world) publish() {
 	if !w.keyed {
@@ -80,7 +80,7 @@ func (w *world) publish() {
 	}
 }
 
-// names finds limits as programs do: it is the catalogue of a process, which reads that of its store. Decisions by
+// names finds limits as programs do: it is the catalog of a process, which reads that of its store. Decisions by
 // an override say of which version it is.
 type names struct {
 	*catalog.Catalog
@@ -193,10 +193,10 @@ func (w *world) rushAtEnd(l *limit, key string, left time.Duration) {
 	}
 }
 
-// feltWithin is the time within which each process feels a change of the catalogue: docs/limits.md.
+// feltWithin is the time within which each process feels a change of the catalog: docs/limits.md.
 const feltWithin = 2 * time.Second
 
-// prompt reports whether nothing keeps processes from reading the catalogue in time.
+// prompt reports whether nothing keeps processes from reading the catalog in time.
 func (w *world) prompt() bool {
 	return !w.faults.crashes && !w.faults.forgets &&
 		(w.db == nil || w.db.refused+w.db.lostBefore+w.db.lostAfter+w.db.conflicts == 0)

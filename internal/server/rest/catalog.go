@@ -15,10 +15,10 @@ const (
 	usualVersions  = 50
 )
 
-// catalogue tells of the limits and plans.
-func (d *door) catalogue(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+// catalog answers with the limits and plans.
+func (d *door) catalog(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	return d.answering(w, r, s, 0, func(ctx context.Context) (any, error) {
-		out, err := d.service.Catalogue(ctx)
+		out, err := d.service.Catalog(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -37,7 +37,7 @@ func (d *door) overrides(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	})
 }
 
-// versions lists versions of the catalogue.
+// versions lists versions of the catalog.
 func (d *door) versions(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	q := &api.VersionsQuery{Max: usualVersions}
 	if err := parameters(r.URL.RawQuery, q); err != nil {
@@ -48,7 +48,7 @@ func (d *door) versions(w http.ResponseWriter, r *http.Request, s *load.Share) e
 	})
 }
 
-// difference says what was changed between two versions of the catalogue.
+// difference says what was changed between two versions of the catalog.
 func (d *door) difference(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	v, err := edge.Query(r.URL.RawQuery, "from", "to")
 	if err != nil {

@@ -2,14 +2,14 @@ package api
 
 import "time"
 
-// Catalogue is the limits and plans that the store keeps, as one version of it has them.
-type Catalogue struct {
+// Catalog is the limits and plans that the store keeps, as one version of it has them.
+type Catalog struct {
 	Version int64          `json:"version"` // the newest that was read
 	Limits  []CatalogLimit `json:"limits"`
 	Plans   []CatalogPlan  `json:"plans"`
 }
 
-// CatalogLimit is a named limit of the catalogue.
+// CatalogLimit is a named limit of the catalog.
 type CatalogLimit struct {
 	Name        string `json:"name"`
 	Limit       string `json:"limit"` // the one-line notation
@@ -54,20 +54,20 @@ type OverrideInForce struct {
 	Reason   string `json:"reason,omitempty"`
 }
 
-// VersionsQuery says which versions of the catalogue GET /v1/versions lists.
+// VersionsQuery says which versions of the catalog GET /v1/versions lists.
 type VersionsQuery struct {
 	Limit  string `query:"limit"`  // only those that have changed it; empty: all
 	Before int64  `query:"before"` // only those below it; 0: all
 	Max    int    `query:"max" range:"1-500"`
 }
 
-// Versions are versions of the catalogue, the newest first.
+// Versions are versions of the catalog, the newest first.
 type Versions struct {
 	Versions []Version `json:"versions"`
 	Next     int64     `json:"next,omitempty"` // ask for those before it, if there may be more
 }
 
-// Version is a version of the catalogue, with what it has changed.
+// Version is a version of the catalog, with what it has changed.
 type Version struct {
 	Version int64    `json:"version"`
 	At      int64    `json:"at"` // by the store's clock, microseconds since the epoch
@@ -77,14 +77,14 @@ type Version struct {
 	More    int      `json:"more,omitempty"` // how many changes are left out of that
 }
 
-// Difference is what was changed from one version of the catalogue to another.
+// Difference is what was changed from one version of the catalog to another.
 type Difference struct {
 	From    int64        `json:"from"`
 	To      int64        `json:"to"`
 	Changes []ItemChange `json:"changes"`
 }
 
-// ItemChange is a change of one thing in the catalogue.
+// ItemChange is a change of one thing in the catalog.
 type ItemChange struct {
 	Kind   string `json:"kind"`          // limit, plan, override or assignment; prefix-override, prefix-assignment
 	Name   string `json:"name"`          // of the limit or the plan
@@ -105,7 +105,7 @@ type Rollback struct {
 	NoVersion bool `json:"-"` // there is no version in it
 }
 
-// SetLimit asks to define a limit of the catalogue, or to change it, for all its keys.
+// SetLimit asks to define a limit of the catalog, or to change it, for all its keys.
 type SetLimit struct {
 	Name        string  `json:"name"`
 	Limit       string  `json:"limit"`                 // in one line
