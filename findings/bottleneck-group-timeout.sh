@@ -18,6 +18,7 @@
 #
 # The script fails if that changes. It needs npm and its registry, node, 5 MB below TMPDIR, and ten seconds.
 # Nothing is installed elsewhere.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -35,9 +35,10 @@
 #   properly to be an active member of the group. Please see more details on error log.
 #
 # The script fails if twenty early requests all succeed within 30 s, or if one does not that came once the others had
-# forgotten the member. It needs Debian on amd64 or arm64, apt-get and its network, 2 GB below TMPDIR, two to ten
+# forgotten the member. It needs Debian on amd64 or arm64, apt-get and its network, 2 GB below TMPDIR, two to fifteen
 # minutes. Nothing is installed. It ends with 2 when sid has another
 # version: look then whether the finding still holds.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 
 version=9.7.4-2

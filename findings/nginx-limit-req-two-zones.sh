@@ -15,6 +15,7 @@
 #
 # The script fails if that changes. It needs Debian 12 on amd64 or arm64, apt-get and its network, curl, 5 MB below TMPDIR, and
 # some seconds. Nothing is installed. It ends with 2 when Debian has another version: look then whether it still holds.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 version=1.22.1-9+deb12u11
 work=$(mktemp -d)

@@ -18,6 +18,7 @@
 #
 # The script fails if that changes. It needs npm and its registry, psql, 200 MB below TMPDIR, and some seconds;
 # as root it runs the server as the user nobody. Nothing is installed elsewhere.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 work=$(mktemp -d "${TMPDIR:-/tmp}/finding.XXXXXX")
 chmod 755 "$work"

@@ -16,6 +16,7 @@
 #
 # The script fails if within a minute no INSERT fails, or the log names no such lock. It needs npm, Go 1.25 or later and the
 # module proxy; as root it runs the server as the user nobody.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/finding.XXXXXX")

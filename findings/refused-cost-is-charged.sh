@@ -19,6 +19,7 @@
 #
 # The script fails if that changes. It needs npm and its registry, node, Go 1.25 or later and the module proxy, 10 MB below
 # TMPDIR, and some seconds. Nothing is installed elsewhere.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -17,6 +17,7 @@
 #
 # The script fails if any of that is otherwise. It needs Go 1.25 or later and the module proxy, 12 GB below TMPDIR and
 # the build cache, and a quarter of an hour of CPU to build the server; TIDB_SERVER names one that was built before.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 
 revision=20251126154744-e4e814fdc0af

@@ -18,6 +18,7 @@
 #
 # The script fails if that changes. It needs Go 1.25 or later, the module proxy, and some seconds. It asks for times that
 # it names itself, and does not wait.
+[ "${BASH_VERSION:-}" ] || exec bash "$0" # sh knows no pipefail
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

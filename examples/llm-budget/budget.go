@@ -110,7 +110,8 @@ func setHeaders(h http.Header, d headgate.Decision) {
 	for what, f := range tightest {
 		h.Set("X-RateLimit-Limit-"+what, f.CapacityCost().String())
 		h.Set("X-RateLimit-Remaining-"+what, f.RemainingCost().String())
-		h.Set("X-RateLimit-Reset-"+what, f.ResetAfter.Round(time.Millisecond).String())
+		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // rounded up, so nobody comes early
+		h.Set("X-RateLimit-Reset-"+what, reset.String())
 	}
 	// Clients wait for up to a minute. For longer, and where it can never pass, the answer asks them not to come back.
 	httplimit.SetRetryAfter(h, &d, httplimit.DefaultNoRetryBeyond)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
@@ -218,6 +219,19 @@ func TestTheHeaders(t *testing.T) {
 	if status, h, _ := x.ask(t, people[1], "", strings.Repeat("word ", 1000)); status != http.StatusTooManyRequests ||
 		h.Get("Retry-After") != "" || h.Get("X-Should-Retry") != "false" {
 		t.Errorf("a request that can never pass: %d %v", status, h)
+	}
+}
+
+// TestResetsAreRoundedUp: a client that comes when it was told to is not too early.
+func TestResetsAreRoundedUp(t *testing.T) {
+	for reset, want := range map[time.Duration]string{
+		0: "0s", time.Second: "1s", time.Second + time.Microsecond: "1.001s", 400 * time.Microsecond: "1ms",
+	} {
+		h := http.Header{}
+		setHeaders(h, headgate.Decision{Allowed: true, Each: []headgate.ChargeDecision{{Allowed: true, ResetAfter: reset}}})
+		if got := h.Get("X-RateLimit-Reset-Requests"); got != want {
+			t.Errorf("%v: %s, want %s", reset, got, want)
+		}
 	}
 }
 

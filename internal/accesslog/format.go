@@ -203,7 +203,7 @@ func (cfg Config) complete() (Config, error) {
 	if cfg.TimeFormat != "" {
 		layout, err := strftime.Layout(fractions.Replace(cfg.TimeFormat))
 		if err != nil {
-			return cfg, law.Invalid("time-format", "%.60q: %v", cfg.TimeFormat, err)
+			return cfg, law.Invalid("time_format", "%.60q: %v", cfg.TimeFormat, err)
 		}
 		cfg.parse = func(text []byte) (int64, bool) {
 			t, err := time.Parse(layout, string(text))

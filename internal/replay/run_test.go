@@ -202,7 +202,7 @@ func TestErrors(t *testing.T) {
 		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
 		"zstd":           {logs: []string{write(t, "x.zst", []byte("\x28\xb5\x2f\xfd\x24"))}, want: "packed with zstd"},
 		"no such form": {
-			logs: []string{good}, cfg: replay.Config{TimeFormat: "%Q"}, is: headgate.ErrInvalid, want: "time-format",
+			logs: []string{good}, cfg: replay.Config{TimeFormat: "%Q"}, is: headgate.ErrInvalid, want: "time_format",
 		},
 		"a time of its own": {
 			logs: []string{good}, cfg: replay.Config{Time: "ts"}, is: headgate.ErrInvalid,

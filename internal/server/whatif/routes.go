@@ -291,13 +291,13 @@ func (l *Logs) ask(ctx context.Context, id string,
 // readQuestion reads how a log is to be read; recorded is the limit whose history is asked for, if any.
 func readQuestion(v url.Values) (q *question, recorded string, err error) {
 	err = edge.Known(v, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle", "year",
-		"attempts")
+		"attempts", "time", "time_format")
 	if err != nil {
 		return nil, "", err
 	}
 	q = &question{key: v.Get("key"), name: v.Get("name"), cfg: replay.Config{
 		Format: accesslog.Format(strings.ToLower(v.Get("format"))), Where: v["where"], Cost: v.Get("cost"),
-		Settle: v.Get("settle"),
+		Settle: v.Get("settle"), Time: v.Get("time"), TimeFormat: v.Get("time_format"),
 	}}
 	var noSince, noUntil, noYear, noAttempts error
 	q.cfg.Since, noSince = replay.ParseTime("since", v.Get("since"))

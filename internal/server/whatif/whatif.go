@@ -109,8 +109,8 @@ type question struct {
 // read reads a log of a caller and keeps it. The same log that is read in the same way is the same.
 func (l *Logs) read(ctx context.Context, owner string, q *question, from io.Reader) (*api.WhatIfLog, error) {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%q %q %q %q %q %v %v %q %q %d %t ", owner, q.key, q.name, q.cfg.Format, q.cfg.Where,
-		q.cfg.Since, q.cfg.Until, q.cfg.Cost, q.cfg.Settle, q.cfg.Year, q.cfg.Attempts)
+	fmt.Fprintf(hash, "%q %q %q %q %q %v %v %q %q %d %t %q %q ", owner, q.key, q.name, q.cfg.Format, q.cfg.Where,
+		q.cfg.Since, q.cfg.Until, q.cfg.Cost, q.cfg.Settle, q.cfg.Year, q.cfg.Attempts, q.cfg.Time, q.cfg.TimeFormat)
 	q.cfg.Stdin, q.cfg.Name = io.TeeReader(from, hash), q.name
 	q.cfg.MaxBytes, q.cfg.MaxMemory = unpackedTimes*l.cfg.MaxUpload, l.cfg.MaxMemory/2
 	requests, err := replay.Read(ctx, q.key, []string{"-"}, &q.cfg)

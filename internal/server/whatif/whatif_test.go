@@ -189,6 +189,22 @@ func TestFiguresAreThoseOfReplay(t *testing.T) {
 	}
 }
 
+// TestTimeIsInTheNamedField: the same log that is read by another field is another one.
+func TestTimeIsInTheNamedField(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, whatif.Config{})
+	log := []byte("ip,begun,ended\n10.0.0.1,01.05.2026 12:00:00,02.05.2026 12:00:01\n")
+	form := "%d.%m.%Y %H:%M:%S"
+	begun := s.send(t, url.Values{"key": {"ip"}, "time": {"begun"}, "time_format": {form}}, log)
+	ended := s.send(t, url.Values{"key": {"ip"}, "time": {"ended"}, "time_format": {form}}, log)
+	if want := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixMicro(); begun.First != want || begun.Format != "csv" {
+		t.Errorf("%+v, want first %d", begun, want)
+	}
+	if want := time.Date(2026, 5, 2, 12, 0, 1, 0, time.UTC).UnixMicro(); ended.First != want || ended.ID == begun.ID {
+		t.Errorf("%+v, want first %d", ended, want)
+	}
+}
+
 // TestAskedManyTimes asks about one log from many goroutines at a time.
 func TestAskedManyTimes(t *testing.T) {
 	t.Parallel()
@@ -281,6 +297,8 @@ func TestBadQuestions(t *testing.T) {
 		{"POST", "", url.Values{"key": {"ip"}, "until": {"2001-01-01"}}, string(line), 400, "log", "no request"},
 		{"POST", "", url.Values{"key": {"ip"}, "format": {"tea"}}, string(line), 400, "format", "is not one of"},
 		{"POST", "", url.Values{"key": {"ip"}, "year": {"x"}}, string(line), 400, "year", "is not a year"},
+		{"POST", "", url.Values{"key": {"ip"}, "time": {"ts"}}, string(line), 400, "time", "in one place"},
+		{"POST", "", url.Values{"key": {"ip"}, "time_format": {"%Q"}}, string(line), 400, "time_format", "%Q"},
 		{"POST", "", url.Values{"key": {"ip", "path"}}, string(line), 400, "key", "stands 2 times"},
 		{"POST", "", url.Values{"keys": {"ip"}}, string(line), 400, "query", "unknown parameter"},
 		{"POST", "", url.Values{"key": {"ip"}}, strings.Repeat(string(line), 300), 413, "", "at most 20000 bytes"},
