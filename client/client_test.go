@@ -136,12 +136,14 @@ func decisionsSayWhatTheServerSays(t *testing.T, over protocol) {
 	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"},
 		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two},
 		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "c"})
-	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 5,
+	check(d, err, headgate.Decision{
+		Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 5,
 		Each: []headgate.ChargeDecision{
 			{Allowed: true, LimitName: "api", Key: "b", Capacity: 100, Remaining: 99},
 			{Charge: 1, Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 5},
 			{Charge: 2, Allowed: true, LimitName: "few", Key: "c", Capacity: 10, Remaining: 9},
-		}})
+		},
+	})
 	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"},
 		headgate.Charge{Limit: headgate.MustNamed("api"), Key: "new", Cost: headgate.Units(200)})
 	check(d, err, headgate.Decision{

@@ -41,7 +41,8 @@ func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate
 		f.Level, err = cost(out.Level)
 	}
 	if err != nil {
-		return headgate.FillUpResult{}, fmt.Errorf("server: %w: answer of /v1/fill-up: %w", store.ErrUnknownOutcome, err)
+		err = fmt.Errorf("server: %w: answer of /v1/fill-up: %w", store.ErrUnknownOutcome, err)
+		return headgate.FillUpResult{}, err
 	}
 	f.Brim = out.Brim
 	f.Decision, err = decision(&out.Decision, charges)

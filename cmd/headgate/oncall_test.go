@@ -48,7 +48,8 @@ func TestOnCallWithAServerOnly(t *testing.T) {
 
 	ask(exitOK, ": a sale\n  ~ api = fixed-window 6/1d", "limits", "history", "api")
 	ask(exitOK, "~ api = fixed-window 3/1d", "limits", "rollback", "1", "api", "--dry-run")
-	ask(exitOK, "the catalog has version 6 now"+at, "limits", "rollback", "1", "api", "--yes", "--reason", "the sale is over")
+	ask(exitOK, "the catalog has version 6 now"+at, "limits", "rollback", "1", "api", "--yes",
+		"--reason", "the sale is over")
 	if got := s.limits(t)["api"]; got != "fixed-window 3/1d" {
 		t.Errorf("after the rollback api is %q", got)
 	}

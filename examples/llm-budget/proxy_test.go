@@ -228,7 +228,8 @@ func TestResetsAreRoundedUp(t *testing.T) {
 		0: "0s", time.Second: "1s", time.Second + time.Microsecond: "1.001s", 400 * time.Microsecond: "1ms",
 	} {
 		h := http.Header{}
-		setHeaders(h, headgate.Decision{Allowed: true, Each: []headgate.ChargeDecision{{Allowed: true, ResetAfter: reset}}})
+		each := []headgate.ChargeDecision{{Allowed: true, ResetAfter: reset}}
+		setHeaders(h, headgate.Decision{Allowed: true, Each: each})
 		if got := h.Get("X-RateLimit-Reset-Requests"); got != want {
 			t.Errorf("%v: %s, want %s", reset, got, want)
 		}

@@ -57,7 +57,7 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 	for _, level := range []string{"serializable", "repeatable%20read"} {
 		s := openAt(t, migrated.Postgres(t)+"?pool_max_conns=32&default_transaction_isolation="+level)
 		limit := headgate.MustParse("token-bucket 1/1h burst 100")
-		l := headgate.New(s, &headgate.Config{Timeout: time.Minute}) // a busy machine repeats transactions for longer than 5 s
+		l := headgate.New(s, &headgate.Config{Timeout: time.Minute}) // it may repeat for longer than 5 s
 		var admitted atomic.Int64
 		var wg sync.WaitGroup
 		for range writers {

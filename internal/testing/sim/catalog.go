@@ -32,7 +32,9 @@ func read[T any](ctx context.Context, d *database, what func(context.Context) (T
 
 // ReadCatalog implements store.Catalog.
 func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
-	return read(ctx, d, func(ctx context.Context) (store.CatalogChanges, error) { return d.Catalog.ReadCatalog(ctx, since) })
+	return read(ctx, d, func(ctx context.Context) (store.CatalogChanges, error) {
+		return d.Catalog.ReadCatalog(ctx, since)
+	})
 }
 
 // Items implements store.Catalog.
