@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // maxLine is the longest line that is read.
@@ -19,7 +21,7 @@ var ErrLong = errors.New("the line is longer than 1 MiB")
 // ErrLarge is the error of a log that is larger than may be read.
 var ErrLarge = errors.New("the log is too large")
 
-// Lines splits a log into its lines, unpacking gzip.
+// Lines splits a log into its lines, unpacking gzip and zstd.
 type Lines struct {
 	b     *bufio.Reader
 	bytes *counter
@@ -40,9 +42,13 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // packed is what files begin with that are packed in a way that is not read.
-var packed = map[string]string{"zstd": "\x28\xb5\x2f\xfd", "xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
+var packed = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
 
-// NewLines returns the lines of a log, which may be packed with gzip. If most is above 0, more than most bytes of
+// zstdWindow bounds the memory that a log packed with zstd can take: RFC 8878 has every reader know windows of 8 MiB, and
+// the tool makes larger ones with --long and --ultra only.
+const zstdWindow = 8 << 20
+
+// NewLines returns the lines of a log, which may be packed with gzip or zstd. If most is above 0, more than most bytes of
 // unpacked lines are ErrLarge.
 func NewLines(r io.Reader, most int64) (*Lines, error) {
 	l := &Lines{bytes: &counter{r: r}, left: most, start: true}
@@ -57,12 +63,15 @@ func NewLines(r io.Reader, most int64) (*Lines, error) {
 			return nil, fmt.Errorf("the log is packed with %s: unpack it first", with)
 		}
 	}
-	if bytes.HasPrefix(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(raw)
-		if err != nil {
-			return nil, err
-		}
-		text = z
+	var err error
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		text, err = gzip.NewReader(raw)
+	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		text, err = zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
+	}
+	if err != nil {
+		return nil, err
 	}
 	l.b = bufio.NewReaderSize(text, maxLine)
 	return l, nil

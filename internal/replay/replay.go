@@ -80,7 +80,7 @@ const (
 // Compare replays the requests of logs against limits, each by itself. It reads the logs once, and returns a report
 // for each limit. key names the fields that the limits are applied to, separated by commas: ip, user, path, method or
 // status, in JSON logs the path of any value, in a CSV or IIS log a column. ip is what it is to httplimit.ByIP: of an
-// IPv6 address its network of 64 bits; ip/48 is another. The log "-" is standard input; gzip is recognised.
+// IPv6 address its network of 64 bits; ip/48 is another. The log "-" is standard input; gzip and zstd are read.
 //
 // Lines that cannot be read are counted in the report, not errors. It is an
 // error if no line is a request, or if less than half of the lines of a log are of

@@ -200,7 +200,8 @@ func TestErrors(t *testing.T) {
 		"no such year":   {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
 		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
 		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
-		"zstd":           {logs: []string{write(t, "x.zst", []byte("\x28\xb5\x2f\xfd\x24"))}, want: "packed with zstd"},
+		"zstd that ends": {logs: []string{write(t, "x.zst", []byte("\x28\xb5\x2f\xfd\x24"))}, want: "unexpected EOF"},
+		"xz":             {logs: []string{write(t, "x.xz", []byte("\xfd7zXZ\x00"))}, want: "packed with xz"},
 		"no such form": {
 			logs: []string{good}, cfg: replay.Config{TimeFormat: "%Q"}, is: headgate.ErrInvalid, want: "time_format",
 		},

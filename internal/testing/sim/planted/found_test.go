@@ -68,8 +68,8 @@ func simulate(t *testing.T, overlay string, seeds int) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // for a simulation that hangs
 	defer cancel()
-	sim := exec.CommandContext(ctx, bin, "-test.run=^TestSim$", "-test.timeout=0", "-seeds="+strconv.Itoa(seeds), "-from=1",
-		"-stop", "-shrink=0s")
+	sim := exec.CommandContext(ctx, bin, "-test.run=^TestSim$", "-test.timeout=0", "-from=1",
+		"-seeds="+strconv.Itoa(seeds), "-stop", "-shrink=0s")
 	sim.Dir = filepath.Join(root, "internal", "testing", "sim")
 	sim.Cancel = func() error { return sim.Process.Signal(os.Interrupt) }
 	sim.WaitDelay = 5 * time.Second
