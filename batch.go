@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Request is one of several of a Batch.
+// Request is one request of a Batch.
 type Request struct {
 	Charges []Charge // admitted all or none
-	Check   bool     // ask without consuming
+	Check   bool     // consume nothing
 
 	// ID and Life make it a request that is charged once: see [Limiter.Once]. A
 	// zero Life is DefaultLife.
@@ -22,7 +22,7 @@ type Request struct {
 	Life time.Duration
 }
 
-// BatchResult is what became of a Request.
+// BatchResult is the outcome of a Request.
 type BatchResult struct {
 	Decision Decision
 	Err      error // the request failed alone: invalid, or refused by the store
@@ -51,16 +51,16 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]BatchResult,
 	return answers, err
 }
 
-// batched is a request of a batch.
+// batched is a Request's state.
 type batched struct {
 	*Request
-	charges  []Charge // by the limits that hold now
+	charges  []Charge // with the limits in force
 	attempts attempts
-	request  request // its part of the question to the store
+	request  request // its part of the round trip
 	answer   *BatchResult
 }
 
-// batch decides, and decides again those requests whose limits did not hold at the store's time.
+// batch decides, and retries requests whose limits did not hold at the store's time.
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []BatchResult, err error) {
 	if slices.ContainsFunc(requests, Request.unresolved) {
 		var d callDeadline
@@ -80,7 +80,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Batc
 		list[i].Request, list[i].answer = &requests[i], &answers[i]
 		due[i] = &list[i]
 	}
-	if err := l.askBatch(ctx, due); err != nil {
+	if err := l.decideBatch(ctx, due); err != nil {
 		return nil, err
 	}
 	for {
@@ -88,16 +88,16 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Batc
 		if len(due) == 0 {
 			return answers, nil
 		}
-		if err := l.askBatch(ctx, due); err != nil {
-			for _, b := range due { // of the others is known what was decided
+		if err := l.decideBatch(ctx, due); err != nil {
+			for _, b := range due { // the others have their decisions
 				b.answer.Err = err
 			}
 		}
 	}
 }
 
-// askBatch is one round trip to the store.
-func (l *Limiter) askBatch(ctx context.Context, due []*batched) error {
+// decideBatch takes one round trip.
+func (l *Limiter) decideBatch(ctx context.Context, due []*batched) error {
 	l.resolveBatch(ctx, due)
 	n := 0
 	for _, b := range due {
@@ -145,11 +145,11 @@ func (b *batched) compile(clock store.Clock, group uint32) error {
 	return b.request.valid()
 }
 
-// unresolved reports whether it is to be found out which limits hold.
+// unresolved reports whether the limits in force are still unknown.
 func (r Request) unresolved() bool { return slices.ContainsFunc(r.Charges, Charge.unresolved) }
 
-// resolveBatch puts the limits that hold now into the charges of requests. The names of all are looked up together. A
-// look-up that finds fault with a request fails it alone.
+// resolveBatch puts the limits in force into the charges. It looks up the names of all requests together; an
+// invalid request fails alone.
 func (l *Limiter) resolveBatch(ctx context.Context, due []*batched) {
 	var unresolved []*batched
 	var all []Charge
@@ -171,8 +171,8 @@ func (l *Limiter) resolveBatch(ctx context.Context, due []*batched) {
 	}
 }
 
-// findBatch finds the limits of requests, whose charges are parts of all. If one of them is wrong it
-// looks up halves, until it is known which.
+// findBatch finds the limits of requests, whose charges are parts of all. If one is invalid, it
+// looks up each half, to find which.
 func (l *Limiter) findBatch(ctx context.Context, all []Charge, list []*batched) {
 	err := l.find(ctx, all)
 	switch {

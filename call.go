@@ -106,7 +106,7 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	if l.store == nil {
 		return errNoStore
 	}
-	ctx, d := withDeadline(ctx, l.within(r.ops))
+	ctx, d := withDeadline(ctx, l.timeoutFor(r.ops))
 	defer d.end(&err, store.ErrUnknownOutcome)
 	if err := l.store.Apply(ctx, r.ops, r.outs); err != nil {
 		store.Void(r.outs)

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Limiter decides about charges by a store. It is safe for concurrent
-// use, starts goroutines for the leases that it holds and no other, and holds no
-// state of its own but the callers that wait: any number of limiters, in any number of
+// Limiter decides charges through a store. It is safe for concurrent
+// use, starts goroutines only for the leases that it holds, and keeps no
+// state but the queues of callers: any number of limiters, in any number of
 // processes, share the limits of one store.
 type Limiter struct {
 	store  store.Store
@@ -24,49 +24,49 @@ type Limiter struct {
 
 	names    Names         // nil: none
 	known    knower        // names, if it is one
-	ahead    atomic.Int64  // of the clock: the store's, as far as it mattered
-	timeout  time.Duration // of a question to the store; 0: none
-	soonest  time.Duration // the same of a decision whose limits do not say
+	ahead    atomic.Int64  // microseconds that the store's clock is ahead
+	timeout  time.Duration // of a call to the store; 0: none
+	soonest  time.Duration // for a take or check whose limits set none
 	observer Observer      // nil: none
 }
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Clock guesses in which window of the calendar the store's clock stands;
-	// a wrong guess costs one more question to the store, nothing else. Nil:
+	// Clock guesses the calendar window in which the store's clock is;
+	// a wrong guess costs one more call to the store, nothing else. Nil:
 	// this machine's.
 	Clock store.Clock
-	// Timeout is how long a call that decides at once waits for the store, where
-	// the context has no earlier deadline. That contains the time in which Names finds
+	// Timeout is how long a call that decides at once waits for the store, if
+	// the context has no earlier deadline. It includes the time in which Names finds
 	// limits. After it, the error says what is known: that nothing was charged
-	// (store.ErrUnavailable, say), or store.ErrUnknownOutcome, for example where a
-	// transaction of somebody else's holds the cell. Wait, Await and WithLease, their
-	// kin, and what is built on them wait for as long as their context lasts, for
-	// the store too. Zero: DefaultTimeout; but a request that takes or checks waits only for as long as
+	// (store.ErrUnavailable, say), or store.ErrUnknownOutcome, for example while
+	// another transaction holds the cell. Wait, Await and WithLease, their
+	// variants and what is built on them wait until their context ends, for
+	// the store too. Zero: DefaultTimeout; but a take or a check waits only for as long as
 	// its limits say (Tail.Deadline), or else the store (store.Info): behind package
-	// front 1.5 s. Below 0: none, and none for a store in this process, which answers at once.
+	// front, 1.5 s. Below 0: none. A store in this process needs none: it answers at once.
 	//
-	// The RetryFor of the drivers is for questions without a deadline: of calls
+	// The drivers' RetryFor is for requests without a deadline: those of calls
 	// that wait, and of programs that call a Store themselves.
 	Timeout time.Duration
-	// Observer hears of every decision. Nil: none.
+	// Observer gets every decision. Nil: none.
 	Observer Observer
-	// Names finds the limits of which only the name is known, as they are at the time of each
+	// Names finds the limits that are given by name alone, as they are at the time of each
 	// call. Nil: such a limit is ErrUnknownLimit.
 	Names Names
 }
 
-// Names finds limits by their names, for a Limiter that is asked by limits of which only the
-// name is known ([Named]). A catalog.Catalog is one. It is safe for concurrent use.
+// Names finds limits by their names, for a Limiter whose callers give limits by
+// name alone ([Named]). A catalog.Catalog is one. It is safe for concurrent use.
 //
-// It may have a method Known(name, key string) (Limit, bool) too: Find for what is at hand, which
-// waits for nothing. It returns false for anything else.
+// It may have a method Known(name, key string) (Limit, bool) too, which returns a limit that is
+// in memory, or else false, without waiting.
 type Names interface {
-	// Find returns the limit of a name as it is for a key. Errors are ErrUnknownLimit, or the
+	// Find returns the limit of a name for a key. Errors are ErrUnknownLimit, or the
 	// store's.
 	Find(ctx context.Context, name, key string) (Limit, error)
-	// FindAll puts limits in the place of those of the charges of which only the name is
-	// known: all of one version. After an error the charges may be changed in part.
+	// FindAll replaces the limits that charges give by name alone with those of one
+	// version. After an error the charges may be changed in part.
 	FindAll(ctx context.Context, charges []Charge) error
 }
 
@@ -75,8 +75,8 @@ type knower interface {
 	Known(name, key string) (Limit, bool)
 }
 
-// New returns a limiter over a store. The store stays the caller's to close. Without
-// one, and of the zero Limiter, each call is ErrInvalid.
+// New returns a limiter over a store. The caller closes the store. Without one, as
+// with the zero Limiter, calls return ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
 	if cfg == nil {
 		cfg = new(Config)
@@ -126,15 +126,15 @@ func (l *Limiter) Take(ctx context.Context, charges ...Charge) (d Decision, err 
 }
 
 // Check reports whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now,
-// as if nobody had asked.
+// not those after a Take.
 func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error) {
 	return l.call(ctx, &checkQuestion, charges)
 }
 
-// FillUpResult is what became of a FillUp.
+// FillUpResult is the result of a FillUp.
 type FillUpResult struct {
 	Accepted Cost // what fitted in, rounded down to a millionth; may be all or nothing
-	Level    Cost // in use then, what was accepted included; rounded up to a millionth
+	Level    Cost // in use afterwards; rounded up to a millionth
 	Brim     bool // the level stands at the capacity
 	Decision Decision
 }
@@ -168,7 +168,7 @@ func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f FillUpResult, er
 // the store.
 type waiting struct{ context.Context }
 
-// callDeadline is the Limiter's own for one call. The zero callDeadline is none.
+// callDeadline is the Limiter's own deadline for a call; the zero one is none.
 type callDeadline struct {
 	caller  context.Context
 	own     context.Context
@@ -176,7 +176,7 @@ type callDeadline struct {
 	timeout time.Duration
 }
 
-// withDeadline returns the context to ask the store with, for what may take so long; 0: as long as the context lasts.
+// withDeadline returns a context that ends after most at the latest; 0 sets no deadline.
 func withDeadline(ctx context.Context, most time.Duration) (context.Context, callDeadline) {
 	if w, ok := ctx.(waiting); ok {
 		return store.WithPatience(w.Context), callDeadline{}
@@ -192,8 +192,8 @@ func withDeadline(ctx context.Context, most time.Duration) (context.Context, cal
 	return d.own, d
 }
 
-// end ends the deadline, and explains an error that came by it. A context
-// error alone does not say whether the store was asked: its class is otherwise.
+// end stops the deadline, and explains an error that it caused. A context
+// error has no class, since the store may have been called: it gets otherwise.
 func (d *callDeadline) end(err *error, otherwise error) {
 	if d.cancel == nil {
 		return
@@ -202,7 +202,7 @@ func (d *callDeadline) end(err *error, otherwise error) {
 	*err = d.explain(*err, otherwise)
 }
 
-// explain says of an error that came by the deadline how long it was.
+// explain adds the timeout to an error that the deadline caused.
 func (d *callDeadline) explain(err, otherwise error) error {
 	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
 		return err
@@ -214,9 +214,9 @@ func (d *callDeadline) explain(err, otherwise error) error {
 		d.timeout)
 }
 
-// within returns how long the store may take to answer ops: for what takes or checks, the shortest
+// timeoutFor returns how long the store may take to answer ops: for takes and checks, the shortest
 // deadline of its limits. 0 is no deadline.
-func (l *Limiter) within(ops []law.Op) time.Duration {
+func (l *Limiter) timeoutFor(ops []law.Op) time.Duration {
 	own, plain := int64(0), true
 	for i := range ops {
 		op := &ops[i]
@@ -234,5 +234,5 @@ func (l *Limiter) within(ops []law.Op) time.Duration {
 	case plain:
 		return l.soonest
 	}
-	return l.timeout // what the store must know later is not answered by anything else
+	return l.timeout // only the store can answer what it must know later
 }

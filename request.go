@@ -12,21 +12,21 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// question is what a verb asks of the store about charges.
+// question describes what a verb does with charges.
 type question struct {
 	verb     law.Verb
-	observed Verb // as observers see it; empty: they do not
+	observed Verb // for observers; empty: not reported
 	limits   limitKind
-	credits  func(Cost, *law.Params) (int64, error) // what the costs of the charges mean
-	lasting  bool                                   // the store has to know of the answer later: Config.Timeout holds
+	credits  func(Cost, *law.Params) (int64, error) // converts the cost of a charge
+	lasting  bool                                   // the store must remember the outcome: Config.Timeout applies
 
 	prepare func(*request) error                              // completes the ops; nil: they are complete
-	read    func(context.Context, *request) (Decision, error) // nil: the decision is all that is wanted
+	read    func(context.Context, *request) (Decision, error) // reads outcomes; nil: the decision only
 
 	accepted Cost // see Event.Accepted; read sets it
 }
 
-// limitKind says of which limits charges may be.
+// limitKind restricts the limits of charges.
 type limitKind uint8
 
 const (
@@ -35,7 +35,7 @@ const (
 	heldOnly            // concurrency alone
 )
 
-// request is what is asked of the store at once: for each charge an op, its limit, and then its outcome.
+// request is what one call sends to the store: for each charge an op, its limit, and later its outcome.
 type request struct {
 	ops    []law.Op
 	outs   []law.Outcome
@@ -46,15 +46,15 @@ func newRequest(n int) *request {
 	return &request{make([]law.Op, n), make([]law.Outcome, n), make([]Limit, n)}
 }
 
-// part returns the ops from i to before j.
+// part returns the request of ops[i:j].
 func (r *request) part(i, j int) *request { return &request{r.ops[i:j], r.outs[i:j], r.limits[i:j]} }
 
-// clone returns a request that stays when this one is used for something else.
+// clone returns a copy that stays valid when this request is reused.
 func (r *request) clone() request {
 	return request{slices.Clone(r.ops), slices.Clone(r.outs), slices.Clone(r.limits)}
 }
 
-// scratch is where requests of few charges are written.
+// scratch is the memory of a request of few charges.
 type scratch struct {
 	r      request
 	ops    [4]law.Op
@@ -115,7 +115,7 @@ func (r *request) compile(clock store.Clock, group uint32, q *question, charges 
 		if err := c.Keep.leaves(op); err != nil {
 			return err
 		}
-		if rule.timed() { // what is taken up front would outlast it
+		if rule.timed() { // credits taken up front would outlast it
 			op.Params.Prefetch, op.Params.PrefetchLife = 0, 0
 		}
 		if rule.calendar != nil {
@@ -126,7 +126,7 @@ func (r *request) compile(clock store.Clock, group uint32, q *question, charges 
 	return nil
 }
 
-// valid says what is wrong with the ops of one or more requests, or nil.
+// valid returns the first error in the ops of one or more requests.
 func (r *request) valid() error {
 	for i := 0; i < len(r.ops); {
 		j := law.GroupEnd(r.ops, i)
@@ -139,8 +139,8 @@ func (r *request) valid() error {
 }
 
 // unblock makes the ops those of a caller that waits: the block of a limit is for those
-// who try without waiting. Limits with a block have no tokens up front, which only
-// they could give out.
+// who do not wait. Limits with a block take nothing up front, nor may the ops
+// without it.
 func (r *request) unblock() {
 	for i := range r.ops {
 		if p := &r.ops[i].Params; p.Block > 0 {
@@ -149,13 +149,13 @@ func (r *request) unblock() {
 	}
 }
 
-// lookedAt reports whether somebody has looked at the cell of an outcome. Package deny has not
+// lookedAt reports whether the cell of an outcome was read. Package deny reads none
 // where it repeats the refusal of another charge.
 func lookedAt(out *law.Outcome) bool {
 	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
 }
 
-// each returns the figures of all charges of a request that were looked at.
+// each returns the decision about each charge whose cell was read.
 func (r *request) each(allowed bool) []ChargeDecision {
 	ops, outs := r.ops, r.outs
 	list := make([]ChargeDecision, 0, len(ops))
@@ -175,8 +175,8 @@ func (r *request) each(allowed bool) []ChargeDecision {
 	return list
 }
 
-// untaken returns the credits in the level of an outcome which the request would have taken up to its op i, of a
-// check or a refusal.
+// untaken returns the credits in the level of outcome i that a check or a refusal counts but does not take,
+// up to op i.
 func (r *request) untaken(i int, allowed bool) (credits int64) {
 	if allowed && r.ops[i].Verb != law.Check {
 		return 0
@@ -215,7 +215,7 @@ func (r *request) decision() Decision {
 	return d
 }
 
-// DefaultLife is for how long a store remembers an id by default.
+// DefaultLife is how long a store remembers an id by default.
 const DefaultLife = time.Hour
 
 // requestID names a request, so that it is charged once.
@@ -239,7 +239,7 @@ func (o requestID) set(r *request) error {
 	return nil
 }
 
-// startsLater says that what was admitted under an id may not start yet, or nil.
+// startsLater returns an error if what an id admitted may not start yet.
 func (r *request) startsLater() error {
 	for i := range r.outs {
 		if out := &r.outs[i]; out.StartAt > out.Clock {
@@ -258,7 +258,7 @@ func settleOp(op *law.Op, id string, actual int64) law.Op {
 	}
 }
 
-// stale reports whether the store's time was outside of what an op says of it.
+// stale reports whether the store's time was outside an op's window or period.
 func (r *request) stale() bool {
 	for i := range r.outs {
 		if r.outs[i].Stale {

@@ -56,9 +56,9 @@ func (k *keys) init(most int, fly func(context.Context, []*flight.Party[struct{}
 
 // entry is an item of a single key. It is never changed, but for what it means.
 type entry struct {
-	there bool
-	text  string
-	until int64
+	exists bool
+	text   string
+	until  int64
 
 	mu    sync.Mutex
 	base  headgate.Limit // that limit was made for; guarded by mu
@@ -195,7 +195,7 @@ func (c *Catalog) fetch(ctx context.Context, found map[id]*entry) (version int64
 			return 0, err
 		}
 		for _, i := range items {
-			found[id{i.Kind, i.Name, i.Key}] = &entry{there: true, text: i.Text, until: i.Until}
+			found[id{i.Kind, i.Name, i.Key}] = &entry{exists: true, text: i.Text, until: i.Until}
 		}
 		if of != c.now.Load().version { // less: the store was restored, say
 			if err := c.Refresh(ctx); err != nil {
@@ -227,7 +227,7 @@ func (c *Catalog) remember(version int64, ids []id, found map[id]*entry) {
 func (k *keys) missingIn(ctx context.Context, now store.Catalog) []string {
 	var had []store.Item
 	for i, e := range k.cache.All() {
-		if e.there && len(had) < perLookup {
+		if e.exists && len(had) < perLookup {
 			had = append(had, i.item())
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Which limit holds for a key: the first of these that there is.
+// The limit of a key is the first of these that exists.
 //
 //	an override of the key
 //	the override of the longest prefix of the key
@@ -19,7 +19,7 @@ import (
 //	the limit in the plan of the longest prefix of the key
 //	the limit itself
 //
-// What has an end holds before it, by the store's clock, and then what follows it in the list.
+// An item with an end holds until then, by the store's clock, and then the next in the list.
 
 // planned is a limit in a plan.
 type planned struct {
@@ -37,7 +37,7 @@ func (p *prefixes) add(i *store.Item) {
 	if p.items == nil {
 		p.items = map[string]*entry{}
 	}
-	p.items[i.Key] = &entry{there: true, text: i.Text, until: i.Until}
+	p.items[i.Key] = &entry{exists: true, text: i.Text, until: i.Until}
 	if !slices.Contains(p.lengths, len(i.Key)) {
 		p.lengths = append(p.lengths, len(i.Key))
 		slices.SortFunc(p.lengths, func(a, b int) int { return b - a })
@@ -56,7 +56,7 @@ func (p *prefixes) of(key string, f func(prefix string, e *entry) bool) {
 	}
 }
 
-// readPlans reads what is not of single keys.
+// readPlans reads plans and prefix items.
 func (s *snapshot) readPlans() {
 	s.plans, s.prefixes, s.assigned = map[string]map[string]planned{}, map[string]prefixes{}, prefixes{}
 	for _, i := range s.items {
@@ -90,17 +90,17 @@ type candidate struct {
 // until this long after its end.
 const skew = int64(time.Minute / time.Microsecond)
 
-// lastEnd is the last time that the laws know, in the year 2255. What ends later does not end.
+// lastEnd is the last time that laws can represent, in the year 2255. A later end is none.
 const lastEnd = 1<<53 - 1
 
-// candidates are those of a key, the first that hold first.
+// candidates are a key's, in the order in which they hold.
 type candidates struct {
 	list []candidate
 	now  int64
 	err  error // of one that this program cannot read
 }
 
-// add adds one, and reports whether there is nothing after it: it holds without an end, or
+// add adds one, and reports whether it is the last: it has no end, or
 // cannot be read.
 func (c *candidates) add(l headgate.Limit, until int64, err error) (last bool) {
 	if until > lastEnd {
@@ -117,7 +117,7 @@ func (c *candidates) add(l headgate.Limit, until int64, err error) (last bool) {
 	return until == 0
 }
 
-// resolve returns the limit as it is for a key; at gives the items of single keys.
+// resolve returns the limit for a key; at returns the items of single keys.
 func (s *snapshot) resolve(base headgate.Limit, key string, at func(id) *entry) (l headgate.Limit, err error) {
 	c := candidates{now: s.clock()}
 	if !s.addOverrides(&c, base, key, at) {
@@ -137,13 +137,13 @@ func (s *snapshot) resolve(base headgate.Limit, key string, at func(id) *entry) 
 	return l, nil
 }
 
-// addOverrides adds the overrides of a key, and reports whether there is nothing after them.
+// addOverrides adds the overrides of a key, and reports whether nothing follows them.
 func (s *snapshot) addOverrides(c *candidates, base headgate.Limit, key string, at func(id) *entry) (last bool) {
 	add := func(e *entry, applied string) bool {
 		l, err := e.override(base, applied)
 		return c.add(l, e.until, err)
 	}
-	if e := at(id{store.KindOverride, base.Name(), key}); e.there && add(e, appliedOverride("")) {
+	if e := at(id{store.KindOverride, base.Name(), key}); e.exists && add(e, appliedOverride("")) {
 		return true
 	}
 	p := s.prefixes[base.Name()]
@@ -170,18 +170,18 @@ func (s *snapshot) addPlans(c *candidates, base headgate.Limit, key string, at f
 		}
 		return c.add(p.limit, e.until, p.err)
 	}
-	if e := at(id{store.KindAssignment, "", key}); e.there && add(e, "") {
+	if e := at(id{store.KindAssignment, "", key}); e.exists && add(e, "") {
 		return
 	}
 	s.assigned.of(key, func(prefix string, e *entry) bool { return !add(e, ofPrefix(prefix)) })
 }
 
-// finding is how often what a key has is read again because the catalog was changed meanwhile.
-const finding = 10
+// maxReads is how often a key's items are read at most, while the catalog keeps changing.
+const maxReads = 10
 
-// Find implements headgate.Names: by the version that was read last. What a key has is asked of the
-// store once, with what other callers ask for, for as long as the context lasts, and then remembered.
-// While no version was read the error is store.ErrUnavailable.
+// Find implements headgate.Names, by the version that was read last. It reads a key's items from
+// the store once, with those of other callers, for as long as the context lasts, and caches them.
+// Until a version is read, the error is store.ErrUnavailable.
 func (c *Catalog) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	if s := c.now.Load(); s != nil && s.alike() {
 		return s.find(name)
@@ -192,7 +192,7 @@ func (c *Catalog) Find(ctx context.Context, name, key string) (headgate.Limit, e
 	return l, err
 }
 
-// Known is Find without the store: it answers from what is remembered. It returns false if that does not
+// Known returns the limit of a name for a key from the cache. It returns false if the cache does not
 // say which limit holds, or if none can be used.
 func (c *Catalog) Known(name, key string) (headgate.Limit, bool) {
 	s := c.now.Load()
@@ -225,12 +225,12 @@ func (c *Catalog) FindAll(ctx context.Context, charges []headgate.Charge) error 
 	}, func(i int, l headgate.Limit) { charges[i].Limit = l })
 }
 
-// findAll finds n limits, by names and keys; an empty name is left out.
+// findAll finds n limits, by name and key; it skips empty names.
 func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key string),
 	set func(int, headgate.Limit),
 ) error {
 	var read *lookup
-	for range finding {
+	for range maxReads {
 		s := c.now.Load()
 		if s == nil {
 			if failed := c.Err(); failed != nil {
@@ -246,7 +246,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 			}
 			e, ok := c.keys.cache.GetIfPresent(i)
 			if !ok {
-				i.key = strings.Clone(i.key) // it may be a part of a request, and stays
+				i.key = strings.Clone(i.key) // it may alias a shorter-lived request
 				missing = append(missing, i)
 				return absent
 			}
@@ -263,7 +263,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 				return err
 			}
 			if limits[i], err = s.limitOf(base, key, at); err != nil && missing == nil {
-				return err // and not of what something that is missing may stand before
+				return err // final: no missing item can take precedence
 			}
 		}
 		if missing == nil && c.now.Load().version == s.version {
@@ -287,7 +287,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 // alike reports whether each limit is the same for all keys.
 func (s *snapshot) alike() bool { return !s.overrides && len(s.prefixes) == 0 && len(s.plans) == 0 }
 
-// limitOf is resolve where there may be anything to resolve.
+// limitOf resolves, and skips items that no key has.
 func (s *snapshot) limitOf(base headgate.Limit, key string, at func(id) *entry) (headgate.Limit, error) {
 	if s.alike() {
 		return base, nil

@@ -1,22 +1,22 @@
 // Package client calls a headgate server, from many goroutines at once.
 //
 // A Client has the verbs of [headgate.Limiter], with the same charges: a program moves from
-// a store of its own to a server where it makes the one or the other. It can depend on
+// a store of its own to a server by changing only the constructor. It can depend on
 // [headgate.Taker], [headgate.Waiter] and the other interfaces beside these.
 //
 // The URL says whether a Client speaks JSON over HTTP or gRPC, see [New]. Verbs, charges and errors are the same.
 // Over gRPC each call, and each batch, is a unary call.
 //
-// A call costs the same whether it carries one question or hundreds,
+// A call costs the same whether it carries one request or hundreds,
 // so callers who wait share calls: while one batch is under way, newcomers
 // join the next one. There is no timer: a lone request is sent
-// at once. A few connections are kept alive, each with a batch in the air.
+// at once. A few connections are kept alive, each with a batch in flight.
 //
 // A refusal is a decision, not an error. Errors are, for errors.Is:
-// headgate.ErrInvalid, the question is wrong; store.ErrUnavailable, nothing was
+// headgate.ErrInvalid, the request is wrong; store.ErrUnavailable, nothing was
 // charged; store.ErrBusy, too many wait, here or at the server, and nothing was
 // charged; store.ErrUnknownOutcome, it may have been charged. Nothing is ever
-// sent twice: what to do about an unknown outcome is the caller's to say.
+// sent twice: the caller decides what to do about an unknown outcome.
 package client
 
 import (
@@ -39,19 +39,19 @@ type Config struct {
 	// HTTPClient sends the requests, for URLs of http and https; others do not use it. Its transport must not
 	// send a POST again that may have reached the server (Go's own does not), and should keep as
 	// many idle connections as there are Connections. Nil: one of the Client's own, with
-	// proxies out of the environment.
+	// proxies from the environment.
 	HTTPClient *http.Client
 	// TLS is for URLs of grpcs, and of https where HTTPClient is nil: which servers are trusted, and which
-	// certificate is shown to them. Nil: those that the system trusts, and none.
+	// certificate they get. Nil: those that the system trusts, and none.
 	TLS *tls.Config
 	// Connections is how many batches may be under way at once. More make
 	// smaller batches, and so fewer decisions for the same work. Over gRPC they share
 	// one connection. Zero: 2.
 	Connections int
-	// Timeout bounds a call to the server, which a caller's context does not
-	// where it is shared. Over gRPC the server learns when a call ends. Zero: 10 s.
+	// Timeout bounds a call to the server, since a caller's context does not
+	// if it is shared. Over gRPC the server learns when a call ends. Zero: 10 s.
 	Timeout time.Duration
-	// Token is shown to the server, in Authorization: Bearer. Ids are the token's own: what was charged
+	// Token is sent to the server, in Authorization: Bearer. Ids are the token's own: what was charged
 	// under an id by a client with another token cannot be settled. Empty: none.
 	Token string
 
@@ -84,7 +84,7 @@ func (c *Config) orDefault() Config {
 }
 
 // Client calls one server. It is safe for concurrent use, and made to be
-// shared: what it saves comes from many callers. Its goroutines run only while
+// shared: many callers at once share a call. Its goroutines run only while
 // callers wait.
 type Client struct {
 	cfg    Config
@@ -104,7 +104,7 @@ var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
 //	grpcs://limits.example.com:443   gRPC, encrypted
 //	grpc+unix:/run/headgate.sock     gRPC, on a Unix socket
 //
-// A URL of gRPC has a port and no path. It connects with the first call. Errors are headgate.ErrInvalid.
+// A URL of gRPC has a port and no path. The first call connects. Errors are headgate.ErrInvalid.
 func New(baseURL string, cfg *Config) (*Client, error) {
 	c := &Client{cfg: cfg.orDefault()}
 	var err error
@@ -125,7 +125,7 @@ const least = 32
 // Allow takes one unit of a limit for a key.
 //
 // The server knows the limit by its name ([headgate.Named] is enough), or by its notation
-// where it accepts these.
+// if it accepts those.
 func (c *Client) Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error) {
 	charges := [1]headgate.Charge{{Limit: limit, Key: key}}
 	return c.ask(ctx, false, charges[:])
@@ -134,8 +134,8 @@ func (c *Client) Allow(ctx context.Context, limit headgate.Limit, key string) (h
 // Take takes all of the charges, or none.
 //
 // The durations of the decision are whole milliseconds, rounded up. If ctx ends
-// before the question was sent, nothing is charged, and the error is that of
-// ctx. If it ends later, the error is store.ErrUnknownOutcome too: the question
+// before the request was sent, nothing is charged, and the error is that of
+// ctx. If it ends later, the error is store.ErrUnknownOutcome too: the request
 // is decided and charged like any other.
 func (c *Client) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
 	return c.ask(ctx, false, charges)
@@ -195,8 +195,8 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 // maxShare is how many bytes a caller may bring to a batch.
 const maxShare = 64 << 10
 
-// weigh says how much a caller brings, and what is wrong with it that would be
-// the trouble of others in the batch.
+// weigh returns how many bytes a caller brings, and an error that would fail
+// the others in the batch too.
 func weigh(charges []headgate.Charge) (size int, err error) {
 	if len(charges) == 0 {
 		return 0, headgate.Invalid("charges", "there is none")

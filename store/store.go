@@ -15,20 +15,20 @@ import (
 // Store keeps cells and applies ops to them. It is safe for concurrent use.
 //
 // Apply applies a batch as if its groups were applied one after another, in
-// order: adjacent ops with the same Group all or none. outs has the length of
+// order: adjacent ops of one Group apply all or none. outs has the length of
 // ops. A group that fails alone says so in Outcome.Err. One Apply is one round
-// trip and one transaction, and holds no lock while the network or the caller is
-// waited for.
+// trip and one transaction, and holds no lock while it waits for the network or
+// the caller.
 //
 // An error of Apply itself is the error of every group whose outcome has no Err of
-// its own. None of them is known to be decided, whatever else stands in outs: no
+// its own. None of them is known to be decided, whatever else outs contains: no
 // caller may take it for a decision, see [Void]. So a store that has decided some
 // groups and failed to decide others, as one with several nodes can, returns nil
 // and gives the others their error in Outcome.Err.
 //
 // Sweep removes up to max cells, log entries and admissions that can no longer
-// matter to any decision, and returns how many it removed. It is called again and again in
-// the background, which package front does; each call may look at a part of the rows, and
+// matter to any decision, and returns how many it removed. Package front calls it in the
+// background, again and again; each call may look at a part of the rows, and
 // the next one continues there.
 //
 // Close releases what the store opened itself. Later calls return ErrClosed.
@@ -46,7 +46,7 @@ type Role string
 
 // The roles.
 const (
-	// RoleApp takes from limits by their names, by functions in SQL, and does nothing else.
+	// RoleApp takes from limits by name, through SQL functions, and does nothing else.
 	RoleApp Role = "app"
 	// RoleService does what servers, the command and the Go library do: all but migrate.
 	RoleService Role = "service"
@@ -54,22 +54,22 @@ const (
 
 // Migrator is a Store with a schema.
 type Migrator interface {
-	// Migrate brings the schema to the version that this binary speaks. It is
+	// Migrate brings the schema to the version that this binary uses. It is
 	// idempotent, and returns one line about each thing that it did or left
 	// alone for a reason.
 	Migrate(ctx context.Context) (report []string, err error)
-	// Grant gives a role to a user of the database, and returns a line about each thing that it did. What the
-	// user may do already stays. Errors are ErrInvalid for a role that is not known, and for a
-	// user that is not there; ErrUnsupported where there are no users.
+	// Grant gives a role to a user of the database, and returns a line about each thing that it did. The
+	// user keeps other rights. Errors are ErrInvalid for an unknown role and for an unknown
+	// user; ErrUnsupported where there are no users.
 	Grant(ctx context.Context, role Role, user string) (lines []string, err error)
-	// Removal returns a line about each thing that Remove removes; none if there is nothing.
+	// Removal returns a line about each thing that Remove would remove.
 	Removal(ctx context.Context) (lines []string, err error)
 	// Remove removes all that Migrate has made: limits, the state of all keys, histories, functions. Programs that
-	// use the store fail from then on with ErrSetup. ErrUnsupported where it is a file, to be removed as such.
+	// use the store fail from then on with ErrSetup. ErrUnsupported where the store is a file: remove that.
 	Remove(ctx context.Context) error
 }
 
-// Inspector is a Store that can be looked into. Its methods read without
+// Inspector is a Store that can be inspected. Its methods read without
 // locks and change nothing.
 type Inspector interface {
 	// Cells returns the cells that q selects, ordered by limit and key, byte
@@ -79,7 +79,7 @@ type Inspector interface {
 	// if n is 0.
 	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
 	// KeyCounts returns how many keys limits have: those with the most, and perhaps
-	// all of them together. It reads what was counted before, and counts nothing that
+	// the total of all. It reads earlier counts, and counts nothing that
 	// takes long.
 	KeyCounts(ctx context.Context) ([]KeyCount, error)
 }
@@ -87,7 +87,7 @@ type Inspector interface {
 // KeyCount is how many keys a limit had at some time.
 type KeyCount struct {
 	Limit string // its name; empty: all limits of the store together
-	Keys  int64  // cells, of keys that may count no more included
+	Keys  int64  // cells, including those that no longer count
 	Max   int64  // keys that the store keeps of it at most; 0: any number
 	At    int64  // the store's time of the count, in microseconds
 }
@@ -102,7 +102,7 @@ type Query struct {
 	Max     int      // at most this many; 0: DefaultMax
 }
 
-// Most returns how many cells the query is for at most.
+// Most returns Max, or DefaultMax if that is not set.
 func (q *Query) Most() int {
 	if q.Max <= 0 {
 		return DefaultMax
@@ -110,8 +110,8 @@ func (q *Query) Most() int {
 	return q.Max
 }
 
-// Valid says why q selects nothing that can exist, or nil. Every Inspector asks it
-// first, so that all refuse alike; what it refuses is an ErrInvalid that names the
+// Valid returns an error if no cell can match q. Every Inspector calls it
+// first, so that all refuse alike; the error is an ErrInvalid that names the
 // field.
 func (q *Query) Valid() error {
 	if err := (law.Cell{Limit: q.Limit, Key: q.Key}).ValidText(); err != nil {
@@ -123,7 +123,7 @@ func (q *Query) Valid() error {
 	return nil
 }
 
-// ValidEntries says why Entries cannot return n entries of a cell, or nil. Every
+// ValidEntries returns an error if Entries cannot accept the arguments. Every
 // Inspector calls it first, as it calls [Query.Valid].
 func ValidEntries(cell law.Cell, n int) error {
 	if n < 0 {

@@ -1,7 +1,7 @@
 // Package articles holds the limiters that five articles publish, to be
-// measured against. Each is mended only where it does not run, and its SQL says
-// so. Article 002 repeats the function of article 000; of a bucket in Redis,
-// article 004 publishes no code.
+// measured against. Each is fixed only where it does not run, and its SQL says
+// so. Article 002 repeats the function of article 000; article 004 has no
+// code for its bucket in Redis.
 package articles
 
 import (
@@ -50,17 +50,17 @@ func MariaDB() (list []string) {
 }
 
 // RateLimitingRequest is article 000's function: one statement, one decision. Its bucket has 1000 tokens a second
-// for an hour, as the article's own test has it.
+// for an hour, as in the article's own test.
 type RateLimitingRequest struct{ Pool *pgxpool.Pool }
 
-// Fill makes buckets, full.
+// Fill makes full buckets.
 func (r RateLimitingRequest) Fill(ctx context.Context, keys []string) error {
 	_, err := r.Pool.Exec(ctx, "insert into rate_limiting_token_bucket select k, 3600000, now() "+
 		"from unnest($1::text[]) k on conflict do nothing", keys)
 	return err
 }
 
-// Allow asks for a token of a key's bucket.
+// Allow takes a token from a key's bucket.
 func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error) {
 	var left int
 	err := r.Pool.QueryRow(ctx, "select rate_limiting_request($1, 1000, 3600)", key).Scan(&left)
@@ -95,7 +95,7 @@ func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 // CheckVelocity is article 001's procedure, for zone 1: 5 in 60 s.
 type CheckVelocity struct{ DB *sql.DB }
 
-// Fill makes the locks of keys, so that none is made while it is measured.
+// Fill makes the locks of keys, so that no measurement includes that.
 func (c CheckVelocity) Fill(ctx context.Context, keys []string) error {
 	return insert(ctx, c.DB, "zone_bucket_lock (bucket_key)", "(?)", keys)
 }
@@ -106,7 +106,7 @@ func (c CheckVelocity) Forget(ctx context.Context) error {
 	return err
 }
 
-// Allow calls the procedure, which answers with two sets of rows: the lock's,
+// Allow calls the procedure, which returns two result sets: the lock's,
 // which nobody needs, and the decision.
 func (c CheckVelocity) Allow(ctx context.Context, key string) (bool, error) {
 	rows, err := c.DB.QueryContext(ctx, "CALL check_velocity(1, ?)", key)
@@ -139,7 +139,7 @@ func (r RequestToken) Fill(ctx context.Context, keys []string) error {
 	return insert(ctx, r.DB, "token_buckets", "(?, 1000000000, 1000000000, 3600, NOW(3))", keys)
 }
 
-// Allow requests a token of a key's bucket.
+// Allow takes one token of a key's bucket.
 func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
 	result, err := r.DB.ExecContext(ctx, "CALL request_token(?)", key)
 	if err != nil {

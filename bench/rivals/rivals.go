@@ -1,4 +1,4 @@
-// Package rivals starts rate limiters that are servers, and asks them.
+// Package rivals starts and calls rate limiters that are servers.
 package rivals
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // program is a rival that is a server: built by the go command from its
-// module, which no go.mod of ours needs to know, and kept in the user's cache.
+// module, which no go.mod of ours requires, and kept in the user's cache.
 type program struct{ module, version, command string }
 
 // build returns the path of the program's file.
@@ -45,8 +45,8 @@ func (p program) build(ctx context.Context) (string, error) {
 	return file, nil
 }
 
-// StartHeadgate builds the command headgate and starts it as a server over the memory store, with an address for the
-// last of its arguments.
+// StartHeadgate builds the command headgate and starts it as a server over the memory store, with an address as the
+// last argument.
 func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(), err error) {
 	home, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/headgate/headgate").Output()
 	if err != nil {
@@ -119,7 +119,7 @@ func CPU() (sum time.Duration) {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name stands in brackets and may hold spaces.
+		// The name, in parentheses, may contain spaces.
 		_, rest, _ := strings.Cut(string(text), ") ")
 		fields := strings.Fields(rest)
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))

@@ -16,10 +16,10 @@ import (
 
 // Migrate implements store.Migrator: one transaction, under a lock on the row
 // of version 0, so that any number of processes may do it at once. Not every
-// relative of PostgreSQL locks tables.
+// PostgreSQL derivative locks tables.
 //
 // It makes the tables that are missing, and installs the functions of this binary if
-// they are newer than those in the database, or others of the same revision. Where the
+// they are newer than those in the database, or differ at the same revision. Where the
 // functions in the database are newer it changes nothing.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.closed.Load() {
@@ -49,11 +49,11 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	return report, nil
 }
 
-// migrator makes a definition in a database.
+// migrator applies a definition.
 type migrator struct {
 	*definition
 	tx       pgx.Tx
-	articles string // the schema in which the functions of the articles are wanted
+	articles string // the schema for the functions of the articles; empty: none
 	report   *[]string
 }
 
@@ -117,7 +117,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	return nil
 }
 
-// mayCreate says which schemas are missing that this user may not create.
+// mayCreate returns an error if this user may not create missing schemas.
 func (m *migrator) mayCreate(ctx context.Context) error {
 	var missing []string
 	var may bool
@@ -136,8 +136,8 @@ func (m *migrator) mayCreate(ctx context.Context) error {
 		store.ErrSetup, user, database, strings.TrimPrefix(remedy.String(), "; "))
 }
 
-// collided makes a conflict, which is retried, of an error over something that another
-// session has made meanwhile.
+// collided turns an error over what another session has created meanwhile into a
+// conflict, which is retried.
 func collided(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok &&
 		slices.Contains([]string{"23505", "42P06", "42P07"}, pg.Code) {
@@ -146,7 +146,7 @@ func collided(err error) error {
 	return err
 }
 
-// makeTables applies the migrations after the first have.
+// makeTables applies the migrations that are missing.
 func (m *migrator) makeTables(ctx context.Context, have int) error {
 	for i, t := range m.tables {
 		if i < have {
@@ -164,7 +164,7 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 	return nil
 }
 
-// installFunctions installs the functions, unless those in the database are just these.
+// installFunctions installs the functions, unless the database has exactly these.
 func (m *migrator) installFunctions(ctx context.Context, have *installation) error {
 	var digest *string
 	if err := m.tx.QueryRow(ctx, `select `+digestOf+` from headgate.installed i`).Scan(&digest); err != nil &&
@@ -190,7 +190,7 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 	}
 	for _, name := range have.names {
 		if before[name] == "" || after[name] != before[name] || m.keeps(name, have.state) {
-			continue // it is gone, or was installed now, or processes of the layout before call it
+			continue // gone, installed just now, or called by processes of the previous layout
 		}
 		if _, err := m.tx.Exec(ctx, `drop function if exists `+name); err != nil {
 			return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
@@ -208,15 +208,15 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 	return nil
 }
 
-// keeps reports whether a function that this binary does not have is of the layout
-// before, which is there for binaries that are not replaced yet, unless the rows mean
+// keeps reports whether a function that this binary lacks is of the previous
+// layout, which binaries not replaced yet still call, unless the rows mean
 // something else to them.
 func (m *migrator) keeps(name string, state int) bool {
 	bare, _, _ := strings.Cut(name, "(")
 	return state == m.state && strings.HasSuffix(bare, fmt.Sprintf("_%d", m.layout-1))
 }
 
-// routines returns the functions in our schemas, with what changes when one is
+// routines maps our functions to their row versions, which change if one is
 // replaced.
 func (m *migrator) routines(ctx context.Context) (map[string]string, error) {
 	rows, err := m.tx.Query(ctx, `select p.oid::regprocedure::text, p.xmin::text || p.ctid::text from pg_proc p
@@ -233,9 +233,9 @@ func (m *migrator) routines(ctx context.Context) (map[string]string, error) {
 	return list, err
 }
 
-// install executes a text. Where a function has other columns or names of arguments
-// than the one that it is to replace, or a view others, the text's functions and views
-// with plain names are dropped first: "create or replace" cannot do that.
+// install executes a text. If a function has other columns or argument names than
+// the one that it replaces, or a view other columns, install first drops the text's
+// functions and views with plain names: "create or replace" cannot.
 func (m *migrator) install(ctx context.Context, t text) error {
 	run := func() error {
 		return pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
@@ -273,8 +273,8 @@ const dropPlain = `do $$ declare it record; name text := current_setting('headga
 	end if;
 end $$`
 
-// makeArticles makes the functions of the articles in the schema that was named, and makes them anew where a
-// migration has made them before: they call functions of ours.
+// makeArticles creates the articles' functions in the configured schema, and again where an earlier
+// migration created them: they call functions of ours.
 func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
 	rows, err := m.tx.Query(ctx, `select distinct n.nspname::text
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
@@ -305,7 +305,7 @@ func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
 	return nil
 }
 
-// makeArticlesIn makes them in a schema, or says what is in the way.
+// makeArticlesIn makes them in a schema, or returns why it cannot.
 func (m *migrator) makeArticlesIn(ctx context.Context, schema string) error {
 	err := pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, m.articlesIn(schema))

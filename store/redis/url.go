@@ -17,11 +17,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// badURL is the error of a URL.
+// badURL reports a wrong URL.
 func badURL(format string, args ...any) error { return law.Invalid("URL", format, args...) }
 
-// parseURL takes redis://user:password@host:port,host:port/db?option=value
-// apart, or rediss:// for TLS.
+// parseURL reads redis://user:password@host:port,host:port/db?option=value
+// or rediss://, which is TLS.
 func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	u, err := store.ParseURL(raw)
 	if err != nil {
@@ -69,12 +69,12 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 // options are those of a URL.
 type options struct {
 	prefix, master   string
-	secure, insecure bool // TLS, and without a look at the server's certificate
+	secure, insecure bool // TLS, and without verifying the certificate
 	files            tlsconf.Files
 }
 
 func (x *options) parse(list map[string][]string) (err error) {
-	for name := range list { // of which half a password may be another, and its name be shown
+	for name := range list { // first, or an error might show part of a password
 		switch strings.ToLower(name) {
 		case "user", "username", "password", "pass", "pwd", "auth":
 			return badURL("user and password are no options; they stand before the host")
@@ -132,7 +132,7 @@ func addresses(hosts []string, port string) (list []string, err error) {
 	return list, nil
 }
 
-// tls returns what TLS needs; nil without it.
+// tls returns the TLS config; nil: no TLS.
 func (x *options) tls() (*tls.Config, error) {
 	switch {
 	case !x.secure && (x.files != (tlsconf.Files{}) || x.insecure):

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// sweep works by the store's own clock, which T0 has little to do with.
+// sweep uses the store's own clock, which is unrelated to T0.
 func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 	now := one(t, s, take("sweep", "clock", bucket(1, 1), 1, 0)).Clock
 	long, gone := now, now-hour // times of the charges: still counting, long over
@@ -33,7 +33,7 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 	blocked.Verb, blocked.TTL = law.Block, hour
 	if selfExpiring {
 		for i := range dead {
-			dead[i].Now = 0 // they die within a second, without anybody's doing
+			dead[i].Now = 0 // they expire within a second by themselves
 		}
 	}
 	for _, op := range append(append([]law.Op{kept, blocked}, live...), dead...) {
@@ -70,7 +70,7 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 		if err != nil || len(entries) != 1 {
 			t.Errorf("a history was swept before its time: %v, %v", entries, err)
 		}
-		awaitDeath(t, i, dead) // which has happened, unless they die by themselves
+		awaitDeath(t, i, dead) // already so, unless they expire by themselves
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// errNoRules: nothing says what to charge. To let the request pass would be to limit nothing, which
+// errNoRules: nothing says what to charge. If the request passed, nothing would be limited, and
 // nobody would notice.
 var errNoRules = headgate.Invalid("limit", "is missing, and this server has no rules that would say what to charge; "+
 	"ask %s?limit=NAME&key=KEY", Path)
@@ -45,8 +45,8 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		ask.ID, ask.Life = caller.ID(m.ID), m.Life
 	}
 	d, err := h.service.Decide(ctx, &ask)
-	if err == nil && d.Allowed && !d.Replayed && !ask.Check { // the first one settles
-		give(w, m.ID, &m)
+	if err == nil && d.Allowed && !d.Replayed && !ask.Check { // replays do not settle
+		setReceipt(w, m.ID, &m)
 	}
 	if m.Mode != rules.Enforce {
 		h.pass(ctx, w, &m, original, &d, err)
@@ -57,7 +57,7 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	if err != nil {
 		if Problem(err).Status == http.StatusBadRequest {
-			h.wrong(ctx, m.Rule, original.Method, err)
+			h.logBadRequest(ctx, m.Rule, original.Method, err)
 		}
 		return err
 	}
@@ -74,18 +74,18 @@ func (h *Handler) match(ctx context.Context, r *http.Request, inForce *rules.Rul
 	case err != nil && original != nil && inForce.Len() > 0 && !inForce.Enforces(): // only its target is wrong
 		return original, rules.Match{Mode: rules.Shadow, Problem: err}, nil
 	case err != nil:
-		h.wrong(ctx, "", r.Method, err)
+		h.logBadRequest(ctx, "", r.Method, err)
 		return nil, m, err
 	}
 	if m, err = inForce.Match(original); err != nil {
-		h.wrong(ctx, m.Rule, original.Method, err)
+		h.logBadRequest(ctx, m.Rule, original.Method, err)
 	}
 	return original, m, err
 }
 
-// wrong logs why a request is refused with 400. nginx keeps the body of the answer for itself, and an operator who
+// logBadRequest logs why a request is refused with 400. nginx drops the body of the answer, and an operator who
 // forgot to pass on a header that a rule needs would see no other reason.
-func (h *Handler) wrong(ctx context.Context, rule, method string, err error) {
+func (h *Handler) logBadRequest(ctx context.Context, rule, method string, err error) {
 	h.log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
 		slog.String("rule", rule), slog.String("method", short(method)), slog.Any("error", err))
 }
@@ -100,7 +100,7 @@ func touches(caller *auth.Caller, charges []headgate.Charge) error {
 	return nil
 }
 
-// uncharged answers a request that is not charged, if it is one.
+// uncharged answers if nothing is charged, else returns false.
 func (h *Handler) uncharged(ctx context.Context, w http.ResponseWriter, m *rules.Match, r *rules.Request,
 	refused int,
 ) bool {
@@ -119,7 +119,7 @@ func (h *Handler) uncharged(ctx context.Context, w http.ResponseWriter, m *rules
 	return true
 }
 
-// pass lets a request pass whatever was decided about it, by a rule that is not enforced.
+// pass lets a request pass whatever the decision: its rule is not enforced.
 func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Match, r *rules.Request,
 	d *headgate.Decision, err error,
 ) {
@@ -141,10 +141,10 @@ func (h *Handler) report(ctx context.Context, m *rules.Match, r *rules.Request, 
 		slog.String("method", short(r.Method)), slog.String("client", r.Client.String()))
 }
 
-// short cuts what an end user has sent.
+// short truncates an end user's text.
 func short(text string) string { return text[:min(len(text), 20)] }
 
-// block refuses a client that a list blocks: with 403, since it makes no sense to come back, unless
+// block refuses a client that a list blocks: with 403, since a retry is pointless, unless
 // the proxy asks for 401.
 func block(w http.ResponseWriter, m *rules.Match, refused int) {
 	if refused == http.StatusTooManyRequests {
@@ -156,7 +156,7 @@ func block(w http.ResponseWriter, m *rules.Match, refused int) {
 }
 
 // replayed is the problem of an id that was admitted before. Proxies that take only 401 and 403 get
-// what they have asked for.
+// the status they take.
 func replayed(refused int) error {
 	if refused == http.StatusTooManyRequests {
 		refused = http.StatusConflict

@@ -36,8 +36,8 @@ type estimate struct {
 	JSON   string `json:"json,omitempty"`   // the path of the cost in a JSON body; empty: Header has it
 }
 
-// give writes what is to be settled into the header of an answer.
-func give(w http.ResponseWriter, id string, m *rules.Match) {
+// setReceipt writes what is to be settled into the header of an answer.
+func setReceipt(w http.ResponseWriter, id string, m *rules.Match) {
 	if len(m.Settle) == 0 {
 		return
 	}

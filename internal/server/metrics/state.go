@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// state is what is asked for at each scrape.
+// state collects what each scrape reads.
 type state struct{ of *Metrics }
 
 // figure is one metric without labels.
@@ -88,7 +88,7 @@ func (s *state) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What is not known is left out.
+// Collect implements prometheus.Collector. It leaves out what is unknown.
 func (s *state) Collect(to chan<- prometheus.Metric) {
 	send := func(f figure, v float64) { to <- prometheus.MustNewConstMetric(f.desc, f.kind, v) }
 	if f, ok := s.of.front(); ok {
@@ -120,7 +120,7 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// seconds returns a time as Prometheus has it; 0 for the zero time.
+// seconds returns a time in Unix seconds; 0 for the zero time.
 func seconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

@@ -57,7 +57,7 @@ func (s *Server) permitted(ctx context.Context, info *tap.Info) (context.Context
 	if m.role == auth.Anyone {
 		return ctx, nil
 	}
-	ctx, p := s.known(ctx, info.FullMethodName, info.Header)
+	ctx, p := s.authorize(ctx, info.FullMethodName, info.Header)
 	if p != nil {
 		return nil, statusOf(p)
 	}
@@ -77,9 +77,9 @@ func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, erro
 	return s.config.Tokens.Tokens().Caller(shown)
 }
 
-// known returns the context with the caller, who has to have the role of a method. It runs again for each message
+// authorize returns the context with the caller, who has to have the role of a method. It runs again for each message
 // of a stream, which goes on for long: its caller may have lost its token, its certificate's entry or its role.
-func (s *Server) known(ctx context.Context, name string, md metadata.MD) (context.Context, *api.Problem) {
+func (s *Server) authorize(ctx context.Context, name string, md metadata.MD) (context.Context, *api.Problem) {
 	if s.config.Tokens == nil {
 		return ctx, nil
 	}

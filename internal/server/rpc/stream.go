@@ -18,31 +18,31 @@ import (
 )
 
 // maxInFlight is how many requests of one stream may be under way. The next one is read when one is
-// answered, so a client is held back by the flow control of its stream.
+// answered, so the flow control of the stream holds back its client.
 const maxInFlight = 1000
 
-// asked is a request of a stream, or why there is no further one.
-type asked struct {
+// received is a request of a stream, or the error that ended it.
+type received struct {
 	request *pb.StreamRequest
 	err     error
 }
 
-// Stream implements pb.HeadgateServiceServer. Each request is one of its own: its caller is known again,
+// Stream implements pb.HeadgateServiceServer. Each request stands alone: its caller is checked again,
 // it is counted in the load, and it fails alone. When the server stops, requests that it has read are
 // answered, and then the stream ends.
 func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.StreamResponse]) error {
 	ctx, cancel := context.WithCancel(service.By(stream.Context(), service.ProtocolGRPC))
 	defer cancel()
-	var sending sync.Mutex // a stream may be sent to by one goroutine at a time
+	var sending sync.Mutex // only one goroutine may send at a time
 	var flying sync.WaitGroup
 	defer flying.Wait()
 	room := make(chan struct{}, maxInFlight)
-	requests := make(chan asked)
+	requests := make(chan received)
 	go func() {
 		for {
 			r, err := stream.Recv()
 			select {
-			case requests <- asked{r, err}:
+			case requests <- received{r, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -57,7 +57,7 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		var next asked
+		var next received
 		select {
 		case next = <-requests:
 		case <-ctx.Done(): // the reader may have returned because of it
@@ -73,24 +73,24 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 			return next.err
 		}
 		flying.Go(func() {
-			answer := v.one(ctx, next.request)
+			answer := v.serveOne(ctx, next.request)
 			sending.Lock()
 			defer sending.Unlock()
-			_ = stream.Send(answer) // else the stream is broken, and its client knows
+			_ = stream.Send(answer) // if it fails, the client knows: the stream broke
 			<-room
 		})
 	}
 }
 
-// stopped is why a stream ends when the server stops: what was read is answered, and what was not is
-// not done.
+// stopped is why a stream ends when the server stops: requests that were read are answered, others
+// are not.
 var stopped = &api.Problem{
 	Type: api.Unavailable, Title: "The server stops", Status: 503,
 	Detail: "What was read is answered. Of other requests nothing was charged.",
 }
 
-// one answers a request of a stream.
-func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamResponse) {
+// serveOne answers a request of a stream.
+func (v *verbs) serveOne(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamResponse) {
 	out = &pb.StreamResponse{Id: r.GetId()}
 	fail := func(err error, panicked any) {
 		told := v.of.problem(ctx, pb.HeadgateService_Stream_FullMethodName, err, panicked)
@@ -102,7 +102,7 @@ func (v *verbs) one(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamRes
 		}
 	}()
 	md, _ := metadata.FromIncomingContext(ctx)
-	ctx, err := v.of.known(ctx, pb.HeadgateService_Stream_FullMethodName, md)
+	ctx, err := v.of.authorize(ctx, pb.HeadgateService_Stream_FullMethodName, md)
 	if err != nil {
 		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](err)}
 		return out
@@ -130,11 +130,11 @@ func (v *verbs) decide(ctx context.Context, r *pb.StreamRequest, out *pb.StreamR
 	var err error
 	switch verb := r.GetVerb().(type) {
 	case *pb.StreamRequest_Take:
-		d, err = ask[pb.Decision](ctx, verb.Take, v.of.service.Take)
+		d, err = invoke[pb.Decision](ctx, verb.Take, v.of.service.Take)
 	case *pb.StreamRequest_Check:
-		d, err = ask[pb.Decision](ctx, verb.Check, v.of.service.Check)
+		d, err = invoke[pb.Decision](ctx, verb.Check, v.of.service.Check)
 	case *pb.StreamRequest_Batch:
-		b, err := ask[pb.BatchResponse](ctx, verb.Batch, v.batch)
+		b, err := invoke[pb.BatchResponse](ctx, verb.Batch, v.batch)
 		out.Result = &pb.StreamResponse_Batch{Batch: b}
 		return err
 	default:

@@ -19,19 +19,19 @@ import (
 // maxCells is how many keys a page may have.
 const maxCells = 10_000
 
-// verbs serve headgate.v1.HeadgateService.
+// verbs is headgate.v1.HeadgateService.
 type verbs struct {
 	pb.UnimplementedHeadgateServiceServer
 	of *Server
 }
 
-// verb is a unary method: the role that a caller needs, and what answers a call.
+// verb is a unary method: the role that a caller needs, and the handler.
 type verb struct {
 	role   auth.Role
 	handle func(method string) grpc.MethodHandler
 }
 
-// table are the unary methods by their names.
+// table returns the unary methods by name.
 func (v *verbs) table() map[string]verb {
 	s := v.of.service
 	return map[string]verb{
@@ -61,7 +61,7 @@ func (v *verbs) table() map[string]verb {
 	}
 }
 
-// service is what serves the methods. A method that has no verb is Unimplemented, and its role is that of the stream.
+// service returns the Service. A method without a verb is Unimplemented, and needs the role of the stream.
 func (v *verbs) service() Service {
 	table, desc := v.table(), pb.HeadgateService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
@@ -76,15 +76,15 @@ func (v *verbs) service() Service {
 	}}
 }
 
-// unary answers calls by a verb of the service: messages are turned into its types and back.
+// unary answers calls by a verb of the service, and converts messages to and from its types.
 func unary[Question, Answer, In, Out any](
 	verb func(context.Context, *In) (*Out, error),
 ) func(method string) grpc.MethodHandler {
-	return handler(func(ctx context.Context, q *Question) (*Answer, error) { return ask[Answer](ctx, q, verb) })
+	return handler(func(ctx context.Context, q *Question) (*Answer, error) { return invoke[Answer](ctx, q, verb) })
 }
 
-// ask calls a verb of the service with a message, and returns a message with its answer.
-func ask[Answer, Question, In, Out any](
+// invoke calls a verb of the service with a message, and returns its answer as a message.
+func invoke[Answer, Question, In, Out any](
 	ctx context.Context, q *Question, verb func(context.Context, *In) (*Out, error),
 ) (*Answer, error) {
 	out, err := verb(ctx, wire.From[In](q))
@@ -94,7 +94,7 @@ func ask[Answer, Question, In, Out any](
 	return wire.To[Answer](out), nil
 }
 
-// handler returns what reads the message of a call and lets answer answer it, within the interceptors of the server.
+// handler returns a function that decodes the message of a call and runs answer inside the server's interceptors.
 func handler[Question, Answer any](
 	answer func(context.Context, *Question) (*Answer, error),
 ) func(method string) grpc.MethodHandler {
@@ -110,7 +110,7 @@ func handler[Question, Answer any](
 	}
 }
 
-// objects is how many charges a message carries, or answers with as much.
+// objects returns the memory of a message and its answer, in charges.
 func objects(message any) int {
 	switch m := message.(type) {
 	case *pb.Request:
@@ -139,7 +139,7 @@ func objects(message any) int {
 	return 1
 }
 
-// unheld holds nothing: what an answer takes was held for by objects.
+// unheld holds nothing: objects has counted the answer already.
 func unheld(int) error { return nil }
 
 func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
@@ -186,28 +186,28 @@ func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCell
 }
 
 func (v *verbs) explain(ctx context.Context, r *api.Explain) (*api.Explanation, error) {
-	if err := few("headers", len(r.Headers)); err != nil {
+	if err := checkCount("headers", len(r.Headers)); err != nil {
 		return nil, err
 	}
 	return v.of.service.Explain(ctx, r)
 }
 
 func (v *verbs) observe(ctx context.Context, r *api.Observe) (*api.Observed, error) {
-	if err := few("headers", len(r.Headers)); err != nil {
+	if err := checkCount("headers", len(r.Headers)); err != nil {
 		return nil, err
 	}
 	return v.of.service.Observe(ctx, r)
 }
 
 func (v *verbs) rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error) {
-	if err := few("limits", len(r.Limits)); err != nil {
+	if err := checkCount("limits", len(r.Limits)); err != nil {
 		return nil, err
 	}
 	return v.of.service.Rollback(ctx, r)
 }
 
-// few is an error if a list has more texts than it may.
-func few(field string, n int) error {
+// checkCount returns an error if a list has too many texts.
+func checkCount(field string, n int) error {
 	if n > api.MaxTexts {
 		return headgate.Invalid(field, "are more than %d", api.MaxTexts)
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Verdict says of a rule why it decides about a request, or why not.
+// Verdict says why a rule decides about a request, or why not.
 type Verdict struct {
 	Rule    string
 	At      string // its place in the file
@@ -22,7 +22,7 @@ type Explanation struct {
 	Verdicts []Verdict // of each rule, in the order of the file
 }
 
-// Explain is Match with its reasons, which it takes its time for.
+// Explain returns what applies to a request and why. It is slow.
 func (r *Rules) Explain(q *Request) *Explanation {
 	e := &Explanation{}
 	e.Match, e.Err = r.Match(q)
@@ -32,7 +32,7 @@ func (r *Rules) Explain(q *Request) *Explanation {
 			return e
 		}
 	}
-	a := ask(q)
+	a := normalize(q)
 	decides := r.first(&a)
 	if global := r.lists.find(a.client); global != NotListed {
 		e.Why = fmt.Sprintf("the list %s for all requests has %s", global, a.client)
@@ -63,7 +63,7 @@ func (r *Rules) Explain(q *Request) *Explanation {
 }
 
 // why says which condition of a rule does not hold; empty: all do.
-func (r *rule) why(a *asked) string {
+func (r *rule) why(a *normalized) string {
 	c := r.missed(a)
 	switch {
 	case !r.onPath(a):
@@ -80,7 +80,7 @@ func (r *rule) why(a *asked) string {
 	return fmt.Sprintf("the header %s is not as the rule wants it", c.name) // the value may be a secret
 }
 
-// String writes a pattern as the file may have it.
+// String returns a pattern in the file's syntax.
 func (p pattern) String() string {
 	var b strings.Builder
 	for _, s := range p {

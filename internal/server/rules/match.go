@@ -9,21 +9,21 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// asked is a request in the forms that conditions compare.
-type asked struct {
+// normalized is a request in the forms that conditions compare.
+type normalized struct {
 	*Request
-	host   string // lower case, without a port and a dot at the end
-	path   string // see cleanPath; without blanks and dots at its end, which Caddy leaves out
+	host   string // lower case, without a port or a trailing dot
+	path   string // see cleanPath; without trailing blanks and dots, which Caddy drops
 	isPath bool
 	client netip.Addr
 
-	// segments are those of path in small letters, as patterns are compared with them: Express, ASP.NET and Caddy
+	// segments are those of path in lower case, for comparison with patterns: Express, ASP.NET and Caddy
 	// ignore case.
 	segments []string
 }
 
-func ask(q *Request) asked {
-	a := asked{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
+func normalize(q *Request) normalized {
+	a := normalized{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
 	a.path, a.isPath = cleanPath(q.Path)
 	a.path = strings.TrimRight(a.path, "./ ")
 	if a.path != "" {
@@ -32,7 +32,7 @@ func ask(q *Request) asked {
 	return a
 }
 
-// comparison compares a text with a condition.
+// comparison is a condition on a header.
 type comparison struct {
 	name   string // of the header, in canonical form
 	value  string
@@ -47,16 +47,16 @@ func (c *comparison) holds(text string) bool {
 }
 
 // matches reports whether a rule matches a request.
-func (r *rule) matches(a *asked) bool { return r.aims(a) && r.missed(a) == nil }
+func (r *rule) matches(a *normalized) bool { return r.aims(a) && r.missed(a) == nil }
 
 // aims reports whether a rule is for the path, the method and the host of a request.
-func (r *rule) aims(a *asked) bool { return r.onPath(a) && r.method(a.Method) && r.host(a.host) }
+func (r *rule) aims(a *normalized) bool { return r.onPath(a) && r.method(a.Method) && r.host(a.host) }
 
 // onPath reports whether a rule is for the path of a request.
-func (r *rule) onPath(a *asked) bool { return r.anyPath || a.isPath && r.path.matches(a.segments) }
+func (r *rule) onPath(a *normalized) bool { return r.anyPath || a.isPath && r.path.matches(a.segments) }
 
-// missed returns the first condition of a header that does not hold; nil: all do.
-func (r *rule) missed(a *asked) *comparison {
+// missed returns the first condition on a header that fails; nil: none does.
+func (r *rule) missed(a *normalized) *comparison {
 	for i := range r.headers {
 		if c := &r.headers[i]; !slices.ContainsFunc(a.Header[c.name], c.holds) {
 			return c
@@ -65,14 +65,14 @@ func (r *rule) missed(a *asked) *comparison {
 	return nil
 }
 
-// method reports whether a rule is for a method. GET is for HEAD too.
+// method reports whether a rule is for a method. GET includes HEAD.
 func (r *rule) method(method string) bool {
 	return len(r.methods) == 0 || slices.ContainsFunc(r.methods, func(m string) bool {
 		return strings.EqualFold(m, method) || m == http.MethodGet && strings.EqualFold(method, http.MethodHead)
 	})
 }
 
-// host reports whether a rule is for a host, or for all that a pattern stands for.
+// host reports whether a rule is for a host, by its name or by a pattern.
 func (r *rule) host(host string) bool {
 	return len(r.hosts) == 0 || slices.ContainsFunc(r.hosts, func(h string) bool {
 		suffix, any := strings.CutPrefix(h, "*")
@@ -83,8 +83,8 @@ func (r *rule) host(host string) bool {
 // lists are addresses that pass or are refused. The longest prefix that contains an address counts.
 type lists map[netip.Prefix]Listed
 
-// find returns what the lists say of an address. One is blocked also by the IPv4 address that is embedded in it, and
-// allowed by itself alone.
+// find returns what the lists say of an address. It is blocked also by the IPv4 address embedded in it, but
+// allowed only by itself.
 func (l lists) find(a netip.Addr) Listed {
 	if len(l) == 0 || !a.IsValid() {
 		return NotListed
@@ -95,7 +95,7 @@ func (l lists) find(a netip.Addr) Listed {
 	return l.longest(a)
 }
 
-// longest returns what the longest prefix that contains an address is listed as. It looks for each: the 129 of IPv6
+// longest returns how the longest prefix that contains an address is listed. It tries each: the 129 of IPv6
 // take 2.5 µs, where there are lists at all.
 func (l lists) longest(a netip.Addr) Listed {
 	for bits := a.BitLen(); bits >= 0; bits-- {

@@ -56,7 +56,7 @@ type charge struct {
 }
 
 // apply returns what a rule says of a request that it matches.
-func (r *rule) apply(a *asked) (Match, error) {
+func (r *rule) apply(a *normalized) (Match, error) {
 	m := Match{Rule: r.name, Mode: r.mode}
 	if m.Listed = r.lists.find(a.client); m.Listed != NotListed || len(r.charges) == 0 {
 		return m, nil
@@ -103,7 +103,7 @@ func (r *rule) wrong(err error) (Match, error) {
 
 // of returns a charge without its key, and the keys to charge: none if nothing is charged, several for a cookie that
 // has several values.
-func (c *charge) of(r *rule, a *asked) (keys []string, made headgate.Charge, err error) {
+func (c *charge) of(r *rule, a *normalized) (keys []string, made headgate.Charge, err error) {
 	var room [4]string
 	lists := [][]string{room[:0]} // the parts of each key
 	for _, s := range c.key {
@@ -160,7 +160,7 @@ func extended(lists [][]string, values []string) [][]string {
 }
 
 // costOf returns a cost that a request says; ok is false if nothing is charged.
-func (c *charge) costOf(r *rule, a *asked) (cost headgate.Cost, ok bool, err error) {
+func (c *charge) costOf(r *rule, a *normalized) (cost headgate.Cost, ok bool, err error) {
 	text, err := c.costFrom.single(a, r.path)
 	switch {
 	case err != nil:

@@ -127,7 +127,7 @@ func (r *Rules) Match(q *Request) (Match, error) {
 	if r == nil {
 		return Match{}, slashAllowed(q, "")
 	}
-	a := ask(q)
+	a := normalize(q)
 	if l := r.lists.find(a.client); l != NotListed {
 		return Match{Listed: l}, nil
 	}
@@ -150,7 +150,7 @@ func (r *Rules) Match(q *Request) (Match, error) {
 
 // encodedSlash says why a path with an encoded slash may not be let through: the rule that decides does not allow it,
 // or a server that decodes it would serve a path of another rule.
-func (r *Rules) encodedSlash(a *asked, decides int) error {
+func (r *Rules) encodedSlash(a *normalized, decides int) error {
 	if !strings.Contains(a.Path, EncodedSlash) || !r.enforces {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (r *Rules) encodedSlash(a *asked, decides int) error {
 
 // authority says why a path that begins with two slashes may not be let through: a server that takes its first segment
 // for a host, as Node's URL does, would serve a path of another rule.
-func (r *Rules) authority(a *asked, decides int) error {
+func (r *Rules) authority(a *normalized, decides int) error {
 	path := a.Path
 	for strings.HasPrefix(path, "//") {
 		_, rest, _ := strings.Cut(strings.TrimLeft(path, "/"), "/")
@@ -181,10 +181,10 @@ func (r *Rules) authority(a *asked, decides int) error {
 // bypassed returns the rule that would decide about a request if its path were another one, as some servers read it,
 // and does not: -1 if there is none. A rule that is not enforced refuses nothing, so nobody gets round it. Nor is it
 // where both match the path as it is: the file says which of them decides then.
-func (r *Rules) bypassed(a *asked, path string, decides int) int {
+func (r *Rules) bypassed(a *normalized, path string, decides int) int {
 	read := *a.Request
 	read.Path = path
-	other := ask(&read)
+	other := normalize(&read)
 	i := r.first(&other)
 	if i < 0 || i == decides || r.list[i].mode != Enforce || decides >= 0 && i > decides && r.list[i].matches(a) {
 		return -1
@@ -194,7 +194,7 @@ func (r *Rules) bypassed(a *asked, path string, decides int) int {
 
 // first returns the index of the rule that decides, or -1. It looks at one rule after the other:
 // 500 take 8 µs, where a tree of paths took 0.5.
-func (r *Rules) first(a *asked) int {
+func (r *Rules) first(a *normalized) int {
 	return slices.IndexFunc(r.list, func(one *rule) bool { return one.matches(a) })
 }
 
@@ -209,7 +209,7 @@ func slashAllowed(q *Request, hint string) error {
 
 // torn returns the first rule, up to the one that decides, that one line of a header fulfils and another line of the
 // same header does not, and the name of the header: an application may go by the other line. -1: there is none.
-func (r *Rules) torn(a *asked, decides int) (int, string) {
+func (r *Rules) torn(a *normalized, decides int) (int, string) {
 	for _, i := range r.compares {
 		if decides >= 0 && i > decides {
 			break

@@ -136,7 +136,7 @@ func TestTheTreeAgreesWithALookAtEachRule(t *testing.T) {
 			}
 			q.Method = method
 			want := ""
-			a := ask(q)
+			a := normalize(q)
 			for _, one := range r.list {
 				if one.why(&a) == "" {
 					want = one.name

@@ -146,7 +146,7 @@ const mostCookies = 4
 // error, also with the same value: no client needs to send that. A browser sends a cookie of one name for each path
 // and domain that it was set for, and HTTP/2 sends them in lines of their own: the different values are all returned,
 // up to four.
-func (s source) all(a *asked, p pattern) (values []string, err error) {
+func (s source) all(a *normalized, p pattern) (values []string, err error) {
 	found, err := s.plain(a, p)
 	if err != nil || !s.lower && !s.trim {
 		return found, err
@@ -166,7 +166,7 @@ func (s source) all(a *asked, p pattern) (values []string, err error) {
 }
 
 // plain returns the values of a source as they are, without lower and trim.
-func (s source) plain(a *asked, p pattern) ([]string, error) {
+func (s source) plain(a *normalized, p pattern) ([]string, error) {
 	value := ""
 	switch s.from {
 	case fromIP:
@@ -213,7 +213,7 @@ func (s source) plain(a *asked, p pattern) ([]string, error) {
 }
 
 // single is all where several values make no sense: of a cost or an id. Empty: there is none.
-func (s source) single(a *asked, p pattern) (string, error) {
+func (s source) single(a *normalized, p pattern) (string, error) {
 	values, err := s.all(a, p)
 	switch {
 	case err != nil || len(values) == 0:

@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// Network is a switch to which this machine and the nodes of a cluster are connected, each node in a network
-// namespace of Linux, so that it can be cut off from the others and still be reached from here. It needs root.
+// Network is a switch to which this machine and the nodes of a cluster are connected, each node in a Linux
+// network namespace, so that it can be cut off from the others and still be reached from here. It needs root.
 // A nil Network is the loopback device.
 type Network struct {
-	name  string // of the switch, which those of the namespaces begin with
+	name  string // of the switch; the namespaces' names begin with it
 	net   string // the first three bytes of addresses
 	nodes int
 	ports int // that were given out
 }
 
-// NewNetwork makes a network for some nodes, for as long as the test runs. The test is skipped where it may not be
+// NewNetwork makes a network of some nodes until the test ends. It skips the test where networks may not be
 // made.
 func NewNetwork(tb testing.TB, nodes int) *Network {
 	tb.Helper()
@@ -59,13 +59,13 @@ func ip(line string) error {
 	return nil
 }
 
-// namespaces returns the words of a list of the network namespaces: names, and numbers.
+// namespaces returns the words that ip netns list prints: names, and numbers.
 func namespaces() []string {
 	out, _ := exec.CommandContext(context.Background(), "ip", "netns", "list").Output()
 	return strings.Fields(string(out))
 }
 
-// removeNetwork removes a network, with the namespaces and links that there are of it.
+// removeNetwork removes a network with its namespaces and links.
 func removeNetwork(name string) {
 	for _, word := range namespaces() {
 		if node, ok := strings.CutPrefix(word, name+"n"); ok {
@@ -109,7 +109,7 @@ func (n *Network) route(do string, i int) error {
 	return nil
 }
 
-// port returns a free port of a host. A node has its own, of which none is taken.
+// port returns a free port of a host. A node has its own, all of them free.
 func (n *Network) port(host string, also ...int) (int, error) {
 	if n == nil {
 		return freePort(host, also...)

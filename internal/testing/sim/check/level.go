@@ -1,6 +1,6 @@
 package check
 
-// level is what is in use of a cell as time goes on, by the rule of one algorithm. Times
+// level tracks how much of a cell is in use over time, under one algorithm. Times
 // are the store's, in microseconds, and do not go back.
 type level interface {
 	// advance brings the level forward to a time.
@@ -17,8 +17,8 @@ type level interface {
 
 // newLevel returns the empty level of a rule. A high one is never lower than that of the
 // store, wherever the algorithm rounds or has a freedom that histories do not show; a low
-// one is never higher. Blurred says that not all charges, or their times, are known: so
-// the times at which steps begin are not known either.
+// one is never higher. Blurred: some charges or their times are unknown, and hence
+// the times at which steps begin.
 func newLevel(r *rule, high, blurred bool) level {
 	switch r.shape {
 	case rated:
@@ -72,7 +72,7 @@ type bucket struct {
 	tally
 	rate  num
 	at    int64
-	slack num // added while it is not empty
+	slack num // added to what is used
 	debt  num // subtracted
 }
 
@@ -90,7 +90,7 @@ func (b *bucket) used() num {
 	return b.n.plus(b.slack)
 }
 
-// steps drains by an amount at the end of each period, which begin with the first charge
+// steps drains by an amount at the end of each period. Periods start at the first charge
 // to an empty level.
 type steps struct {
 	tally
@@ -109,7 +109,7 @@ func (s *steps) advance(at int64) {
 	}
 }
 
-// windows are those of the epoch or of a calendar, or begin with the first charge after the last one has ended.
+// windows are those of the epoch or of a calendar, or begin with the first charge after the previous one.
 type windows struct {
 	tally
 	rule           *rule
@@ -156,7 +156,7 @@ type counters struct {
 	older, newer  num
 }
 
-// grainOf returns in what part of a microsecond's multiple the share fades out.
+// grainOf returns the microseconds per step in which the older share fades: see
 // docs/project/decisions/laws.md, "The sliding window stores the time of its last charge".
 func grainOf(period int64) int64 {
 	grain := (period + 1<<20 - 1) >> 20

@@ -8,8 +8,8 @@ import (
 )
 
 // tickets checks that reservations start in the order in which they were decided, and not
-// before they were: docs/algorithms.md, "What each verb does". That they start no faster
-// than the limit allows is the rule bound. What was given back, forgotten or converted in between
+// before: see docs/algorithms.md, "What each verb does". The bound rule checks that they
+// start no faster than the limit allows. A refund, a loss or a conversion in between
 // may let a later one start earlier, so those before it are not compared with those after.
 func (m *model) tickets(c *cell, breaks *spans) {
 	list := m.reservations(c)
@@ -21,11 +21,11 @@ func (m *model) tickets(c *cell, breaks *spans) {
 		cuts.add(f.from, f.until(), num{})
 	}
 	cuts.sort()
-	// Of those decided at the same time it is not known which was the first: the one that starts first.
+	// Of those decided at the same time, the one that starts first counts as decided first.
 	slices.SortStableFunc(list, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.ret.At, b.ret.At), cmp.Compare(a.start(), b.start()))
 	})
-	var last *entry // with the latest start of those before
+	var last *entry // the latest to start so far
 	stretch := -1
 	for _, e := range list {
 		n, ok := cuts.between(e.from, e.to)
@@ -45,7 +45,7 @@ func (m *model) tickets(c *cell, breaks *spans) {
 	}
 }
 
-// reservations returns those of a cell, and checks that none starts before it was decided.
+// reservations returns a cell's reservations. None may start before it was decided.
 func (m *model) reservations(c *cell) (list []*entry) {
 	for _, e := range c.entries {
 		if e.Verb != history.Reserve || !e.sure() || !m.timed(e.ask) {
