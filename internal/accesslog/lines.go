@@ -44,12 +44,12 @@ func (c *counter) Read(p []byte) (int, error) {
 // packed is what files begin with that are packed in a way that is not read.
 var packed = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
 
-// zstdWindow bounds the memory that a log packed with zstd can take: RFC 8878 has every reader know windows of 8 MiB, and
-// the tool makes larger ones with --long and --ultra only.
+// zstdWindow bounds the memory that a log packed with zstd can take: RFC 8878 has every reader know windows of 8 MiB,
+// and the tool makes larger ones with --long and --ultra only.
 const zstdWindow = 8 << 20
 
-// NewLines returns the lines of a log, which may be packed with gzip or zstd. If most is above 0, more than most bytes of
-// unpacked lines are ErrLarge.
+// NewLines returns the lines of a log, which may be packed with gzip or zstd. If most is above 0, more than most bytes
+// of unpacked lines are ErrLarge.
 func NewLines(r io.Reader, most int64) (*Lines, error) {
 	l := &Lines{bytes: &counter{r: r}, left: most, start: true}
 	if most <= 0 {

@@ -137,6 +137,9 @@ func TestErrors(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	cut := pack(t, strings.Repeat(line(1, alice), 5000))
+	// A frame of zstd with one raw block of a line, behind which others should come (RFC 8878, 3.1.1).
+	block := uint16(len(line(1, alice))) << 3
+	begun := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0x50, byte(block), byte(block >> 8), 0}, line(1, alice)...)
 	for name, c := range map[string]struct {
 		ctx   context.Context
 		limit headgate.Limit
@@ -200,7 +203,7 @@ func TestErrors(t *testing.T) {
 		"no such year":   {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
 		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
 		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
-		"zstd that ends": {logs: []string{write(t, "x.zst", []byte("\x28\xb5\x2f\xfd\x24"))}, want: "unexpected EOF"},
+		"zstd that ends": {logs: []string{write(t, "cut.zst", begun)}, want: "unexpected EOF"},
 		"xz":             {logs: []string{write(t, "x.xz", []byte("\xfd7zXZ\x00"))}, want: "packed with xz"},
 		"no such form": {
 			logs: []string{good}, cfg: replay.Config{TimeFormat: "%Q"}, is: headgate.ErrInvalid, want: "time_format",
