@@ -44,8 +44,8 @@ func (k keeper) Items(ctx context.Context, list []store.Item) (int64, []store.It
 	return k.Catalog.Items(ctx, list)
 }
 
-// catalogd returns the catalog of a store, with limits of these names and an override of each.
-func catalogd(t *testing.T, s store.Store, limits map[string]string) *catalog.Catalog {
+// openCatalog opens the catalog of a store, with limits of these names and an override of each.
+func openCatalog(t *testing.T, s store.Store, limits map[string]string) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	for name, notation := range limits {
@@ -100,7 +100,7 @@ func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 				s := newKeeper()
 				var names headgate.Names = nobody{}
 				if silent == "catalog" {
-					c := catalogd(t, s, map[string]string{
+					c := openCatalog(t, s, map[string]string{
 						"api": "token-bucket 1/s", "org": "gcra 1/s", "jobs": "concurrency 10 ttl 30s",
 					})
 					defer c.Close()
@@ -141,7 +141,7 @@ func TestToWaitContainsTheLookUp(t *testing.T) {
 			var names headgate.Names = nobody{}
 			limit, _, kept := strings.Cut(limit, " ")
 			if kept {
-				c := catalogd(t, s, map[string]string{"api": "token-bucket 1/s", "jobs": "concurrency 10 ttl 30s"})
+				c := openCatalog(t, s, map[string]string{"api": "token-bucket 1/s", "jobs": "concurrency 10 ttl 30s"})
 				defer c.Close()
 				names = c
 			}
@@ -229,7 +229,7 @@ func named(t *testing.T, name, notation string) headgate.Limit {
 // is not there fails alone.
 func TestABatchLooksUpNamesTogether(t *testing.T) {
 	s := newKeeper()
-	c := catalogd(t, s, map[string]string{"api": "token-bucket 100/h", "org": "token-bucket 200/h"})
+	c := openCatalog(t, s, map[string]string{"api": "token-bucket 100/h", "org": "token-bucket 200/h"})
 	l := headgate.New(s, &headgate.Config{Names: c})
 	for _, tt := range []struct {
 		name    string

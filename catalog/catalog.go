@@ -92,8 +92,8 @@ func Open(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 	return c, nil
 }
 
-// Watch is Open for a store that may not be there yet: it returns at once. Until the catalog
-// was read for the first time its limits are not known, which is store.ErrUnavailable.
+// Watch returns a catalog at once, and reads the store in the background: the store may not be reachable yet.
+// Until the first read succeeds, look-ups fail with store.ErrUnavailable.
 func Watch(s store.Store, cfg *Config) *Catalog {
 	c := newCatalog(s, cfg)
 	c.watch()

@@ -56,8 +56,8 @@ type ServerConfig struct {
 	// OnDecision is called with every decision before the call is served or refused. Nil: with Shadow and Advise, Logger
 	// gets those that are refused.
 	OnDecision func(*Call, *headgate.Decision)
-	// OnError is called with errors such as a store that is away or an unknown limit, and, with Shadow and Advise, with
-	// errors of the client. Nil: Logger gets them.
+	// OnError receives errors that are not the client's, such as an unreachable store or an unknown limit. With Shadow
+	// and Advise it receives the client's too. Nil: Logger gets them.
 	OnError func(*Call, error)
 	// Logger gets at most one line a second of each kind. Nil: slog.Default().
 	Logger *slog.Logger

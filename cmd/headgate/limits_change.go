@@ -74,7 +74,7 @@ func (c *changing) by(seen int64) catalog.By {
 // changed opens the store of a command, makes a change of its catalog, and prints which version
 // that made.
 func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
-	return catalogd(cmd, func(c *catalog.Catalog) error {
+	return withCatalog(cmd, func(c *catalog.Catalog) error {
 		before, _ := c.Version()
 		version, err := change(c)
 		if err != nil {
@@ -191,7 +191,7 @@ func newLimitsApplyCommand() *cobra.Command {
 				return err
 			}
 			// The store is that of the file, unless a flag or the variable names another.
-			return catalogdBy(cmd, cfg, func(limits *catalog.Catalog) error {
+			return withCatalogOf(cmd, cfg, func(limits *catalog.Catalog) error {
 				return c.apply(cmd, limits, cfg.Defines())
 			})
 		},
@@ -290,7 +290,7 @@ func newLimitsRemoveCommand() *cobra.Command {
 		Short: "Remove limits from the catalog; then they are unknown",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return catalogd(cmd, func(limits *catalog.Catalog) error {
+			return withCatalog(cmd, func(limits *catalog.Catalog) error {
 				unreadable := limits.Unreadable()
 				for _, name := range args {
 					if d, ok := limits.Lookup(name); ok {
@@ -331,7 +331,7 @@ func newLimitsResetCommand() *cobra.Command {
 		Example: "  headgate limits reset login --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return catalogd(cmd, func(limits *catalog.Catalog) error {
+			return withCatalog(cmd, func(limits *catalog.Catalog) error {
 				if _, err := limits.Get(args[0]); err != nil {
 					return err
 				}

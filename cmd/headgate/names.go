@@ -109,17 +109,17 @@ func by(reason string) catalog.By {
 	return catalog.By{Author: name, Reason: reason}
 }
 
-// catalogd opens the store of a command, and lets do have its catalog.
-func catalogd(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
+// withCatalog opens the store of a command and calls do with its catalog.
+func withCatalog(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
 	cfg, err := loadConfig(cmd)
 	if err != nil {
 		return err
 	}
-	return catalogdBy(cmd, cfg, do)
+	return withCatalogOf(cmd, cfg, do)
 }
 
-// catalogdBy is catalogd with the settings of a file.
-func catalogdBy(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
+// withCatalogOf opens the store that the flags or cfg name and calls do with its catalog.
+func withCatalogOf(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
 	_, s, err := openBy(cmd, cfg, stores.Options{})
 	if err != nil {
 		return err

@@ -91,7 +91,7 @@ func newPlanKeysCommand() *cobra.Command {
 		Short: "List which keys have which plan, or say it of one key",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return catalogd(cmd, func(c *catalog.Catalog) error {
+			return withCatalog(cmd, func(c *catalog.Catalog) error {
 				list, err := assignments(cmd, c, args, after, most)
 				if err != nil {
 					return err

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Log is what is known of the logs whatever the limit: what was read, the times, the disorder and the notes.
+// Log holds the results that do not depend on a limit: what was read, the times, the disorder and the notes.
 func (in *Requests) Log() Report { return in.report }
 
 // Compare applies limits to the requests, as [Compare] does to logs. The reports name the top keys by refusals;

@@ -182,8 +182,8 @@ func (i *installation) check(d *definition) error {
 
 // older is the error about a schema that no release has made.
 func (i *installation) older() error {
-	return fmt.Errorf("%w: the schema has state %d, of before the first release: remove it by headgate migrate "+
-		"--remove, and migrate anew", store.ErrSetup, i.state)
+	return fmt.Errorf("%w: the schema has state %d, from before the first release: remove it with headgate "+
+		"migrate --remove, then migrate again", store.ErrSetup, i.state)
 }
 
 // newer is the error of a binary that is too old.

@@ -179,7 +179,7 @@ func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
 	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
 	_, migrating := s.Migrate(t.Context())
 	for _, err := range []error{err, migrating} {
-		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, and migrate anew") {
+		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, then migrate again") {
 			t.Errorf("%v", err)
 		}
 	}

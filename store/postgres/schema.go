@@ -234,7 +234,7 @@ do $$ begin
         if (select i.revision OPERATOR(pg_catalog.>) %d from headgate.installed i) then
             raise exception 'the functions in schema headgate are newer than revision %d, which this text has';
         elsif (select i.state OPERATOR(pg_catalog.<) %d from headgate.installed i) then
-            raise exception 'schema headgate is of before the first release: drop it';
+            raise exception 'schema headgate is from before the first release: drop it';
         end if;
     end if;
 end $$;

@@ -246,12 +246,12 @@ func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
 	_, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
 	_, migrating := s.Migrate(t.Context())
 	for _, err := range []error{err, migrating} {
-		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, and migrate anew") {
+		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, then migrate again") {
 			t.Errorf("%v", err)
 		}
 	}
 	if _, err := connect(t, dsn).Exec(t.Context(), postgres.Schema()); err == nil ||
-		!strings.Contains(err.Error(), "of before the first release") {
+		!strings.Contains(err.Error(), "from before the first release") {
 		t.Errorf("the printed schema: %v", err)
 	}
 	if err := s.Remove(t.Context()); err != nil {

@@ -86,7 +86,7 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	case of > state:
 		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer, of, state)
 	case version > 0 && of < firstState:
-		return version, fmt.Errorf("%w: the file has state %d, of before the first release: delete it, with those "+
+		return version, fmt.Errorf("%w: the file has state %d, from before the first release: delete it, with those "+
 			"named -wal and -shm beside it", store.ErrSetup, of)
 	}
 	have := version % perState

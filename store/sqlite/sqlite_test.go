@@ -202,7 +202,7 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"sqlite:" + filepath.Join(dir, "no", "such", "folder.db"), "no such", store.ErrSetup},
 		{"sqlite:" + text, "not a database", store.ErrSetup},
 		{"sqlite:" + newer, "state 5", store.ErrSchemaNewer},
-		{"sqlite:" + older, "state 3, of before the first release: delete it", store.ErrSetup},
+		{"sqlite:" + older, "state 3, from before the first release: delete it", store.ErrSetup},
 		{"sqlite:", "no file", store.ErrInvalid},
 		{"sqlite:x.db?sync=off", `"sync"`, store.ErrInvalid},
 		{"sqlite:x.db?synchronous=off", `"off"`, store.ErrInvalid},

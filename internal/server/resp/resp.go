@@ -43,7 +43,7 @@ type Config struct {
 	TLS *tls.Config
 	// Load bounds what requests take. Nil: one of its own, as load.New(0, 0) returns it.
 	Load *load.Load
-	// Version is that of the server, which HELLO returns.
+	// Version names the server version in the reply to HELLO.
 	Version string
 	// MaxConnections is how many connections may be open: see [edge.Bound]. Zero: what it says.
 	MaxConnections int

@@ -196,7 +196,7 @@ func TestExamplesOfTheDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h = catalogd(t, c)
+	h = serveCatalog(t, c)
 	for i := range d.Paths {
 		op := &d.Paths[i]
 		for _, status := range []string{"200", "204", "429"} {
@@ -207,9 +207,9 @@ func TestExamplesOfTheDescription(t *testing.T) {
 	}
 }
 
-// catalogd serves limits of a catalog that a file was applied to, as headgate serve does, while the
+// serveCatalog serves limits of a catalog that a file was applied to, as headgate serve does, while the
 // store's clock stands still.
-func catalogd(t *testing.T, c *config.Config) http.Handler {
+func serveCatalog(t *testing.T, c *config.Config) http.Handler {
 	t.Helper()
 	const now = 1795600000_000000
 	s := memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }})

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// What is remembered of refusals, to explain why a key is refused.
+// Limits on the refusals that are kept to explain why a key is refused.
 const (
 	keptRefusals  = 1000 // of all keys together
 	shownRefusals = 20   // of one key

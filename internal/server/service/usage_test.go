@@ -27,8 +27,8 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// catalogd is a service over a store with a catalog of limits.
-func catalogd(t *testing.T, s store.Store, limits map[string]string) (*service.Service, *catalog.Catalog) {
+// newCatalogService returns a service over a store with a catalog of limits.
+func newCatalogService(t *testing.T, s store.Store, limits map[string]string) (*service.Service, *catalog.Catalog) {
 	t.Helper()
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -102,7 +102,7 @@ func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
 }
 
 func whyRefused(t *testing.T, st store.Store) {
-	s, c := catalogd(t, st, map[string]string{
+	s, c := newCatalogService(t, st, map[string]string{
 		"api": "fixed-window 2/1d from-first", "login": "sliding-log 1/1h block 15m", "jobs": "concurrency 1 ttl 1h",
 	})
 	end := time.Now().Add(48 * time.Hour).Truncate(time.Microsecond)
@@ -219,7 +219,7 @@ func TestUsageWithoutACatalogListsTheCells(t *testing.T) {
 
 func TestUsageIsHeldForBeforeItIsAsked(t *testing.T) {
 	t.Parallel()
-	s, _ := catalogd(t, memory.New(nil), map[string]string{"a": "5/1m", "b": "5/1m", "c": "5/1m"})
+	s, _ := newCatalogService(t, memory.New(nil), map[string]string{"a": "5/1m", "b": "5/1m", "c": "5/1m"})
 	full := errors.New("full")
 	_, err := s.Usage(t.Context(), &api.UsageQuery{Key: "k"}, func(n int) error {
 		if n != 3 {
