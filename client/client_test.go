@@ -349,3 +349,30 @@ func TestCloseLeavesACallThatGoesAlone(t *testing.T) {
 		<-closed
 	})
 }
+
+// TestACallWhileTheTransportClosesFailsAtOnce, and does not wait for the calls that Close lets end.
+func TestACallWhileTheTransportClosesFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	g := newGate()
+	c := protocol("grpc").serve(t, serving{before: g.hold}).client(t, nil)
+	held := make(chan error, 1)
+	go func() {
+		_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
+		held <- err
+	}()
+	<-g.arrived
+	go c.CloseTransport()
+	failed := make(chan error, 1)
+	go func() {
+		var err error
+		for !errors.Is(err, store.ErrClosed) {
+			err = c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any))
+		}
+		failed <- err
+	}()
+	_ = await.Receive(t, "a call to be refused while another goes on", failed)
+	close(g.pass)
+	if err := await.Receive(t, "the call under way to end", held); err != nil {
+		t.Error(err)
+	}
+}

@@ -35,8 +35,9 @@ type rpcTransport struct {
 	host  string
 	token string
 
-	calls  sync.RWMutex // read-locked by each call
-	closed bool
+	mu     sync.Mutex
+	closed bool           // guarded by mu
+	calls  sync.WaitGroup // those under way; added to with mu held, and only before closed is set
 }
 
 // maxMessage is how many bytes a server reads of a message.
@@ -84,9 +85,10 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 
 // close implements transport. Calls under way are answered before, as they are over HTTP.
 func (t *rpcTransport) close() {
-	t.calls.Lock()
-	defer t.calls.Unlock()
+	t.mu.Lock()
 	t.closed = true
+	t.mu.Unlock()
+	t.calls.Wait()
 	_ = t.conn.Close() // it is closed already, or there is nothing to tell
 }
 
@@ -100,13 +102,23 @@ func (t *rpcTransport) call(ctx context.Context, method, path string, in, out an
 	return v(ctx, t, in, out)
 }
 
+// begin adds a call to those under way, unless the transport is closed. It never waits for those to end.
+func (t *rpcTransport) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.calls.Add(1)
+	return true
+}
+
 // invoke calls one method.
 func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) error {
-	t.calls.RLock()
-	defer t.calls.RUnlock()
-	if t.closed {
+	if !t.begin() {
 		return errClosed
 	}
+	defer t.calls.Done()
 	if n := proto.Size(in.(proto.Message)); n > maxMessage {
 		return headgate.Invalid("body", "has %d bytes, which is more than %d", n, maxMessage)
 	}
