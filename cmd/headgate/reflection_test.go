@@ -38,7 +38,7 @@ func TestCallsByReflection(t *testing.T) {
 	defer cancel()
 	const envoy, own = "envoy.service.ratelimit.v3.RateLimitService", "headgate.v1.HeadgateService"
 	const user = `{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "alice"}]}]}`
-	const charge = `{"charges": [{"limit": "fixed-window 1/1h", "key": "alice"}]}`
+	const charge = `{"charges": [{"limit": "fixed-window 1/1h from-first", "key": "alice"}]}`
 	methods := map[string]protoreflect.MethodDescriptor{}
 	for _, service := range []protoreflect.FullName{envoy, own} {
 		d := described(ctx, t, conn, service)
@@ -54,7 +54,7 @@ func TestCallsByReflection(t *testing.T) {
 		{envoy + "/ShouldRateLimit", user, "overall_code", "2"},
 		{own + "/Take", charge, "allowed", "true"},
 		{own + "/Take", charge, "allowed", "false"},
-		{own + "/Inspect", `{"limit": "fixed-window 1/1h", "key": "alice"}`, "used", "1"},
+		{own + "/Inspect", `{"limit": "fixed-window 1/1h from-first", "key": "alice"}`, "used", "1"},
 	} {
 		m := methods[tt.method]
 		if m == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/law"
@@ -168,8 +169,8 @@ func keepsPace(t *testing.T, inner store.Store, pause func()) {
 	}
 	brief, made := headgate.MustParse("token-bucket 10/s burst 1"), 0
 	for ; made < enough || removed(t, s, live+made) < made/2; made += batch {
-		if made == 25*enough {
-			t.Fatalf("%d keys were made, and %d of them removed", made, removed(t, s, live+made))
+		if made == 25*enough { // a fast machine makes them faster than a slow disk lets them go
+			await.Until(t, "half of them to be removed", func() bool { return removed(t, s, live+made) >= made/2 })
 		}
 		charge(brief, made, made+batch)
 		pause()

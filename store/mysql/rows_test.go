@@ -285,18 +285,20 @@ func TestAProcessThatStopsBetweenTheTexts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	watcher := plain(t, url)
+	if err := watcher.PingContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	proxy.Silence(true)
 	done := make(chan error, 1)
 	go func() {
 		_, err := decideOne(context.Background(), stopped, inWindow("k"))
 		done <- err
 	}()
-	held := func() bool {
-		_, err := plain(t, url).ExecContext(t.Context(),
-			"SELECT 1 FROM headgate_cells WHERE cell_key = 'k' FOR UPDATE NOWAIT")
+	await.Until(t, "the row to be held", func() bool { // for a second
+		_, err := watcher.ExecContext(t.Context(), "SELECT 1 FROM headgate_cells WHERE cell_key = 'k' FOR UPDATE NOWAIT")
 		return err != nil
-	}
-	await.Until(t, "the row to be held", held)
+	})
 	if out, err := decideOne(t.Context(), other, inWindow("another")); err != nil || out.Used != 1 {
 		t.Errorf("another key: %+v, %v", out, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
@@ -54,6 +55,8 @@ func TestSweepForgetsAdmissionsInPortions(t *testing.T) {
 // the cell: one of them does, at any isolation.
 func TestManySettleAtOnce(t *testing.T) {
 	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // without, what is repeated may take 5 s
+	defer cancel()
 	for _, level := range []string{"read%20committed", "repeatable%20read", "serializable"} {
 		s := openAt(t, migrated.Postgres(t)+"?pool_max_conns=8&default_transaction_isolation="+level)
 		for round := range tier.Pick(4, 10, 10) {
@@ -67,7 +70,7 @@ func TestManySettleAtOnce(t *testing.T) {
 				op.Verb, op.Cost = law.Settle, int64(i%2)*500+500
 				wg.Go(func() {
 					outs := make([]law.Outcome, 1)
-					if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
+					if err := s.Apply(ctx, []law.Op{op}, outs); err != nil {
 						t.Errorf("%s: %v", level, err)
 					} else if outs[0].Err == nil && !outs[0].Replayed {
 						settled.Add(1)

@@ -89,7 +89,7 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
 	one(t, s, request("", 0))
-	limited, err := postgres.Open(t.Context(), dsn+"?statement_timeout=500", nil) // too short to migrate
+	limited, err := postgres.Open(t.Context(), dsn+"?statement_timeout=3000", nil) // too short to migrate
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	if _, err := hold.Exec(t.Context(), "select from headgate.cells for update"); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := pgxpool.New(t.Context(), dsn+"?statement_timeout=500")
+	pool, err := pgxpool.New(t.Context(), dsn+"?statement_timeout=3000")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -215,7 +215,7 @@ func TestBucketsAreLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := headgate.New(s, nil)
+	l := limiter(s)
 	if d, err := l.Check(t.Context(), headgate.Charge{Limit: limit, Key: "payments"}); err != nil || d.Allowed {
 		t.Errorf("in Go, after a refusal: %+v, %v", d, err)
 	}

@@ -88,7 +88,7 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 			}
 		}
 	}
-	d, err := headgate.New(direct, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "driver"})
+	d, err := limiter(direct).Check(t.Context(), headgate.Charge{Limit: limit, Key: "driver"})
 	if err != nil || d.Remaining != 46 {
 		t.Errorf("%d are left, %v; the primary itself has committed 3 of 50, and the check is the fourth",
 			d.Remaining, err)

@@ -209,7 +209,7 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 		t.Errorf("after the block was lifted: %+v", r)
 	}
 	// The driver and the functions share their cells.
-	d, err := headgate.New(s, nil).Check(t.Context(),
+	d, err := limiter(s).Check(t.Context(),
 		headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "a"})
 	if err != nil || d.Remaining != 2 {
 		t.Errorf("the driver sees %+v, %v", d, err)

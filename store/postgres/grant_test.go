@@ -175,7 +175,7 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		d, err := headgate.New(s.InTx(tx), nil).Allow(t.Context(), headgate.MustParse("gcra 1/h"), "in")
+		d, err := limiter(s.InTx(tx)).Allow(t.Context(), headgate.MustParse("gcra 1/h"), "in")
 		if err == nil && !d.Allowed {
 			err = errors.New("refused")
 		}

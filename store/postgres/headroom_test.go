@@ -88,7 +88,7 @@ func TestHeadroomFromSQLIsThatOfGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	l := headgate.New(s, nil)
+	l := limiter(s)
 	for i, notation := range []string{
 		"token-bucket 7/1h burst 13.37", "fixed-window 999983/30d", "sliding-window 12.5/1h", "sliding-log 3/1h",
 		"gcra 1000000/1h burst 3",

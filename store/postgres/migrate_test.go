@@ -85,7 +85,7 @@ func TestSchemaForYugabyte(t *testing.T) {
 	}
 	s := openAt(t, dsn)
 	for _, allowed := range []bool{true, false} {
-		d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("sliding-log 1/1h"), "k")
+		d, err := limiter(s).Allow(t.Context(), headgate.MustParse("sliding-log 1/1h"), "k")
 		if err != nil || d.Allowed != allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
@@ -246,7 +246,7 @@ func TestMigrateNeedsNoRightsButInItsSchemas(t *testing.T) {
 					t.Errorf("%q, %v", report, err)
 				}
 			}
-			d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/1h"), "k")
+			d, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/1h"), "k")
 			if err != nil || !d.Allowed {
 				t.Errorf("%+v, %v", d, err)
 			}
@@ -267,7 +267,7 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	}
 	defer s.Close()
 	limit := headgate.MustParse("token-bucket 1/s")
-	_, err = headgate.New(s, nil).Allow(t.Context(), limit, "k")
+	_, err = limiter(s).Allow(t.Context(), limit, "k")
 	if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "headgate migrate") {
 		t.Errorf("no schema: %v", err)
 	}
@@ -275,7 +275,7 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	if _, err := connect(t, dsn).Exec(t.Context(), `update headgate.installed set state = 999`); err != nil {
 		t.Fatal(err)
 	}
-	_, err = headgate.New(s, nil).Allow(t.Context(), limit, "k")
+	_, err = limiter(s).Allow(t.Context(), limit, "k")
 	if !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), "999") {
 		t.Errorf("a newer schema: %v", err)
 	}
@@ -311,7 +311,7 @@ func TestReadOnlyServersSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
+	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
 		err, store.ErrReadOnly) {
 		t.Errorf("got %v", err)
 	}
@@ -334,7 +334,7 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d, err := headgate.New(s.InTx(tx), nil).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+		if d, err := limiter(s.InTx(tx)).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		if commit {
@@ -346,7 +346,7 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := headgate.New(s, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	d, err := limiter(s).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
 	if err != nil || !d.Allowed || d.Remaining != 1 { // one was committed
 		t.Errorf("%+v, %v; want the committed charge to count, and no other", d, err)
 	}

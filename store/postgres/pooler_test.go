@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -58,7 +57,7 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 		dsn := migrated.Postgres(t)
 		s := openAt(t, dsn+"?pool_max_conns=32&default_transaction_isolation="+level)
 		limit := headgate.MustParse("token-bucket 1/1h burst 100")
-		l := headgate.New(s, &headgate.Config{Timeout: time.Minute}) // it may repeat for longer than 5 s
+		l := limiter(s) // it may repeat for longer than 5 s
 		var admitted atomic.Int64
 		allow := func() {
 			d, err := l.Allow(context.Background(), limit, "hot")

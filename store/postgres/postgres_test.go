@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/internal/testing/tier"
 	"github.com/headgate/headgate/store"
@@ -35,6 +37,11 @@ func openAt(tb testing.TB, dsn string) *postgres.Store {
 		tb.Fatal(err)
 	}
 	return s
+}
+
+// limiter returns a Limiter that waits longer than usual, since a machine with other work answers late.
+func limiter(s store.Store) *headgate.Limiter {
+	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }
 
 // conformance runs the suite on databases that database makes, each with a part of a URL that follows.

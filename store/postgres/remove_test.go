@@ -14,7 +14,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	s := openAt(t, dsn)
-	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
@@ -55,13 +55,13 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	if err := s.Remove(t.Context()); err != nil {
 		t.Errorf("removed again: %v", err)
 	}
-	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
+	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("a charge after that: %v", err)
 	}
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Errorf("migrated again: %v", err)
 	}
-	if _, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
 		t.Errorf("a charge after that: %v", err)
 	}
 }

@@ -235,7 +235,7 @@ func TestBadChargesOfSeveral(t *testing.T) {
 func TestSeveralChargesFromSQLAreThoseOfGo(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
-	l := headgate.New(openAt(t, dsn), nil)
+	l := limiter(openAt(t, dsn))
 	rules := []string{
 		windows, "token-bucket 1/30d burst 8", "sliding-log 7/30d", "sliding-window 9/30d", "fixed-window 6/month America/Havana",
 		"gcra 1/30d burst 5", "fixed-window 100000/30d",

@@ -115,7 +115,7 @@ func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 	limit := headgate.MustParse("sliding-log 1/1h")
 	for try := 0; ; try++ { // until the machine is fast enough
 		key := fmt.Sprint(try)
-		if _, err := headgate.New(s, nil).Allow(t.Context(), limit, key); err != nil {
+		if _, err := limiter(s).Allow(t.Context(), limit, key); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.Exec(t.Context(), "update headgate.entries set keep_until = 0 where key = $1", key); err != nil {

@@ -110,7 +110,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", most))
 	charge := headgate.Charge{Limit: limit, Key: "k"}
 
-	if _, err := headgate.New(postgres.Newer(bare(t, dsn), text), nil).Take(t.Context(), charge); !errors.Is(
+	if _, err := limiter(postgres.Newer(bare(t, dsn), text)).Take(t.Context(), charge); !errors.Is(
 		err, store.ErrSetup) || !strings.Contains(err.Error(), "run headgate migrate") {
 		t.Fatalf("a newer binary, before it has migrated: %v", err)
 	}
@@ -138,7 +138,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 		})
 	}
 	callers := func(s *postgres.Store) {
-		l := headgate.New(s, nil)
+		l := limiter(s)
 		ask(func() (bool, error) { d, err := l.Take(t.Context(), charge); return d.Allowed, err })
 		ask(func() (bool, error) { // in one batch with another key: headgate_internal.apply
 			d, err := l.Take(t.Context(), charge,
@@ -174,14 +174,14 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprint("id ", i)
 		for j, s := range []*postgres.Store{old, newer, old} {
-			d, err := headgate.New(s, nil).Once(id, time.Hour).Take(t.Context(),
+			d, err := limiter(s).Once(id, time.Hour).Take(t.Context(),
 				headgate.Charge{Limit: limit, Key: "once"})
 			if err != nil || !d.Allowed || d.Replayed != (j > 0) {
 				t.Errorf("%s, %d: %+v, %v", id, j, d, err)
 			}
 		}
 	}
-	d, err := headgate.New(old, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+	d, err := limiter(old).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
 	if err != nil || d.Remaining != most-20 {
 		t.Errorf("%+v, %v; want 20 charged", d, err)
 	}
@@ -209,28 +209,28 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	dsn := dbtest.Postgres(t)
 	old := openAt(t, dsn)
 	limit := headgate.MustParse("fixed-window 9/30d")
-	if _, err := headgate.New(old, nil).Allow(t.Context(), limit, "k"); err != nil {
+	if _, err := limiter(old).Allow(t.Context(), limit, "k"); err != nil {
 		t.Fatal(err)
 	}
 	later := postgres.Later(bare(t, dsn))
-	if _, err := headgate.New(later, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+	if _, err := limiter(later).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("before it has migrated: %v", err)
 	}
 	if _, err := later.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := headgate.New(old, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+	if _, err := limiter(old).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("a running older binary: %v", err)
 	}
 	for _, s := range []*postgres.Store{old, bare(t, dsn)} {
-		if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
+		if _, err := limiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
 			t.Errorf("an older binary: %v", err)
 		}
 		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
 			t.Errorf("an older binary migrates: %v", err)
 		}
 	}
-	d, err := headgate.New(later, nil).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	d, err := limiter(later).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
 	if err != nil || d.Remaining != 8 {
 		t.Errorf("%+v, %v; want one charge", d, err)
 	}
@@ -243,7 +243,7 @@ func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
 	openAt(t, dsn)
 	execute(t, dsn, `update headgate.installed set state = 3, revision = 1`)
 	s := bare(t, dsn)
-	_, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
+	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
 	_, migrating := s.Migrate(t.Context())
 	for _, err := range []error{err, migrating} {
 		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, then migrate again") {

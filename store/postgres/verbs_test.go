@@ -118,7 +118,7 @@ func columns(sql string) string {
 func TestIDsAreKnownToBoth(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
-	l := headgate.New(openAt(t, dsn), nil)
+	l := limiter(openAt(t, dsn))
 	charge := headgate.Charge{
 		Limit: headgate.MustParse("sliding-log 100/1h"), Key: "käse",
 		Cost: headgate.MustCost("2.5"),

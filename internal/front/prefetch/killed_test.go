@@ -32,7 +32,8 @@ func child() bool {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	l, limit := headgate.New(prefetch.New(pg), nil), headgate.MustParse(killedLimit)
+	l := headgate.New(prefetch.New(pg), &headgate.Config{Timeout: time.Minute}) // a busy machine answers late
+	limit := headgate.MustParse(killedLimit)
 	out := bufio.NewWriterSize(os.Stdout, 64)
 	for {
 		asked := time.Now().UnixMicro()
