@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/store"
 )
@@ -35,9 +36,11 @@ type rpcTransport struct {
 	host  string
 	token string
 
+	idle chan struct{} // closed once the transport is, and no call is under way any more
+
 	mu     sync.Mutex
-	closed bool           // guarded by mu
-	calls  sync.WaitGroup // those under way; added to with mu held, and only before closed is set
+	calls  int  // under way; guarded by mu
+	closed bool // guarded by mu; no call begins any more
 }
 
 // maxMessage is how many bytes a server reads of a message.
@@ -80,15 +83,18 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 	if err != nil {
 		return nil, headgate.Invalid("server", "%v", err)
 	}
-	return &rpcTransport{conn: conn, host: host, token: cfg.Token}, nil
+	return &rpcTransport{conn: conn, host: host, token: cfg.Token, idle: make(chan struct{})}, nil
 }
 
 // close implements transport. Calls under way are answered before, as they are over HTTP.
 func (t *rpcTransport) close() {
 	t.mu.Lock()
 	t.closed = true
+	waits := t.calls > 0
 	t.mu.Unlock()
-	t.calls.Wait()
+	if waits {
+		sched.Receive(t.idle)
+	}
 	_ = t.conn.Close() // it is closed already, or there is nothing to tell
 }
 
@@ -109,8 +115,17 @@ func (t *rpcTransport) begin() bool {
 	if t.closed {
 		return false
 	}
-	t.calls.Add(1)
+	t.calls++
 	return true
+}
+
+// end is for each call that began.
+func (t *rpcTransport) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.calls--; t.closed && t.calls == 0 {
+		close(t.idle)
+	}
 }
 
 // invoke calls one method.
@@ -118,7 +133,7 @@ func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) err
 	if !t.begin() {
 		return errClosed
 	}
-	defer t.calls.Done()
+	defer t.end()
 	if n := proto.Size(in.(proto.Message)); n > maxMessage {
 		return headgate.Invalid("body", "has %d bytes, which is more than %d", n, maxMessage)
 	}
