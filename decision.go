@@ -78,8 +78,9 @@ type ChargeDecision struct {
 	Remaining  int64 // a check and a request that was refused have taken nothing of it
 	RetryAfter time.Duration
 	// NextAfter is, where an admission leaves no whole unit, the time until a cost of 1 fits if nobody else comes, or
-	// of a limit that lets less than 1 pass at once, until all of that fits. Of a sliding log it is the longest that
-	// it can be. Zero: Remaining is above 0, the charge was refused, or a server decided, which does not say.
+	// of a limit that lets less than 1 pass at once, until all of that fits. Of a replay or an extension on a sliding
+	// log it is the longest that it can be. Zero: Remaining is above 0, the charge was refused, or a server decided,
+	// which does not say.
 	NextAfter  time.Duration
 	ResetAfter time.Duration
 	Applied    string // as that of the Decision
@@ -182,7 +183,7 @@ func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 		if s == nil {
 			s = &law.State{EmptyAt: b.EmptyAt}
 		}
-		d.NextAfter = max(0, time.Duration(p.NextAt(s, b.Used, b.At)-b.Clock)*time.Microsecond)
+		d.NextAfter = max(0, time.Duration(p.NextAt(s, b.Used, b.At, b.RetryAt)-b.Clock)*time.Microsecond)
 	}
 }
 

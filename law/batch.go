@@ -113,6 +113,9 @@ func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 // whether op is the request's first on this cell; the Base of a later one
 // contains the charges of those before it, which a refusal must not keep.
 func (r *Record) settle(op *Op, out *Outcome, d *Verdict, admitted, first bool) {
+	if !admitted && out.Granted == op.Count {
+		out.RetryAt = 0
+	}
 	if op.Verb == Check {
 		out.State = r.State
 		return

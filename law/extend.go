@@ -36,7 +36,7 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 		op := ops[i]
 		if op.Cost <= known[i].Cost {
 			outs[i] = known[i].Outcome
-			outs[i].Clock, outs[i].Replayed = op.clock(clock), true
+			outs[i].Clock, outs[i].RetryAt, outs[i].Replayed = op.clock(clock), 0, true
 			continue
 		}
 		op.Verb, op.Cost = Take, op.Cost-known[i].Cost
@@ -47,6 +47,7 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 	for k, i := range rest {
 		outs[i] = charged[k]
 		if admitted {
+			outs[i].RetryAt = 0
 			cells[k].extend(&known[i], &more[k], &charged[k])
 		}
 	}

@@ -77,7 +77,7 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 			return
 		default:
 			outs[i], starts = a.Outcome, starts || a.Outcome.StartAt > 0
-			outs[i].Clock, outs[i].Replayed = ops[i].clock(clock), true
+			outs[i].Clock, outs[i].RetryAt, outs[i].Replayed = ops[i].clock(clock), 0, true
 		}
 	}
 	if len(rest) == 0 {

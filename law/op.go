@@ -190,7 +190,10 @@ type Outcome struct {
 	State   State // as it stands after the op
 	Used    int64 // credits in use at the decision, the grant included
 	Clock   int64 // the store's clock at the decision; see [Op.DecidedAt]
-	RetryAt int64 // when the rest of Count could pass if nobody else came; 0: all was granted
+	// RetryAt is when the rest of Count could pass if nobody else came; 0: all was granted. Of a Take of a log that
+	// was granted and left no room for a cost of 1, it is when that fits, which the state does not say; a replay does
+	// not say it either.
+	RetryAt int64
 
 	StartAt     int64 // when a deferred request that was admitted may start: at its decision or later; else 0
 	EntryNumber int64 // number of the entry in the log, where one was written; else 0

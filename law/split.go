@@ -11,7 +11,11 @@ func Split(op *Op, out *Outcome, rank int64) Outcome {
 		return mine
 	}
 	later := (out.Granted - 1 - rank) * op.Cost // granted to callers that came later
-	mine.Granted, mine.RetryAt = 1, 0
+	mine.Granted = 1
+	// The last one learns when a cost of 1 fits, if that is what the outcome of all says.
+	if later > 0 || op.Params.Kind != Log || out.Granted < op.Count && op.Cost != min(op.Params.Unit, op.Params.Capacity) {
+		mine.RetryAt = 0
+	}
 	mine.Used -= later
 	mine.State.Level -= later
 	if op.Params.Kind == Bucket {

@@ -118,6 +118,9 @@ local function decide(s, c, p, clock, pending, nolog)
       b.block, b.moved = b.now + p.block, true
     end
     d.retry = max(d.retry, b.block)
+  else
+    local one = min(p.unit, p.capacity)
+    if p.kind == 3 and p.verb == 1 and u.x > p.capacity - one then d.retry = retry(u, b, c, p, one, p.capacity, nolog) end
   end
   if k > 0 then
     d.state = state(b)
@@ -140,6 +143,7 @@ end
 -- settle does what became of a request to one of its cells.
 local function settle(op, c, d, admitted, first)
   local p, b, entry = op.p, d.base, 0
+  if not admitted and d.granted == p.count then d.retry = 0 end -- see Outcome of package law
   if p.verb == 2 then
     answer(op, d.granted, c, d.used, d.retry)
     return

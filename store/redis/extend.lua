@@ -26,6 +26,11 @@ local function extend(op, a, number)
   a.outcome = table.concat(last, ' ')
 end
 
+-- patch replaces a number of an answer.
+local function patch(v, place, number)
+  return string.sub(v, 1, 8 * place - 7) .. pack('<d', number) .. string.sub(v, 8 * place + 2)
+end
+
 -- apply_extend charges what the ops from i to j cost more than was charged under their ID,
 -- all or none of it. Their answers say what is charged in all. An op that needs nothing more
 -- is told what an earlier request has charged, which may be on trial: it is not for that
@@ -67,7 +72,9 @@ local function apply_extend(i, j)
       put(op, a, life(keep, op.clock, op.p.now > 0))
     end
     if said[1 + {out.status}] ~= STALE then
-      answers[op.at + 1] = string.sub(v, 1, 8 * {out.granted} - 7) .. pack('<d', a.cost) .. string.sub(v, 8 * {out.granted} + 2)
+      v = patch(v, {out.granted}, a.cost)
+      if admitted then v = patch(v, {out.retry_at}, 0) end
+      answers[op.at + 1] = v
     end
   end
 end

@@ -5,7 +5,7 @@ local UNSETTLED, CANCELLED = -1, -2
 
 -- replay answers an op with the numbers that it was answered with before.
 local function replay(op, n)
-  n.clock, n.status = op.clock, REPLAYED
+  n.clock, n.retry_at, n.status = op.clock, 0, REPLAYED
   answers[op.at + 1] = pack(ANSWER, '=', {each out: n.*})
 end
 

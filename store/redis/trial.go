@@ -142,6 +142,11 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	case fault != nil:
 		failAll(outs, group, fault)
 	default:
+		for _, i := range group {
+			if passed(&ops[i], &outs[i]) {
+				outs[i].RetryAt = 0
+			}
+		}
 		alike(ops, outs, group)
 	}
 	return nil

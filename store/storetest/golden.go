@@ -120,7 +120,7 @@ func golden(t *testing.T, s store.Store) {
 			retry := int64(0)
 			if out.RetryAt == law.Never {
 				retry = law.Never
-			} else if out.RetryAt != 0 {
+			} else if out.Granted == 0 {
 				retry = out.RetryAt - out.Clock
 			}
 			if (out.Granted == 1) != st.granted || retry != st.retry {

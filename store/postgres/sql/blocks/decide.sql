@@ -140,7 +140,7 @@ if granted < cnt then
     elsif kind = 2 then
         {{template "retry window"}}
     else
-        {{template "retry log" (as "limit" "p_limits[c]" "key" "p_keys[c]")}}
+        {{template "retry log" (as "limit" "p_limits[c]" "key" "p_keys[c]" "over" "x - (ceiling - need)")}}
     end if;
     if granted = 0 and over = 0 and need <= ceiling - a_pending[c] and x > ceiling - need then
         retry := {{template "no longer" (as "whole" "kind = 1 and (anchor = 2 or drain = c_max)" "retry" "retry" "empty" "b_empty")}};
@@ -150,6 +150,8 @@ if granted < cnt then
         moved := true;
     end if;
     retry := greatest(retry, b_block);
+elsif kind = 3 and verb = 1 and x > capacity - least(unit, capacity) then
+    {{template "retry log" (as "limit" "p_limits[c]" "key" "p_keys[c]" "over" "x - (capacity - least(unit, capacity))")}}
 end if;
 fits := not outside and (granted = cnt or (partial and granted > 0));
 if not fits then

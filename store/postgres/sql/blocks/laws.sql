@@ -113,6 +113,7 @@ if not clear then
 end if;
 {{- end}}
 
+{{- /* retry log is when so many credits more have expired. limit and key are those of the cell. */ -}}
 {{define "retry log" -}}
 retry := greatest(now + step, b_empty);
 if not nolog then
@@ -120,7 +121,7 @@ if not nolog then
         select e.expires_at, sum(e.cost) over (order by e.expires_at, e.number) as freed
         from headgate.entries e
         where e.limit_name = {{.limit}} and e.key = {{.key}} and e.granted and e.expires_at > now) s
-    where s.freed >= x - (ceiling - need);
+    where s.freed >= {{.over}};
 end if;
 {{- end}}
 

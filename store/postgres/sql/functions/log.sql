@@ -35,7 +35,7 @@ begin
     elsif params[{limit.block}] > 0 then
         return null;
     else
-        {{template "retry log" (as "limit" "p_limit" "key" "p_key")}}
+        {{template "retry log" (as "limit" "p_limit" "key" "p_key" "over" "x - (ceiling - need)")}}
         retry := greatest({{template "no longer" (as "whole" "false" "retry" "retry" "empty" "b_empty")}}, b_block);
     end if;
     if admitted or history > 0 then
