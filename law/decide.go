@@ -93,7 +93,7 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 			d.Moved = true
 		}
 		out.RetryAt = max(out.RetryAt, d.Base.BlockedUntil)
-	} else if one := min(p.Unit, p.Capacity); p.Kind == Log && op.Verb == Take && u.x > p.Capacity-one {
+	} else if one := min(p.Unit, p.Capacity); p.Kind == Log && op.Verb == Take && !op.extends && u.x > p.Capacity-one {
 		out.RetryAt = u.retry(op, one, p.Capacity, &d, log)
 	}
 

@@ -39,7 +39,7 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 			outs[i].Clock, outs[i].RetryAt, outs[i].Replayed = op.clock(clock), 0, true
 			continue
 		}
-		op.Verb, op.Cost = Take, op.Cost-known[i].Cost
+		op.Verb, op.extends, op.Cost = Take, true, op.Cost-known[i].Cost
 		rest, more, cells = append(rest, i), append(more, op), append(cells, records[i])
 	}
 	charged := make([]Outcome, len(rest))
@@ -47,7 +47,6 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 	for k, i := range rest {
 		outs[i] = charged[k]
 		if admitted {
-			outs[i].RetryAt = 0
 			cells[k].extend(&known[i], &more[k], &charged[k])
 		}
 	}

@@ -109,6 +109,7 @@ type Op struct {
 	Partial  bool  // grant as many of Count as fit; only in a group of its own
 	Ceiling  int64 // credits up to which to admit; 0: Params.Capacity
 	Deferred bool  // Take: it may start later than at its decision, see [Outcome.StartAt]; all of a group or none
+	extends  bool  // it takes what an op of verb Extend charges in addition
 
 	// ID names a request, so that it is charged once however often it is sent
 	// (Take), and can be extended and settled. It is known for each cell of the request by

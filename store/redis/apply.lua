@@ -120,7 +120,9 @@ local function decide(s, c, p, clock, pending, nolog)
     d.retry = max(d.retry, b.block)
   else
     local one = min(p.unit, p.capacity)
-    if p.kind == 3 and p.verb == 1 and u.x > p.capacity - one then d.retry = retry(u, b, c, p, one, p.capacity, nolog) end
+    if p.kind == 3 and p.verb == 1 and not p.extends and u.x > p.capacity - one then
+      d.retry = retry(u, b, c, p, one, p.capacity, nolog)
+    end
   end
   if k > 0 then
     d.state = state(b)

@@ -26,11 +26,6 @@ local function extend(op, a, number)
   a.outcome = table.concat(last, ' ')
 end
 
--- patch replaces a number of an answer.
-local function patch(v, place, number)
-  return string.sub(v, 1, 8 * place - 7) .. pack('<d', number) .. string.sub(v, 8 * place + 2)
-end
-
 -- apply_extend charges what the ops from i to j cost more than was charged under their ID,
 -- all or none of it. Their answers say what is charged in all. An op that needs nothing more
 -- is told what an earlier request has charged, which may be on trial: it is not for that
@@ -50,7 +45,7 @@ local function apply_extend(i, j)
     end
     as[op] = a
     if op.p.cost > a.cost then
-      op.p = setmetatable({ cost = op.p.cost - a.cost, verb = 1 }, { __index = op.p })
+      op.p = setmetatable({ cost = op.p.cost - a.cost, verb = 1, extends = true }, { __index = op.p })
       more[#more + 1] = op
     end
   end
@@ -72,9 +67,7 @@ local function apply_extend(i, j)
       put(op, a, life(keep, op.clock, op.p.now > 0))
     end
     if said[1 + {out.status}] ~= STALE then
-      v = patch(v, {out.granted}, a.cost)
-      if admitted then v = patch(v, {out.retry_at}, 0) end
-      answers[op.at + 1] = v
+      answers[op.at + 1] = string.sub(v, 1, 8 * {out.granted} - 7) .. pack('<d', a.cost) .. string.sub(v, 8 * {out.granted} + 2)
     end
   end
 end

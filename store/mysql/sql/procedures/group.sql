@@ -93,7 +93,7 @@ begin
                             if decided then
                                 set was_kind = s_kind, was_level = s_level, was_prev = s_prev, was_at = s_at, was_unit = s_unit, was_step = s_step,
                                     was_empty_at = s_empty_at, was_blocked_until = s_blocked_until;
-                                call headgate_decide_N(p_limit, p_key, 1, p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, p_block, charge, 1, 0,
+                                call headgate_decide_N(p_limit, p_key, if(p_verb = 10, 10, 1), p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, p_block, charge, 1, 0,
                                     if(p_late or p_ceiling < p_capacity, p_ceiling, 0), p_late, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, pending, cleared,
                                     {{state}}, base_level, base_prev, base_at, base_step, base_empty_at, moved, moment, clears, carry, granted, used, retry_at, stale);
                                 set fits = granted, left_level = s_level, left_prev = s_prev, left_at = s_at, left_empty_at = s_empty_at,
@@ -198,11 +198,15 @@ begin
                                     end if;
                                 end if;
 
+                                if granted and not admitted and decided then
+                                    set retry_at = 0; -- see Outcome
+                                end if;
+
                                 -- the answer
                                 set @hg_g = granted, @hg_x = used, @hg_clk = clock, @hg_retry = retry_at, @hg_at = row_at, @hg_empty = row_empty_at,
                                     @hg_block = row_blocked_until, @hg_now = moment, @hg_how = how, @hg_when = answered, @hg_entry = entry, @hg_charged = 0;
                                 if p_verb in (1, 10) and how = 2 then -- what was answered first
-                                    set @hg_g = r_granted, @hg_x = r_used, @hg_retry = r_retry_at, @hg_at = r_at, @hg_empty = r_empty_at,
+                                    set @hg_g = r_granted, @hg_x = r_used, @hg_retry = 0, @hg_at = r_at, @hg_empty = r_empty_at,
                                         @hg_block = r_blocked_until, @hg_when = r_start_at, @hg_now = greatest(clock, r_at);
                                 end if;
                                 if p_verb = 10 then -- whether this charge has passed, or would have

@@ -108,7 +108,7 @@ begin
 end
 //
 
--- headgate_decide_N is Decide: what an op of verb 1, Take, or 2, Check, would do to a cell. It makes the cell what
+-- headgate_decide_N is Decide: what an op of verb 1, Take, 2, Check, or 10, which extends, would do to a cell. It makes the cell what
 -- Outcome.State is, and base_level to base_empty_at what differs from that in Verdict.Base. times is Op.Count, part
 -- Op.Partial, moment Verdict.Now. cleared says that nothing in the log counts.
 create procedure headgate_decide_N(p_limit varbinary(255), p_key varbinary(512), verb int, kind int, anchor int, unit bigint,
@@ -277,10 +277,16 @@ deciding: begin
                 set retry_at = if(whole, s_empty_at, least(retry_at, s_empty_at));
             end if;
         end if;
-        if block > 0 and verb = 1 and not blocked and retry_at <> 9007199254740991 then
+        if block > 0 and verb <> 2 and not blocked and retry_at <> 9007199254740991 then
             set s_blocked_until = moment + block, moved = 1;
         end if;
         set retry_at = greatest(retry_at, s_blocked_until);
+    elseif kind = 3 and verb = 1 and x > capacity - least(unit, capacity) then
+        set retry_at = 9007199254740991;
+        if not cleared then
+            call headgate_freed_N(verb, p_limit, p_key, moment, x - (capacity - least(unit, capacity)), retry_at);
+        end if;
+        set retry_at = least(retry_at, greatest(moment + step, s_empty_at));
     end if;
 
     set base_level = s_level, base_prev = s_prev, base_at = s_at, base_step = s_step, base_empty_at = s_empty_at;

@@ -150,7 +150,7 @@ if granted < cnt then
         moved := true;
     end if;
     retry := greatest(retry, b_block);
-elsif kind = 3 and verb = 1 and x > capacity - least(unit, capacity) then
+elsif kind = 3 and verb = 1 and p_ops[o + {op.how}] <> 3 and x > capacity - least(unit, capacity) then
     {{template "retry log" (as "limit" "p_limits[c]" "key" "p_keys[c]" "over" "x - (capacity - least(unit, capacity))")}}
 end if;
 fits := not outside and (granted = cnt or (partial and granted > 0));

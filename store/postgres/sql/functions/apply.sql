@@ -159,7 +159,7 @@ begin
         end if;
         for k in i .. j loop
             o := (k - 1) * {op.width}; r := (k - 1) * {out.width}; c := p_ops[o + {op.cell}];
-            if p_ops[o + {op.how}] = 3 and admitted or not admitted and res[r + {out.granted}] = p_ops[o + {op.count}] then
+            if not admitted and res[r + {out.granted}] = p_ops[o + {op.count}] then
                 res[r + {out.retry_at}] := 0; -- see Outcome
             end if;
             if several and verb = 1 and not stale then

@@ -32,6 +32,9 @@ begin
         b_level := x; b_at := now; b_step := step; b_empty := greatest(b_empty, now + step);
         update headgate.cells e set level = x, prev = b_prev, at = now, step = b_step, empty_at = b_empty
         where e.limit_name = p_limit and e.key = p_key;
+        if x > ceiling - least(unit, ceiling) then
+            {{template "retry log" (as "limit" "p_limit" "key" "p_key" "over" "x - (ceiling - least(unit, ceiling))")}}
+        end if;
     elsif params[{limit.block}] > 0 then
         return null;
     else
