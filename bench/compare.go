@@ -18,7 +18,7 @@ const (
 	ours    side = iota // Headgate: one cell of a comparison
 	rival               // of several, the best counts
 	ceiling             // the bare statement or arithmetic, without Headgate's code; of several, the best counts
-	itself              // Headgate in another setting
+	earlier             // Headgate, as another build
 )
 
 // comparison is a row of the table. All its cells are measured in a round, then in the next round, so that what
@@ -45,6 +45,7 @@ func (g *group) close() {
 type cell struct {
 	side     side
 	name, at string // "redis_rate v10.0.1", "32 clients"
+	program  string // of the workers; empty: it is called in this process
 	measure  func(ctx context.Context, d time.Duration) (sample, error)
 	audit    func(ctx context.Context, d time.Duration) (exactness, error) // nil: it is not counted
 	close    func()                                                        // nil: there is nothing to let go of
@@ -65,7 +66,8 @@ type sample struct {
 	asked, failed   int64
 	firstError      error
 	decisions       float64 // with those of the warm-up; 0: they are not counted, and their cost is not known
-	client, servers float64 // microseconds of CPU for a decision: of this process, and of the servers it started
+	workers         float64 // microseconds of CPU for a decision: of the processes that call in the place of this one,
+	client, servers float64 // of all that call, and of the servers that this process started
 }
 
 // exactness is what was admitted, against what a limit allows.
@@ -149,7 +151,10 @@ func measure(ctx context.Context, c *cell, d time.Duration) (sample, error) {
 	s, err := c.measure(ctx, d)
 	if s.decisions > 0 {
 		s.client = float64((ownCPU() - client).Nanoseconds()) / 1e3 / s.decisions
-		s.servers = float64((rivals.CPU() - servers).Nanoseconds()) / 1e3 / s.decisions
+		s.servers = max(0, float64((rivals.CPU()-servers).Nanoseconds())/1e3/s.decisions-s.workers)
+		if s.workers > 0 {
+			s.client = s.workers
+		}
 	}
 	if err == nil && s.asked == s.failed {
 		err = errors.Join(errors.New("it has decided nothing"), s.firstError)
@@ -209,10 +214,9 @@ func (r *result) best(of side) *figure {
 	return best
 }
 
-// against returns the figure that Headgate's is held against: the best rival, or if there is none the best ceiling,
-// or Headgate in another setting; or nil.
+// against returns the figure to compare with: of the best rival, or if there is none of the best ceiling; or nil.
 func (r *result) against() *figure {
-	for _, of := range []side{rival, ceiling, itself} {
+	for _, of := range []side{rival, ceiling} {
 		if f := r.best(of); f != nil {
 			return f
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,17 +32,26 @@ const serverLevel = "SET default_transaction_isolation = 'read committed'"
 // postgresField is PostgreSQL beside article 000 and the bare statement. Every answer is on disk before it is given.
 func (b *bench) postgresField() *field {
 	return &field{
-		name: "postgres", title: "PostgreSQL", limit: always, url: b.postgres,
+		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true,
+		works: append(slices.Clone(works), work{
+			"leaky", "leaky buckets, 100,000 keys", []string{leaky}, 100_000, false, []shape{{1, 512}},
+		}),
 		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-			pool, stop, err := b.postgresArticles(ctx)
+			pool, drop, err := b.postgresArticles(ctx)
 			if err != nil {
-				return nil, stop, err
+				return nil, drop, err
 			}
 			bare, end, err := barePostgres(ctx, pool.Config().ConnString(), keys)
-			article := articles.RateLimitingRequest{Pool: pool}
+			first, last := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{
+				Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400),
+			}
 			return []other{
-				{side: rival, name: "article 000", allow: article.Allow, new: article.Allow}, bare,
-			}, func() { end(); stop() }, errors.Join(err, article.Fill(ctx, keys))
+				{side: rival, name: "article 000", calls: map[string]about[[]string]{
+					"hot": single(first.Allow), "plain": single(first.Allow), "new": single(first.Allow),
+				}},
+				{side: rival, name: "article 004", calls: map[string]about[[]string]{"leaky": single(last.Allow)}},
+				bare,
+			}, func() { end(); drop() }, errors.Join(err, first.Fill(ctx, keys), last.Fill(ctx, keys))
 		},
 	}
 }
@@ -58,6 +68,15 @@ func (b *bench) postgresArticles(ctx context.Context) (pool *pgxpool.Pool, stop 
 	return pool, func() { pool.Close(); drop() }, execPostgres(ctx, pool, articles.Postgres())
 }
 
+// bareOther is a bare statement about one key, one that makes new ones, and one about several. Each call has the
+// deadline that a Limiter's has.
+func bareOther(name string, one, fresh, several about[[]string]) other {
+	return other{side: ceiling, name: name, calls: map[string]about[[]string]{
+		"hot": one, "plain": one, "window": one, "log": one, "leaky": one, "new": fresh, "limits-3": several,
+		"settled-3": several, "limits-6": several, "settled-6": several,
+	}}
+}
+
 func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, end func(), err error) {
 	// Connections use the primary key whatever the statistics say.
 	pool, err := postgresPool(ctx, dsn, "SET enable_seqscan = off; SET enable_bitmapscan = off; "+
@@ -71,54 +90,53 @@ func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, e
 	one := func(text string) func(context.Context, string) (bool, error) {
 		return func(ctx context.Context, key string) (bool, error) {
 			var level, at int64
+			ctx, cancel := context.WithTimeout(ctx, headgate.DefaultTimeout)
+			defer cancel()
 			err := pool.QueryRow(ctx, text, bareLimit, key, time.Now().UnixMicro()).Scan(&level, &at)
 			return err == nil, err
 		}
 	}
-	return other{
-		side: ceiling, name: "a bare UPDATE",
-		allow: one("UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 " +
-			"WHERE limit_name = $1 AND k = $2 AND level <= 1000000000000 RETURNING level, at"),
-		new: one("INSERT INTO bare VALUES ($1, $2, 1, $3::bigint, $3::bigint + 1) " +
-			"ON CONFLICT (limit_name, k) DO UPDATE SET level = bare.level + 1, at = $3::bigint, " +
-			"empty_at = $3::bigint + 1 RETURNING level, at"),
-		several: func(ctx context.Context, keys []string) (bool, error) { // it locks in the order of the index
-			_, err := pool.Exec(ctx, "UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 "+
-				"WHERE limit_name = $1 AND k = ANY ($2::text[]) AND level <= 1000000000000", bareLimit, keys,
-				time.Now().UnixMicro())
-			return err == nil, err
-		},
-	}, pool.Close, errors.Join(errTable, errRows, errVacuum)
-}
-
-// leakyField compares leaky buckets on PostgreSQL with the function of article 004.
-func (b *bench) leakyField() *field {
-	return &field{
-		name: "postgres-leaky", title: "PostgreSQL, leaky buckets", limit: alive, callers: []int{512}, url: b.postgres,
-		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-			pool, stop, err := b.postgresArticles(ctx)
-			if err != nil {
-				return nil, stop, err
-			}
-			article := articles.LeakyBucket{Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400)}
-			return []other{{side: rival, name: "article 004", allow: article.Allow}}, stop, article.Fill(ctx, keys)
-		},
+	update := one("UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 " +
+		"WHERE limit_name = $1 AND k = $2 AND level <= 1000000000000 RETURNING level, at")
+	insert := one("INSERT INTO bare VALUES ($1, $2, 1, $3::bigint, $3::bigint + 1) " +
+		"ON CONFLICT (limit_name, k) DO UPDATE SET level = bare.level + 1, at = $3::bigint, " +
+		"empty_at = $3::bigint + 1 RETURNING level, at")
+	several := func(ctx context.Context, keys []string) (bool, error) { // it locks in the order of the index
+		ctx, cancel := context.WithTimeout(ctx, headgate.DefaultTimeout)
+		defer cancel()
+		_, err := pool.Exec(ctx, "UPDATE bare SET level = level + 1, at = $3::bigint, empty_at = $3::bigint + 1 "+
+			"WHERE limit_name = $1 AND k = ANY ($2::text[]) AND level <= 1000000000000", bareLimit, keys,
+			time.Now().UnixMicro())
+		return err == nil, err
 	}
+	return bareOther("a bare UPDATE", single(update), single(insert), several), pool.Close,
+		errors.Join(errTable, errRows, errVacuum)
 }
 
 // mariadbField is MariaDB beside article 003 and the bare statement. The log is flushed at every commit.
 func (b *bench) mariadbField() *field {
+	name, title := "mariadb", "MariaDB"
+	if strings.HasPrefix(os.Getenv("HEADGATE_TEST_ENGINE"), "mysql") { // that engine is started instead
+		name, title = "mysql", "MySQL"
+	}
 	return &field{
-		name: "mariadb", title: "MariaDB", limit: always, url: b.mariadb,
+		name: name, title: title, works: works, processes: true, url: b.mariadb,
 		beside: func(ctx context.Context, keys []string) ([]other, func(), error) {
 			db, stop, err := b.mariadbArticles(ctx)
 			if err != nil {
 				return nil, stop, err
 			}
-			article := articles.RequestToken{DB: db}
+			tokens, log := articles.RequestToken{DB: db}, articles.CheckVelocity{DB: db}
 			bare, err := bareMariaDB(ctx, db, keys)
-			return []other{{side: rival, name: "article 003", allow: article.Allow}, bare}, stop,
-				errors.Join(err, article.Fill(ctx, keys))
+			return []other{
+				{side: rival, name: "article 003", calls: map[string]about[[]string]{
+					"hot": single(tokens.Allow), "plain": single(tokens.Allow),
+				}},
+				{side: rival, name: "article 001", before: log.Forget, calls: map[string]about[[]string]{
+					"log": single(log.Allow),
+				}},
+				bare,
+			}, stop, errors.Join(err, tokens.Fill(ctx, keys), log.Fill(ctx, keys))
 		},
 	}
 }
@@ -156,52 +174,37 @@ func bareMariaDB(ctx context.Context, db *sql.DB, keys []string) (bare other, er
 		s, errOfOne := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // it is closed with db
 		err = errors.Join(err, errOfOne)
 		return func(ctx context.Context, key string) (bool, error) {
+			ctx, cancel := context.WithTimeout(ctx, headgate.DefaultTimeout)
+			defer cancel()
 			now := time.Now().UnixMicro()
 			_, err := s.ExecContext(ctx, now, now+1, bareLimit, key)
 			return err == nil, err
 		}
 	}
-	return other{
-		side: ceiling, name: "a bare UPDATE",
-		allow: one("UPDATE bare SET level = level + 1, at = ?, empty_at = ? " +
-			"WHERE limit_name = ? AND k = ? AND level <= 1000000000000"),
-		new: one("INSERT INTO bare (at, empty_at, limit_name, k, level) VALUES (?, ?, ?, ?, 1) " +
-			"ON DUPLICATE KEY UPDATE level = level + 1, at = VALUES(at), empty_at = VALUES(empty_at)"),
-		several: func(ctx context.Context, keys []string) (bool, error) { // it locks in the order of the index
-			now := time.Now().UnixMicro()
-			args := []any{now, now + 1, bareLimit}
-			for _, k := range keys {
-				args = append(args, k)
-			}
-			_, err := db.ExecContext(ctx, "UPDATE bare SET level = level + 1, at = ?, empty_at = ? "+
-				"WHERE limit_name = ? AND k IN (?"+strings.Repeat(", ?", len(keys)-1)+")", args...)
-			return err == nil, err
-		},
-	}, err
-}
-
-// logField compares sliding logs on MariaDB with the procedure of article 001.
-func (b *bench) logField() *field {
-	return &field{
-		name: "mariadb-log", title: "MariaDB, sliding logs of 5 in 60 s", limit: headgate.MustParse("sliding-log 5/1m"),
-		callers: []int{8, 512}, url: b.mariadb,
-		beside: func(ctx context.Context, keys []string) ([]other, func(), error) {
-			db, stop, err := b.mariadbArticles(ctx)
-			if err != nil {
-				return nil, stop, err
-			}
-			article := articles.CheckVelocity{DB: db}
-			return []other{{side: rival, name: "article 001", allow: article.Allow, before: article.Forget}}, stop,
-				article.Fill(ctx, keys)
-		},
+	update := one("UPDATE bare SET level = level + 1, at = ?, empty_at = ? " +
+		"WHERE limit_name = ? AND k = ? AND level <= 1000000000000")
+	insert := one("INSERT INTO bare (at, empty_at, limit_name, k, level) VALUES (?, ?, ?, ?, 1) " +
+		"ON DUPLICATE KEY UPDATE level = level + 1, at = VALUES(at), empty_at = VALUES(empty_at)")
+	several := func(ctx context.Context, keys []string) (bool, error) { // it locks in the order of the index
+		ctx, cancel := context.WithTimeout(ctx, headgate.DefaultTimeout)
+		defer cancel()
+		now := time.Now().UnixMicro()
+		args := []any{now, now + 1, bareLimit}
+		for _, k := range keys {
+			args = append(args, k)
+		}
+		_, err := db.ExecContext(ctx, "UPDATE bare SET level = level + 1, at = ?, empty_at = ? "+
+			"WHERE limit_name = ? AND k IN (?"+strings.Repeat(", ?", len(keys)-1)+")", args...)
+		return err == nil, err
 	}
+	return bareOther("a bare UPDATE", single(update), single(insert), several), err
 }
 
 // sqliteField is SQLite beside one upsert for each decision, and 512 of them in a transaction. All sync at every
 // commit.
 func (b *bench) sqliteField() *field {
 	return &field{
-		name: "sqlite", title: "SQLite", limit: always,
+		name: "sqlite", title: "SQLite", works: works,
 		url: func(context.Context) (string, func(), error) {
 			dir, err := os.MkdirTemp("", "headgate-bench-")
 			return "sqlite:" + filepath.Join(dir, "headgate.db"), func() { os.RemoveAll(dir) }, err
@@ -214,11 +217,16 @@ func (b *bench) sqliteField() *field {
 			one, endOne, errOne := bareSQLite(ctx, filepath.Join(dir, "one.db"), keys, 1)
 			many, endMany, errMany := bareSQLite(ctx, filepath.Join(dir, "many.db"), keys, 512)
 			return []other{
-				{side: rival, name: "one upsert a decision", clients: 1, allow: one, new: one},
-				{side: ceiling, name: "512 upserts a transaction", clients: 1, allow: many, new: many},
+				{side: rival, name: "one upsert a decision", clients: 1, calls: singles(one)},
+				{side: ceiling, name: "512 upserts a transaction", clients: 1, calls: singles(many)},
 			}, func() { endMany(); endOne(); os.RemoveAll(dir) }, errors.Join(errOne, errMany)
 		},
 	}
+}
+
+func singles(allow about[string]) map[string]about[[]string] {
+	do := single(allow)
+	return map[string]about[[]string]{"hot": do, "plain": do, "new": do}
 }
 
 // bareUpsert is GCRA in nanoseconds.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -72,36 +71,4 @@ func crowd(ctx context.Context, n int, d time.Duration, ask load.Ask) (asked int
 		err = *p
 	}
 	return all.Load(), err
-}
-
-// audit counts what callers get out of the buckets of several keys, each full at the first question, with burst in
-// it and refill a second. ask returns the number of the key that was charged one unit, of so many keys; below 0: it
-// was refused. A call that failed may have charged: the count is then of what was told.
-func audit(n, keys int, refill, burst float64, ask func(ctx context.Context, rng *rand.Rand) (int, error)) func(
-	context.Context, time.Duration) (exactness, error,
-) {
-	return func(ctx context.Context, d time.Duration) (exactness, error) {
-		counts := make([]atomic.Int64, keys)
-		begin := time.Now()
-		r := load.Run(ctx, load.Config{Clients: n, Duration: max(d, 300*time.Millisecond)},
-			func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-				key, err := ask(ctx, rng)
-				if err != nil || key < 0 {
-					return false, err
-				}
-				counts[key].Add(1)
-				return true, nil
-			})
-		bound := burst + refill*time.Since(begin).Seconds()
-		e := exactness{allowed: bound * float64(keys)}
-		for i := range counts {
-			got := float64(counts[i].Load())
-			e.admitted += got
-			e.over += max(0, math.Ceil(got-bound))
-		}
-		if r.Allowed+r.Refused == 0 {
-			return e, r.FirstError
-		}
-		return e, nil
-	}
 }

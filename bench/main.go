@@ -17,8 +17,17 @@ import (
 	"time"
 )
 
+// workerEnv is set for the processes that this program starts from its own file.
+const workerEnv = "HEADGATE_BENCH_WORKER"
+
 func main() {
 	log.SetFlags(0)
+	if os.Getenv(workerEnv) != "" {
+		if err := runWorker(); err != nil {
+			log.Fatal("bench worker: ", err)
+		}
+		return
+	}
 	if err := start(); err != nil {
 		log.Fatal("bench: ", err)
 	}
@@ -31,6 +40,7 @@ func start() error {
 	rounds := flag.Int("rounds", 5, "rounds, of which the medians count")
 	duration := flag.Duration("time", time.Second/2, "how long a cell of a round is measured")
 	out := flag.String("out", "results", "`folder` for the page; empty: none is written")
+	before := flag.String("before", "", "measure another build too: `program` is its bench")
 	list := flag.Bool("list", false, "list the comparisons")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
@@ -41,7 +51,7 @@ func start() error {
 		return errors.New("-rounds and -time must be above 0, and there are no arguments")
 	}
 
-	b := newBench()
+	b := &bench{before: *before}
 	defer b.close()
 	groups, count := b.groups(), 0
 	for _, g := range groups {

@@ -3,14 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"math/rand/v2"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sethvargo/go-limiter/memorystore"
 	"golang.org/x/time/rate"
+
+	"github.com/headgate/headgate"
 )
 
 // What the others enforce where Headgate has the limit always: tokens an hour, each of this many nanoseconds.
@@ -20,40 +25,131 @@ const (
 	burst  = each * tokens
 )
 
-// memoryField is memory, as headgate serve opens it but for room for new keys, beside limiters of this kind and bare
-// arithmetic. All tables are in memory at once.
-func (b *bench) memoryField() *field {
-	return &field{
-		name: "memory", title: "In memory", limit: always, inProcess: true,
-		url:     func(context.Context) (string, func(), error) { return "memory:?max_keys=30000000", func() {}, nil },
-		clients: func(callers int) []int { return []int{callers} },
-		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-			s, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: time.Hour, InitialAlloc: len(keys)})
-			if err != nil {
-				return nil, nil, err
-			}
-			takes := func(ctx context.Context, key string) (bool, error) {
-				_, _, _, ok, err := s.Take(ctx, key)
-				return ok, err
-			}
-			table := keyed{of: make(map[string]*rate.Limiter, len(keys))}
-			allows := func(_ context.Context, key string) (bool, error) { return table.get(key).Allow(), nil }
-			size := 1 << bits.Len(uint(2*len(keys)-1))
-			slots := flat{begin: time.Now(), seed: maphash.MakeSeed(), slots: make([]slot, size)}
-			others = []other{
-				{side: rival, name: named("golang.org/x/time", "x/time/rate + map"), allow: allows, new: allows},
-				{side: rival, name: named("github.com/sethvargo/go-limiter", "go-limiter"), allow: takes, new: takes},
-				{side: ceiling, name: "bare GCRA, flat table", allow: slots.allow}, // it does not grow
-			}
-			for _, key := range keys {
-				for i := range others {
-					_, errKey := others[i].allow(ctx, key)
-					err = errors.Join(err, errKey)
-				}
-			}
-			return others, func() { _ = s.Close(context.WithoutCancel(ctx)) }, err
-		},
+// memoryGroups compare memory, as headgate serve opens it but for room for new keys, with limiters of this kind and
+// bare arithmetic. All tables are in memory at once.
+func memoryGroups() []*group {
+	g := &group{}
+	var m *inMemory
+	for _, pick := range []struct {
+		name, title string
+		draw        func(rng *rand.Rand) string
+	}{
+		{"hot", "one key", func(*rand.Rand) string { return m.names[0] }},
+		{"plain", "100,000 keys", func(rng *rand.Rand) string { return m.names[rng.IntN(len(m.names))] }},
+		{"zipf", "100,000 keys by Zipf(1.0)", func(rng *rand.Rand) string {
+			return m.names[m.drawn[rng.IntN(len(m.drawn))]]
+		}},
+		{"new", "new keys", nil},
+	} {
+		for _, n := range []int{1, 8, 32, 512} {
+			g.rows = append(g.rows, comparison{
+				name:  fmt.Sprintf("memory-%s-%d", pick.name, n),
+				title: fmt.Sprintf("In memory, %s, %s", pick.title, count(n, "caller")),
+				cells: func(ctx context.Context) (list []cell, err error) {
+					if m == nil {
+						if m, err = newInMemory(ctx); err != nil {
+							return nil, err
+						}
+						g.ends = append(g.ends, func() { m.close(); m = nil })
+					}
+					for i, l := range m.limiters {
+						if pick.draw == nil && l.fixed {
+							continue
+						}
+						at := "client"
+						if i == 0 {
+							at = "caller"
+						}
+						list = append(list, cell{
+							side: l.side, name: l.name, at: count(n, at),
+							measure: inProcess(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+								if pick.draw == nil {
+									return l.allow(ctx, fresh())
+								}
+								return l.allow(ctx, pick.draw(rng))
+							}),
+						})
+					}
+					list[0].audit = func(ctx context.Context, d time.Duration) (exactness, error) {
+						c, err := hire(ctx, "", 1, task{URL: "memory:", Name: pick.name, Limits: []string{plain}, Keys: 1, Callers: n})
+						if err != nil {
+							return exactness{}, err
+						}
+						defer c.close()
+						return c.audit(ctx, d)
+					}
+					return list, nil
+				},
+			})
+		}
 	}
+	return []*group{g}
+}
+
+// inMemory is all limiters in memory, with the same keys.
+type inMemory struct {
+	names    []string
+	drawn    []int32           // numbers of names, by Zipf's law
+	limiters []limiterInMemory // Headgate is the first
+	close    func()
+}
+
+type limiterInMemory struct {
+	side  side
+	name  string
+	allow about[string]
+	fixed bool // it does not grow
+}
+
+func newInMemory(ctx context.Context) (*inMemory, error) {
+	m := &inMemory{names: users(100_000)}
+	// Key i, from 1 on, is drawn 1/i times as often as the first. Drawing beforehand costs nothing to speak of later.
+	sums, sum := make([]float64, len(m.names)), 0.0
+	for i := range sums {
+		sum += 1 / float64(i+1)
+		sums[i] = sum
+	}
+	m.drawn = make([]int32, 1<<20)
+	for i := range m.drawn {
+		m.drawn[i] = int32(min(sort.SearchFloat64s(sums, rand.Float64()*sum), len(sums)-1))
+	}
+	own, err := openStore(ctx, "memory:?max_keys=30000000")
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: time.Hour, InitialAlloc: len(m.names)})
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	m.close = func() { own.Close(); _ = theirs.Close(context.WithoutCancel(ctx)) }
+	limiter := headgate.New(own, nil)
+	limit := headgate.MustParse(plain)
+	table := keyed{of: make(map[string]*rate.Limiter, len(m.names))}
+	slots := flat{begin: time.Now(), seed: maphash.MakeSeed(), slots: make([]slot, 1<<bits.Len(uint(2*len(m.names)-1)))}
+	m.limiters = []limiterInMemory{
+		{ours, "Headgate", func(ctx context.Context, key string) (bool, error) {
+			d, err := limiter.Allow(ctx, limit, key)
+			return d.Allowed, err
+		}, false},
+		{rival, named("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, key string) (bool, error) {
+			return table.get(key).Allow(), nil
+		}, false},
+		{rival, named("github.com/sethvargo/go-limiter", "go-limiter"), func(ctx context.Context, key string) (bool, error) {
+			_, _, _, ok, err := theirs.Take(ctx, key)
+			return ok, err
+		}, false},
+		{ceiling, "bare GCRA, flat table", slots.allow, true},
+	}
+	for _, key := range m.names {
+		for _, l := range m.limiters {
+			if _, err := l.allow(ctx, key); err != nil {
+				m.close()
+				return nil, err
+			}
+		}
+	}
+	return m, nil
 }
 
 // keyed is the usual table around a limiter that knows no keys.

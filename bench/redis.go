@@ -2,21 +2,27 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	redisrate "github.com/go-redis/redis_rate/v10"
 	"github.com/redis/rueidis"
+
+	"github.com/headgate/headgate"
 )
 
 // redisField is Redis beside redis_rate and a bare script.
 func (b *bench) redisField() *field {
 	return &field{
-		name: "redis", title: "Redis", limit: always, beside: b.besideRedis,
+		name: "redis", title: "Redis", works: works, processes: true, beside: b.besideRedis,
 		url: func(ctx context.Context) (string, func(), error) {
 			url, client, err := b.redis(ctx)
 			if err != nil {
 				return "", nil, err
 			}
+			b.databases++
+			url = fmt.Sprintf("%s/%d", strings.TrimRight(url, "/0"), b.databases%16)
 			return url, func() { client.FlushAll(context.WithoutCancel(ctx)); _ = client.Close() }, nil
 		},
 		clients: func(callers int) []int { // they share connections
@@ -66,10 +72,11 @@ func (b *bench) besideRedis(ctx context.Context, _ []string) (others []other, st
 		for i, key := range keys {
 			bare[i] = "bare:" + key
 		}
+		ctx, cancel := context.WithTimeout(ctx, headgate.DefaultTimeout)
+		defer cancel()
 		n, err := script.Exec(ctx, plain, bare, []string{"3.6", "3600000000"}).AsInt64()
 		return n == 1, err
 	}
-	one := func(ctx context.Context, key string) (bool, error) { return several(ctx, []string{key}) }
 	limiter := redisrate.NewLimiter(client)
 	limit := redisrate.Limit{Rate: tokens, Burst: tokens, Period: time.Hour}
 	allow := func(ctx context.Context, key string) (bool, error) {
@@ -77,7 +84,7 @@ func (b *bench) besideRedis(ctx context.Context, _ []string) (others []other, st
 		return err == nil && r.Allowed > 0, err
 	}
 	return []other{
-		{side: rival, name: named("github.com/go-redis/redis_rate/v10", "redis_rate"), allow: allow, new: allow},
-		{side: ceiling, name: "a bare EVALSHA", allow: one, new: one, several: several},
+		{side: rival, name: named("github.com/go-redis/redis_rate/v10", "redis_rate"), calls: singles(allow)},
+		bareOther("a bare EVALSHA", several, several, several),
 	}, func() { plain.Close(); end() }, nil
 }

@@ -18,13 +18,14 @@ import (
 
 // columns are the heads of the table, on the terminal and on the page.
 var columns = []string{
-	"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "p99 (its)", "over-admitted", "errors (its)",
+	"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "the build before",
+	"CPU us: client, servers (its)", "p99 (its)", "over-admitted", "errors (its)",
 }
 
 // line returns a comparison's line of the table.
 func (r *result) line() []string {
-	line := append([]string{r.title}, "-", "-", "-", "-", "-", "-", "-")
-	own, other := r.best(ours), r.against()
+	line := append([]string{r.title}, "-", "-", "-", "-", "-", "-", "-", "-", "-")
+	own, other, before := r.best(ours), r.against(), r.best(earlier)
 	switch {
 	case own != nil:
 		line[1] = fmt.Sprintf("%s/s (%s-%s/s)", amount(own.median), amount(own.least), amount(own.most))
@@ -39,11 +40,18 @@ func (r *result) line() []string {
 	if own != nil && other != nil && other.median > 0 {
 		line[4] = times(own.median / other.median)
 	}
-	line[5] = both(own, other, func(f *figure) string { return latency(f.p99) })
-	if own != nil && own.exact != nil {
-		line[6] = amount(own.exact.over)
+	if own != nil && before != nil && before.median > 0 {
+		line[5] = times(own.median / before.median)
+		if before.servers > 0 {
+			line[5] += fmt.Sprintf(" at %.2f of the servers' CPU", own.servers/before.servers)
+		}
 	}
-	line[7] = both(own, other, failures)
+	line[6] = both(own, other, func(f *figure) string { return fmt.Sprintf("%.3g, %.3g", f.client, f.servers) })
+	line[7] = both(own, other, func(f *figure) string { return latency(f.p99) })
+	if own != nil && own.exact != nil {
+		line[8] = amount(own.exact.over)
+	}
+	line[9] = both(own, other, failures)
 	return line
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/rivals"
 	"github.com/headgate/headgate/client"
 )
@@ -15,11 +16,11 @@ func (b *bench) served() *group {
 	return &group{rows: []comparison{
 		{
 			name: "server-hot-512", title: "Server, one key, 512 callers",
-			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, b.one) },
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, users(1)) },
 		},
 		{
 			name: "server-100k-512", title: "Server, 100,000 keys, 512 callers",
-			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, b.many) },
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, users(100_000)) },
 		},
 		{
 			name: "envoy-512", title: "Server, Envoy's rate limit service, 100,000 keys, 512 callers",
@@ -28,7 +29,8 @@ func (b *bench) served() *group {
 				if err != nil {
 					return nil, err
 				}
-				return []cell{serving(ours, "Headgate", 512, mine.Allow, b.many, mine.Close), b.envoy(ctx, b.many)}, nil
+				keys := users(100_000)
+				return []cell{serving(ours, "Headgate", 512, mine.Allow, keys, mine.Close), b.envoy(ctx, keys)}, nil
 			},
 		},
 	}}
@@ -56,8 +58,9 @@ func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
 		stop()
 		return nil, err
 	}
+	limit := headgate.MustParse(plain)
 	cells := []cell{serving(ours, "Headgate", 512, func(ctx context.Context, key string) (bool, error) {
-		d, err := c.Allow(ctx, always, key)
+		d, err := c.Allow(ctx, limit, key)
 		return d.Allowed, err
 	}, keys, func() { c.Close(); stop() })}
 	return append(append(cells, gubernator(ctx, keys)...), b.envoy(ctx, keys)), nil

@@ -1,0 +1,331 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/load"
+)
+
+// task is what a worker calls: a process of its own, since most fleets are many processes with few callers each. Its
+// parent writes JSON to its standard input, first a task and then orders, and reads an answer to each. Another build
+// that does the same can be measured in the same rounds: see the flag -before.
+type task struct {
+	URL     string   // of the store
+	Name    string   // that the names of the limits begin with
+	Limits  []string // a request has a charge of each
+	Keys    int      // that there are; 0: each request has a new one
+	ID      bool     // each request has an id, and is settled at its cost afterwards
+	Callers int
+	Fill    bool // charge each key once, before the first order
+}
+
+// order is one run of a worker.
+type order struct {
+	For   time.Duration
+	Audit string // if not empty: the first limit is auditLimit's, and this begins the names of its keys
+}
+
+// report is what came of an order, or of a task.
+type report struct {
+	PerSecond, Decisions float64 // without and with the warm-up
+	P50, P99, CPU        time.Duration
+	Asked, Failed        int64
+	Error                string
+	Admitted             [auditKeys]int64
+	Begin, End           time.Time // of an audit
+}
+
+// auditKeys are as many as some callers can empty.
+const auditKeys = 2
+
+// auditLimit is a limit of the same algorithm that binds, and of which an audit sees ten windows at least.
+func auditLimit(notation string) headgate.Limit {
+	switch headgate.MustParse(notation).Algorithm().(type) {
+	case headgate.SlidingWindow:
+		return headgate.MustParse("sliding-window 20/100ms")
+	case headgate.SlidingLog:
+		return headgate.MustParse("sliding-log 20/100ms")
+	}
+	return headgate.MustParse("token-bucket 200/s burst 20")
+}
+
+// parts say how many keys share one of each further limit: as of a user, a team, an organisation, a model, a region,
+// and all.
+var parts = [...]int{1, 10, 1000, 1, 100, 1 << 30}
+
+// keysOf returns the keys of a request, of which there are as many as limits.
+func keysOf(names []string, n, limits int) []string {
+	keys := make([]string, limits)
+	for i := range keys {
+		keys[i] = names[n%max(1, len(names)/parts[i])]
+	}
+	return keys
+}
+
+// runWorker is the main function of a worker.
+func runWorker() error {
+	ctx := context.Background()
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	var t task
+	if err := in.Decode(&t); err != nil {
+		return err
+	}
+	s, err := openStore(ctx, t.URL)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	w := &worker{task: t, limiter: headgate.New(s, nil), names: users(t.Keys)}
+	for i, notation := range t.Limits {
+		w.limits = append(w.limits, headgate.MustParseNamed(fmt.Sprint(t.Name, "-", i), notation))
+	}
+	if t.Fill {
+		if err := w.fill(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := out.Encode(w.last); err != nil {
+			return err
+		}
+		var o order
+		switch err := in.Decode(&o); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		w.run(ctx, o)
+	}
+}
+
+type worker struct {
+	task
+	limiter *headgate.Limiter
+	limits  []headgate.Limit
+	names   []string
+	ids     atomic.Int64
+	last    report
+}
+
+func (w *worker) charges(limits []headgate.Limit, keys []string) []headgate.Charge {
+	list := make([]headgate.Charge, len(limits))
+	for i, key := range keys {
+		list[i] = headgate.Charge{Limit: limits[i], Key: key}
+	}
+	return list
+}
+
+// fill charges every key once, many in a batch.
+func (w *worker) fill(ctx context.Context) error {
+	for n := 0; n < len(w.names); n += 500 {
+		list := make([]headgate.Request, min(500, len(w.names)-n))
+		for i := range list {
+			list[i].Charges = w.charges(w.limits, keysOf(w.names, n+i, len(w.limits)))
+		}
+		answers, err := w.limiter.Batch(ctx, list)
+		for _, a := range answers {
+			err = errors.Join(err, a.Err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask makes one request.
+func (w *worker) ask(ctx context.Context, limits []headgate.Limit, keys []string) (bool, error) {
+	if len(limits) == 1 && !w.ID {
+		d, err := w.limiter.Allow(ctx, limits[0], keys[0])
+		return d.Allowed, err
+	}
+	charges := w.charges(limits, keys)
+	if !w.ID {
+		d, err := w.limiter.Take(ctx, charges...)
+		return d.Allowed, err
+	}
+	once := w.limiter.Once(fmt.Sprint("bench:", os.Getpid(), ":", w.ids.Add(1)), time.Minute)
+	d, err := once.Take(ctx, charges...)
+	if err != nil || !d.Allowed {
+		return false, err
+	}
+	_, err = once.Settle(ctx, charges...)
+	return true, err
+}
+
+func (w *worker) run(ctx context.Context, o order) {
+	limits, warmup := w.limits, o.For/5
+	var counts [auditKeys]atomic.Int64
+	if o.Audit != "" {
+		limits, warmup = slices.Clone(w.limits), 0
+		limits[0] = auditLimit(w.Limits[0])
+	}
+	cpu, begin := ownCPU(), time.Now()
+	var all atomic.Int64
+	r := load.Run(ctx, load.Config{Clients: w.Callers, Duration: o.For, Warmup: warmup},
+		func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+			all.Add(1)
+			var keys []string
+			if len(w.names) == 0 {
+				keys = slices.Repeat([]string{fresh()}, len(limits))
+			} else {
+				keys = keysOf(w.names, rng.IntN(len(w.names)), len(limits))
+			}
+			n := rng.IntN(auditKeys)
+			if o.Audit != "" {
+				keys[0] = fmt.Sprint(o.Audit, n)
+			}
+			allowed, err := w.ask(ctx, limits, keys)
+			if allowed {
+				counts[n].Add(1)
+			}
+			return allowed, err
+		})
+	w.last = report{
+		PerSecond: r.PerSecond(), Decisions: float64(all.Load()), P50: r.Quantile(0.5), P99: r.Quantile(0.99),
+		CPU: ownCPU() - cpu, Asked: r.Allowed + r.Refused + r.Errors, Failed: r.Errors, Begin: begin, End: time.Now(),
+	}
+	for i := range counts {
+		w.last.Admitted[i] = counts[i].Load()
+	}
+	if r.FirstError != nil {
+		w.last.Error = r.FirstError.Error()
+	}
+}
+
+// crew is some workers at one task.
+type crew struct {
+	task
+	members []*member
+}
+
+// member is a worker, as its parent sees it.
+type member struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// hire starts processes of a program at a task, the first of which fills the keys. No program is this one.
+func hire(ctx context.Context, program string, processes int, t task) (*crew, error) {
+	c := &crew{task: t}
+	if program == "" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	for range processes {
+		cmd := exec.CommandContext(context.WithoutCancel(ctx), program)
+		cmd.Env, cmd.Stderr = append(os.Environ(), workerEnv+"=1"), os.Stderr
+		in, errIn := cmd.StdinPipe()
+		out, errOut := cmd.StdoutPipe()
+		err := errors.Join(errIn, errOut)
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		m := &member{cmd, in, json.NewDecoder(bufio.NewReader(out))}
+		c.members = append(c.members, m)
+		if _, err := m.order(t); err != nil {
+			c.close()
+			return nil, fmt.Errorf("a worker: %w", err)
+		}
+		t.Fill = false
+	}
+	return c, nil
+}
+
+// order sends a task or an order, and waits for the answer.
+func (m *member) order(v any) (r report, err error) {
+	if err := json.NewEncoder(m.in).Encode(v); err != nil {
+		return r, err
+	}
+	return r, m.out.Decode(&r)
+}
+
+func (c *crew) close() {
+	for _, m := range c.members {
+		_ = m.in.Close() // it ends by that
+		_ = m.cmd.Wait()
+	}
+}
+
+// run gives all workers one order, at the same time.
+func (c *crew) run(o order) ([]report, error) {
+	reports, errs := make([]report, len(c.members)), make([]error, len(c.members))
+	var done sync.WaitGroup
+	for i, m := range c.members {
+		done.Go(func() { reports[i], errs[i] = m.order(o) })
+	}
+	done.Wait()
+	return reports, errors.Join(errs...)
+}
+
+func (c *crew) measure(ctx context.Context, d time.Duration) (s sample, err error) {
+	reports, err := c.run(order{For: d})
+	var cpu time.Duration
+	for i := range reports {
+		r := &reports[i]
+		s.value += r.PerSecond
+		s.decisions += r.Decisions
+		s.asked += r.Asked
+		s.failed += r.Failed
+		s.p50, s.p99, cpu = max(s.p50, r.P50), max(s.p99, r.P99), cpu+r.CPU
+		if r.Error != "" && s.firstError == nil {
+			s.firstError = errors.New(r.Error)
+		}
+	}
+	s.workers = float64(cpu.Nanoseconds()) / 1e3 / max(1, s.decisions)
+	return s, errors.Join(err, ctx.Err())
+}
+
+// audit counts what single keys of a limit that binds were admitted, by all workers together.
+func (c *crew) audit(_ context.Context, d time.Duration) (e exactness, err error) {
+	reports, err := c.run(order{For: max(d, 1100*time.Millisecond), Audit: fresh()})
+	if err != nil {
+		return e, err
+	}
+	return tally(reports, auditLimit(c.Limits[0]).Bound()), nil
+}
+
+// tally compares what single keys were admitted by all workers together with the bound of their limit.
+func tally(reports []report, most headgate.Bound) (e exactness) {
+	begin, end := reports[0].Begin, reports[0].End
+	var admitted [auditKeys]float64
+	for i := range reports {
+		if reports[i].Begin.Before(begin) {
+			begin = reports[i].Begin
+		}
+		if reports[i].End.After(end) {
+			end = reports[i].End
+		}
+		for k, n := range reports[i].Admitted {
+			admitted[k] += float64(n)
+		}
+	}
+	bound := most.In(end.Sub(begin)).Float64()
+	for _, n := range admitted {
+		e.admitted += n
+		e.allowed += bound
+		e.over += max(0, n-bound)
+	}
+	return e
+}
