@@ -115,6 +115,12 @@ func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision,
 	return l.Take(ctx, Charge{Limit: limit, Key: key})
 }
 
+// AllowN takes n units of a limit for a key, all or none. n is 1 or more; a cost with a fraction is for
+// [Limiter.Take].
+func (l *Limiter) AllowN(ctx context.Context, limit Limit, key string, n int64) (Decision, error) {
+	return l.Take(ctx, Charge{Limit: limit, Key: key, Cost: Units(n)})
+}
+
 // Take takes all of the charges, or none. Errors are ErrInvalid for what is
 // wrong with the charges, or the store's; with an error, nothing is known to
 // be admitted.

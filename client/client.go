@@ -131,6 +131,12 @@ func (c *Client) Allow(ctx context.Context, limit headgate.Limit, key string) (h
 	return c.ask(ctx, false, charges[:])
 }
 
+// AllowN takes n units of a limit for a key, all or none: see [headgate.Limiter.AllowN].
+func (c *Client) AllowN(ctx context.Context, limit headgate.Limit, key string, n int64) (headgate.Decision, error) {
+	charges := [1]headgate.Charge{{Limit: limit, Key: key, Cost: headgate.Units(n)}}
+	return c.ask(ctx, false, charges[:])
+}
+
 // Take takes all of the charges, or none.
 //
 // The durations of the decision are whole milliseconds, rounded up. If ctx ends

@@ -317,3 +317,37 @@ func (l *leaving) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 	}
 	return l.Store.Apply(ctx, ops, outs)
 }
+
+// TestTheHandlerSeesTheDecision, but none where nobody decided.
+func TestTheHandlerSeesTheDecision(t *testing.T) {
+	t.Parallel()
+	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
+		var seen headgate.Decision
+		var decided bool
+		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			seen, decided = httplimit.DecisionFrom(r.Context())
+		})
+		for _, tt := range []struct {
+			name    string
+			mode    httplimit.Mode
+			skip    bool
+			decided bool
+			allowed bool
+			remain  int64
+		}{
+			{"admitted", httplimit.Enforce, false, true, true, 1},
+			{"the last unit", httplimit.Enforce, false, true, true, 0},
+			{"skipped", httplimit.Enforce, true, false, false, 0},
+			{"it would be refused", httplimit.Shadow, false, true, false, 0},
+		} {
+			seen, decided = headgate.Decision{}, false
+			get(must(t, l, httplimit.HandlerConfig{
+				Charges: []httplimit.Charge{{Limit: headgate.MustParseNamed("l", "token-bucket 2/1h"), Key: httplimit.ByIP}},
+				Mode:    tt.mode, Skip: func(*http.Request) bool { return tt.skip },
+			})(next), "")
+			if decided != tt.decided || seen.Allowed != tt.allowed || seen.Remaining != tt.remain {
+				t.Errorf("%s: %v, %+v", tt.name, decided, seen)
+			}
+		}
+	})
+}

@@ -57,7 +57,20 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	if m.answered(w, r, c) {
 		return
 	}
-	m.pass(next, w, r, c)
+	m.pass(next, w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, &c.decision)), c)
+}
+
+type decisionKey struct{}
+
+// DecisionFrom returns what the middleware around a handler has decided about its request, from the request's context:
+// of several, the innermost one. False: none has decided, such as where Skip or FailOpen served the request. With
+// [Shadow] and [Advise] it may be a refusal.
+func DecisionFrom(ctx context.Context) (headgate.Decision, bool) {
+	d, ok := ctx.Value(decisionKey{}).(*headgate.Decision)
+	if !ok {
+		return headgate.Decision{}, false
+	}
+	return *d, true
 }
 
 // read returns what a request is charged.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/config"
-	"github.com/headgate/headgate/internal/stores"
 )
 
 // exitCode makes the command exit with a code of its own, without a message.
@@ -120,7 +119,7 @@ func newRunCommand() *cobra.Command {
 }
 
 // shared says who shares a turn, where it is fewer than one may think.
-func shared(cmd *cobra.Command, p stores.Place) {
+func shared(cmd *cobra.Command, p config.Place) {
 	switch {
 	case p.Kind() == "memory":
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+

@@ -65,9 +65,9 @@ func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, er
 }
 
 // placeOf returns where a command keeps its state.
-func placeOf(cmd *cobra.Command, c *config.Config) (stores.Place, error) {
+func placeOf(cmd *cobra.Command, c *config.Config) (config.Place, error) {
 	said, err := c.Get(config.Store, flags(cmd))
-	return stores.Place{URL: said.Value, Said: said.By != ""}, err
+	return config.Place{URL: said.Value, Said: said.By != ""}, err
 }
 
 // makers are the commands that make a store which is not there yet. What looks at a store, or administers one, was
@@ -75,7 +75,7 @@ func placeOf(cmd *cobra.Command, c *config.Config) (stores.Place, error) {
 var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
 // refuse refuses a store that the user cannot want.
-func refuse(cmd *cobra.Command, p stores.Place) error {
+func refuse(cmd *cobra.Command, p config.Place) error {
 	server, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func refuse(cmd *cobra.Command, p stores.Place) error {
 }
 
 // openPlace reads the config and opens the store of a command.
-func openPlace(cmd *cobra.Command) (c *config.Config, p stores.Place, s store.Store, err error) {
+func openPlace(cmd *cobra.Command) (c *config.Config, p config.Place, s store.Store, err error) {
 	if c, err = loadConfig(cmd); err == nil {
 		p, s, err = openBy(cmd, c, stores.Options{})
 	}
@@ -101,7 +101,7 @@ func openPlace(cmd *cobra.Command) (c *config.Config, p stores.Place, s store.St
 
 // openBy opens the store that a command, or else its config, names. That the default is a new file is said, once: in
 // another folder the same command has another file, and so other limits. Run says it each time.
-func openBy(cmd *cobra.Command, c *config.Config, o stores.Options) (p stores.Place, s store.Store, err error) {
+func openBy(cmd *cobra.Command, c *config.Config, o stores.Options) (p config.Place, s store.Store, err error) {
 	p, err = placeOf(cmd, c)
 	if err = cmp.Or(err, refuse(cmd, p)); err != nil {
 		return p, nil, err

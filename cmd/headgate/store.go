@@ -93,7 +93,7 @@ func newMigrateCommand() *cobra.Command {
 }
 
 // grant gives a user of the database a role.
-func grant(cmd *cobra.Command, s store.Store, p stores.Place, role, user string) ([]string, error) {
+func grant(cmd *cobra.Command, s store.Store, p config.Place, role, user string) ([]string, error) {
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
 		return nil, fmt.Errorf("%w: %s has no roles", headgate.ErrUnsupported, store.RedactURL(p.URL))
@@ -124,7 +124,7 @@ func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) erro
 }
 
 // remove removes all that migrate has made.
-func (c *changing) remove(cmd *cobra.Command, s store.Store, p stores.Place) error {
+func (c *changing) remove(cmd *cobra.Command, s store.Store, p config.Place) error {
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
 		return fmt.Errorf("%w: %s has nothing that migrate has made, or it is removed otherwise: see docs/stores.md",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/stores"
 )
@@ -208,7 +209,7 @@ func poured(f *api.Filled, amount headgate.Cost) string {
 type waiter struct {
 	limiter *headgate.Limiter
 	charge  headgate.Charge
-	place   stores.Place
+	place   config.Place
 }
 
 // chargeOf opens the store, and makes a charge of what the command line says.

@@ -21,7 +21,7 @@ import (
 // server is what is served, and where.
 type server struct {
 	Config
-	place   stores.Place
+	place   config.Place
 	addr    map[string]string // what is listened on, by the setting that says it; empty: nothing
 	wait    time.Duration     // for the store, at the start; pending.NoLimit
 	options stores.Options
@@ -73,7 +73,7 @@ func (srv *server) read() (err error) {
 func (srv *server) readSettings() error {
 	r := srv.File.Reader(srv.Flags)
 	url := r.Said(config.Store)
-	srv.place = stores.Place{URL: url.Value, Said: url.By != ""}
+	srv.place = config.Place{URL: url.Value, Said: url.By != ""}
 	srv.addr = map[string]string{}
 	for _, s := range addresses {
 		srv.addr[s.Name] = r.Text(s)

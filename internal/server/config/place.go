@@ -1,4 +1,4 @@
-package stores
+package config
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/store"
 )
 
@@ -36,7 +35,7 @@ func (p Place) Prepare() error {
 }
 
 // Here reports whether it is the default store of the current folder.
-func (p Place) Here() bool { return p.URL == config.DefaultStore }
+func (p Place) Here() bool { return p.URL == DefaultStore }
 
 // File is the file of a store of SQLite, empty for other stores.
 func (p Place) File() string {
