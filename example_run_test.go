@@ -1,0 +1,45 @@
+package headgate_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate"
+)
+
+// A run of an agent has a budget of its own, which is taken from its team's when it starts. What the run and its
+// sub-agents did not use goes back when it ends.
+func Example_budgetOfARun() {
+	limiter, _ := at()
+	ctx := context.Background()
+	team := headgate.MustParseNamed("team-tokens", "fixed-window 1000/day")
+	run := headgate.MustParseNamed("run-tokens", "fixed-window 400/1d from-first")
+	const id, life = "run 4711", 24 * time.Hour
+
+	// The run starts, if its team has as much left.
+	budget := headgate.Charge{Limit: team, Key: "shop", Cost: headgate.Units(400)}
+	d, err := limiter.Once(id, life).Take(ctx, budget)
+	fmt.Println("started:", d.Allowed, err)
+
+	// Each step takes from the run's budget alone, from any process.
+	for _, tokens := range []int64{150, 200, 100} {
+		d, err = limiter.AllowN(ctx, run, id, tokens)
+		fmt.Println(tokens, "tokens:", d.Allowed, err)
+	}
+
+	// It ends: no step passes from here on, so what it has used is final.
+	s, err := limiter.Block(ctx, run, id, life, "the run has ended")
+	if err != nil {
+		return
+	}
+	budget.Cost = s.Used
+	returned, err := limiter.Once(id, life).Settle(ctx, budget)
+	fmt.Println("used", s.Used, "and returned", returned, err)
+	// Output:
+	// started: true <nil>
+	// 150 tokens: true <nil>
+	// 200 tokens: true <nil>
+	// 100 tokens: false <nil>
+	// used 350 and returned [50] <nil>
+}

@@ -1,0 +1,94 @@
+// Program mcp is a server of the Model Context Protocol whose tools are limited for each caller: in Go, with the official
+// SDK. HEADGATE_STORE is where the counts are, so that any number of servers share them.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/store/open"
+)
+
+// limits are those of the tools, by name. A tool without one is not limited.
+var limits = map[string]headgate.Limit{
+	"search": headgate.MustParseNamed("search", "sliding-log 2/1m"),
+}
+
+// limited charges each call of a tool to the tool's limit, under the name of its caller. A refusal is a result that a
+// model can read, and not an error of the protocol, which only the program around the model sees.
+func limited(l *headgate.Limiter, caller func(mcp.Request) string) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			call, ok := req.(*mcp.CallToolRequest)
+			if !ok {
+				return next(ctx, method, req)
+			}
+			limit, ok := limits[call.Params.Name]
+			if !ok {
+				return next(ctx, method, req)
+			}
+			d, err := l.Allow(ctx, limit, caller(req))
+			if err != nil {
+				return nil, err // nothing is known to be charged; the tool is not called
+			}
+			if !d.Allowed {
+				return refused(&d), nil
+			}
+			return next(ctx, method, req)
+		}
+	}
+}
+
+// refused tells an agent how much is left, and when to come back: so that it waits, or does something else.
+func refused(d *headgate.Decision) *mcp.CallToolResult {
+	wait := (d.RetryAfter + time.Second - 1).Truncate(time.Second)
+	text := fmt.Sprintf("Rate limit: %s allows %d calls, %d are left. Do not call it again before %s have passed.",
+		d.LimitName, d.Capacity, d.Remaining, wait)
+	if d.RetryAfter == headgate.Never {
+		text = fmt.Sprintf("Rate limit: %s can never be called at this cost. Do not call it again.", d.LimitName)
+	}
+	return &mcp.CallToolResult{
+		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}},
+		StructuredContent: map[string]any{"retry_after_ms": wait.Milliseconds(), "remaining": d.Remaining},
+	}
+}
+
+// byToken names a caller by whom its token was issued to. Without tokens it is the session, which a client can renew.
+func byToken(req mcp.Request) string {
+	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
+		return "user:" + extra.TokenInfo.UserID
+	}
+	return "session:" + cmp.Or(req.GetSession().ID(), "stdio")
+}
+
+func newServer(l *headgate.Limiter) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
+	s.AddReceivingMiddleware(limited(l, byToken))
+	type query struct {
+		Text string `json:"text"`
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: "search", Description: "finds goods"},
+		func(_ context.Context, _ *mcp.CallToolRequest, q query) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "found " + q.Text}}}, nil, nil
+		})
+	return s
+}
+
+func main() {
+	limiter, closeStore, err := open.Limiter(context.Background(), cmp.Or(os.Getenv("HEADGATE_STORE"), "memory:"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer closeStore()
+	server := newServer(limiter)
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	log.Print(http.ListenAndServe("localhost:8787", handler))
+}
