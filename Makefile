@@ -165,10 +165,13 @@ $(BIN)/protoc-gen-go: Makefile
 $(BIN)/protoc-gen-go-grpc: Makefile
 	GOBIN=$(BIN) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GRPC)
 
+# Modules of their own, so that what they need is no dependency of the project.
+MODULES = bench examples/mcp
+
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## check format, imports between packages, and the linters
 	$(BIN)/golangci-lint run ./...
-	cd bench && $(BIN)/golangci-lint run --config ../.golangci.yml ./...
+	set -e; for m in $(MODULES); do (cd $$m && $(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 
 $(BIN)/golangci-lint: Makefile
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
@@ -176,7 +179,7 @@ $(BIN)/golangci-lint: Makefile
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum are complete
 	$(GO) mod tidy -diff
-	cd bench && $(GO) mod tidy -diff
+	set -e; for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff); done
 
 .PHONY: licenses
 licenses: ## rewrite cmd/headgate/licenses.txt after a change of go.mod

@@ -71,7 +71,9 @@ func memoryGroups() []*group {
 						})
 					}
 					list[0].audit = func(ctx context.Context, d time.Duration) (exactness, error) {
-						c, err := hire(ctx, "", 1, task{URL: "memory:", Name: pick.name, Limits: []string{plain}, Keys: 1, Callers: n})
+						c, err := hire(ctx, "", 1, task{
+							URL: "memory:", Name: pick.name, Limits: []string{plain}, Keys: 1, Callers: n,
+						})
 						if err != nil {
 							return exactness{}, err
 						}
@@ -127,6 +129,10 @@ func newInMemory(ctx context.Context) (*inMemory, error) {
 	limit := headgate.MustParse(plain)
 	table := keyed{of: make(map[string]*rate.Limiter, len(m.names))}
 	slots := flat{begin: time.Now(), seed: maphash.MakeSeed(), slots: make([]slot, 1<<bits.Len(uint(2*len(m.names)-1)))}
+	takes := func(ctx context.Context, key string) (bool, error) {
+		_, _, _, ok, err := theirs.Take(ctx, key)
+		return ok, err
+	}
 	m.limiters = []limiterInMemory{
 		{ours, "Headgate", func(ctx context.Context, key string) (bool, error) {
 			d, err := limiter.Allow(ctx, limit, key)
@@ -135,10 +141,7 @@ func newInMemory(ctx context.Context) (*inMemory, error) {
 		{rival, named("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, key string) (bool, error) {
 			return table.get(key).Allow(), nil
 		}, false},
-		{rival, named("github.com/sethvargo/go-limiter", "go-limiter"), func(ctx context.Context, key string) (bool, error) {
-			_, _, _, ok, err := theirs.Take(ctx, key)
-			return ok, err
-		}, false},
+		{rival, named("github.com/sethvargo/go-limiter", "go-limiter"), takes, false},
 		{ceiling, "bare GCRA, flat table", slots.allow, true},
 	}
 	for _, key := range m.names {

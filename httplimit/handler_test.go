@@ -324,6 +324,7 @@ func TestTheHandlerSeesTheDecision(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		var seen headgate.Decision
 		var decided bool
+		limit := headgate.MustParseNamed("l", "token-bucket 2/1h")
 		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			seen, decided = httplimit.DecisionFrom(r.Context())
 		})
@@ -342,7 +343,7 @@ func TestTheHandlerSeesTheDecision(t *testing.T) {
 		} {
 			seen, decided = headgate.Decision{}, false
 			get(must(t, l, httplimit.HandlerConfig{
-				Charges: []httplimit.Charge{{Limit: headgate.MustParseNamed("l", "token-bucket 2/1h"), Key: httplimit.ByIP}},
+				Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
 				Mode:    tt.mode, Skip: func(*http.Request) bool { return tt.skip },
 			})(next), "")
 			if decided != tt.decided || seen.Allowed != tt.allowed || seen.Remaining != tt.remain {

@@ -60,7 +60,9 @@ func TestNextAtIsWhenOneFits(t *testing.T) {
 			} else {
 				clock += random.Int64N(max(2, p.Step/256))
 			}
-			cell.Entries = slices.DeleteFunc(cell.Entries, func(e law.Entry) bool { return e.ExpiresAt <= out.State.At })
+			cell.Entries = slices.DeleteFunc(cell.Entries, func(e law.Entry) bool {
+				return e.ExpiresAt <= out.State.At
+			})
 		}
 		if looked < 100 {
 			t.Errorf("%s: %d times only", name, looked)

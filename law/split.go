@@ -13,7 +13,8 @@ func Split(op *Op, out *Outcome, rank int64) Outcome {
 	later := (out.Granted - 1 - rank) * op.Cost // granted to callers that came later
 	mine.Granted = 1
 	// The last one learns when a cost of 1 fits, if that is what the outcome of all says.
-	if later > 0 || op.Params.Kind != Log || out.Granted < op.Count && op.Cost != min(op.Params.Unit, op.Params.Capacity) {
+	one := min(op.Params.Unit, op.Params.Capacity)
+	if later > 0 || op.Params.Kind != Log || out.Granted < op.Count && op.Cost != one {
 		mine.RetryAt = 0
 	}
 	mine.Used -= later

@@ -1,5 +1,5 @@
-// Program mcp is a server of the Model Context Protocol whose tools are limited for each caller: in Go, with the official
-// SDK. HEADGATE_STORE is where the counts are, so that any number of servers share them.
+// Program mcp is a server of the Model Context Protocol whose tools are limited for each caller: in Go, with the
+// official SDK. HEADGATE_STORE is where the counts are, so that any number of servers share them.
 package main
 
 import (
@@ -87,7 +87,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closeStore()
+	defer closeStore() //nolint:errcheck // the program ends
 	server := newServer(limiter)
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	log.Print(http.ListenAndServe("localhost:8787", handler))

@@ -7,8 +7,8 @@
 //	mysql://user@host/db                      and mariadb
 //	redis://host/0                            and rediss
 //
-// The drivers' packages say what a URL may have. A program that imports this package links all of them; each of the build
-// tags headgate_nosqlite, headgate_nopostgres, headgate_nomysql and headgate_noredis leaves one out.
+// The drivers' packages say what a URL may have. A program that imports this package links all of them; each of the
+// build tags headgate_nosqlite, headgate_nopostgres, headgate_nomysql and headgate_noredis leaves one out.
 package open
 
 import (
@@ -21,15 +21,15 @@ import (
 )
 
 // Store opens the store of a URL, as a driver has it: without the wrappers of package front, which most programs want
-// too, see [Limiter]. A database has to have the schema, which headgate migrate makes; a store that is a
-// store.Migrator makes it by Migrate. Errors are headgate.ErrInvalid for a URL, of which they show no password, and those
-// of the driver.
+// too, see [Limiter]. A database has to have the schema, which headgate migrate makes, or Migrate of a store that is a
+// store.Migrator. Errors are headgate.ErrInvalid for a URL, and those of the driver; none shows a password.
 func Store(ctx context.Context, url string) (store.Store, error) {
 	return stores.Open(ctx, url, stores.Options{})
 }
 
-// Limiter opens the store of a URL, and returns a Limiter over it and the wrappers of package front with their defaults.
-// close closes the store, with what is still under way. A nil config is the zero one. Errors are those of [Store].
+// Limiter opens the store of a URL, and returns a Limiter over it with the wrappers of package front and their
+// defaults between. close lets what is under way end, and closes the store. A nil config is the zero one. Errors are
+// those of [Store].
 func Limiter(ctx context.Context, url string, c *headgate.Config) (l *headgate.Limiter, close func() error, err error) {
 	s, err := Store(ctx, url)
 	if err != nil {

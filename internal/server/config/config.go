@@ -174,8 +174,8 @@ func parse(path string, text []byte) (*Config, error) {
 // removed are settings and fields of limits that there are no longer, and wasRemoved says what to do instead.
 var removed = []string{"max_keys", "notation_max_keys"}
 
-const wasRemoved = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys as its " +
-	"URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
+const wasRemoved = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys " +
+	"as its URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
 
 // fields reads a mapping of fields.
 func fields(v strict.Value, known strict.Keys) error {
