@@ -8,20 +8,25 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/store/memory"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestATool is called three times by the official client: the third result tells the agent to wait.
 func TestATool(t *testing.T) {
 	there, here := mcp.NewInMemoryTransports()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go newServer(headgate.New(memory.New(nil), nil)).Run(ctx, there)
+	ended := make(chan error, 1)
+	go func() { ended <- newServer(headgate.New(memory.New(nil), nil)).Run(ctx, there) }()
+	defer func() { cancel(); <-ended }()
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
 	session, err := client.Connect(ctx, here, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer session.Close()
 	for i := range 3 {
 		result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "search", Arguments: map[string]any{"text": "tea"}})
 		if err != nil {
