@@ -69,7 +69,7 @@ func simulate(t *testing.T, overlay string, seeds int) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // for a simulation that hangs
 	defer cancel()
 	sim := exec.CommandContext(ctx, bin, "-test.run=^TestSim$", "-test.timeout=0", "-from=1",
-		"-seeds="+strconv.Itoa(seeds), "-stop", "-shrink=0s")
+		"-seeds="+strconv.Itoa(seeds), "-stop")
 	sim.Dir = filepath.Join(root, "internal", "testing", "sim")
 	sim.Cancel = func() error { return sim.Process.Signal(os.Interrupt) }
 	sim.WaitDelay = 5 * time.Second
