@@ -147,3 +147,74 @@ func TestNothingIsDecidedAtATimeOutOfRange(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesKeepTheBoundWhenTheClockStepsBack sets the clock back by less than 2 s, again and again: counted by the
+// times that were reported, no interval has more than the bound.
+func TestTimesKeepTheBoundWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name, p := range map[string]law.Params{
+		"token-bucket": bucket(10, 5), "sliding-log": exactLog(5, 2*second), "fixed-window": perEpoch(2 * second),
+	} {
+		type charge struct{ at, units int64 }
+		var passed []charge
+		var c cell
+		now, latest := start, start
+		for range 60 {
+			if now += rng.Int64N(600_000); rng.IntN(4) == 0 {
+				now = max(now-rng.Int64N(1_900_000), latest-1_900_000) // by 2 s in all it would be healed
+			}
+			latest = max(latest, now)
+			op := take(p, (1+rng.Int64N(3))*p.Unit)
+			out := c.apply(op, now)
+			look := op
+			look.Verb = law.Check
+			if again := c.apply(look, now); look.DecidedAt(&again) < op.DecidedAt(&out) {
+				t.Errorf("%s: a check is decided for %d, before %d", name, look.DecidedAt(&again), op.DecidedAt(&out))
+			}
+			if out.Granted == 1 {
+				passed = append(passed, charge{op.DecidedAt(&out), op.Cost / p.Unit})
+			}
+		}
+		for _, first := range passed {
+			for _, last := range passed {
+				sum := int64(0)
+				for _, of := range passed {
+					if of.at >= first.at && of.at <= last.at {
+						sum += of.units
+					}
+				}
+				length := last.at - first.at
+				most := p.Capacity * (length/p.Step + 1) // credits
+				switch {
+				case p.Anchor == law.Epoch:
+					most = p.Capacity * (last.at/p.Step - first.at/p.Step + 1)
+				case p.Kind == law.Bucket:
+					most = p.Capacity + p.Drain*length/p.Step
+				}
+				if length >= 0 && sum*p.Unit > most {
+					t.Fatalf("%s: %d units of %d credits pass within %d us, at most %d credits may", name, sum, p.Unit,
+						length, most)
+				}
+			}
+		}
+	}
+}
+
+// TestAReturnAfterTheClockWasSetBackMintsNothing gives back a charge that had drained, and has been used by others,
+// after the clock was set back so far that the cell has followed it.
+func TestAReturnAfterTheClockWasSetBackMintsNothing(t *testing.T) {
+	t.Parallel()
+	var c cell
+	p := bucket(1, 5)
+	first := take(p, 5*p.Unit)
+	out := c.apply(first, start+100*second)
+	c.apply(first, start+105*second)
+	c.apply(take(p, p.Unit), start)
+	if got := c.apply(law.Back(&first, &out, p.Unit), start); got.Granted != 0 {
+		t.Errorf("%d credits are given back of a charge that lies ahead of the clock", got.Granted)
+	}
+	if c.apply(take(p, p.Unit), start).Granted != 0 {
+		t.Error("a return after the clock was set back minted a token")
+	}
+}

@@ -105,27 +105,6 @@ func settle(t *testing.T, s store.Store) {
 	}
 }
 
-// settleChanged settles what was charged under another rule: nothing is corrected.
-func settleChanged(t *testing.T, s store.Store) {
-	p := bucket(1, 10)
-	for i, change := range []func(p *law.Params){
-		func(p *law.Params) { p.Drain = 2 },
-		func(p *law.Params) { p.Capacity *= 2 },
-		func(p *law.Params) { p.Unit *= 2; p.Capacity *= 2 },
-		func(p *law.Params) { p.Anchor, p.Step, p.Drain = law.Epoch, 10*sec, law.Max },
-	} {
-		op := named("a", take(fmt.Sprint("changed ", i), "k", p, 4, T0))[0]
-		one(t, s, op)
-		change(&op.Params)
-		what := fmt.Sprint("settled after change ", i)
-		expect(t, s, what, wanted{}, settled(op, 1, T0))
-		again := expect(t, s, what+", again", wanted{replayed: true}, settled(op, 1, T0))[0]
-		if again.State.Level != 4*p.Unit {
-			t.Errorf("%s: %+v", what, again)
-		}
-	}
-}
-
 // lifeFromStart remembers what was reserved for its life from its start on.
 func lifeFromStart(t *testing.T, s store.Store) {
 	p := bucket(1, 1)
@@ -143,25 +122,6 @@ func lifeFromStart(t *testing.T, s store.Store) {
 	}
 	if out := reserve(T0 + sec + sec/2); out.Replayed {
 		t.Errorf("asked again after its life: %+v", out)
-	}
-}
-
-// settleWindow settles a charge of a fixed window, and after its end.
-func settleWindow(t *testing.T, s store.Store) {
-	p := fixedWindow(5, 10*sec)
-	for _, tt := range []struct {
-		id           string
-		units, after int64
-		changed      int64
-	}{
-		{"less", 1, sec, 2},
-		{"more", 4, sec, -1},
-		{"less, too late", 1, 11 * sec, 0},
-		{"more, too late", 4, 11 * sec, 0},
-	} {
-		op := named(tt.id, take("settled window", tt.id, p, 3, T0))[0]
-		one(t, s, op)
-		expect(t, s, tt.id, wanted{granted: tt.changed}, settled(op, tt.units, T0+tt.after))
 	}
 }
 
