@@ -58,9 +58,6 @@ func (m *model) levels(c *cell) {
 	if only := c.family.only(); len(rules) == 0 && len(c.states) > 0 && only != nil {
 		rules = append(rules, only)
 	}
-	if len(rules) > 1 {
-		m.starved(c, rules)
-	}
 	if len(rules) == 1 {
 		m.prefetched(c, rules[0])
 	}

@@ -48,25 +48,6 @@ var otherCases = []tampered{
 		b.take(3, "3", version(2), repeated)
 		return b, func() { b.h.Events[1].Limit.Amount = "6" }
 	}},
-	{"refused for ever after a change", "starved", func() (*book, func()) {
-		next := bucket("1", "5")
-		next.Version = 2
-		b := newBook(bucket("1", "5"), next)
-		id := b.take(1, "1")
-		more := b.done(2, history.Settle, id, actual("50"), corrected("49"))
-		b.take(40*second, "1", version(2), refused(second))
-		return b, func() { b.calls[more].Actual, b.rets[more].Corrected = []string{"2"}, []string{"1"} }
-	}},
-	{"refused after a change while others are admitted", "starved", func() (*book, func()) {
-		next := bucket("1", "5")
-		next.Version = 2
-		b := newBook(bucket("1", "5"), next)
-		b.take(1, "1")
-		id := b.take(40*second, "1", refused(second))
-		late := b.take(40*second+2, "5", version(2))
-		b.arrive(id, 41*second)
-		return b, func() { b.move(late, 10*second) }
-	}},
 	{"repeated although there was room", "repeat", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
 		b.take(1, "5", left(0))
