@@ -117,7 +117,7 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		for range 1 + rng.IntN(5) {
 			c.apply(take(p, 1+rng.Int64N(p.Capacity)), now)
 		}
-		used := float64(c.rec.State.Level) / float64(p.Unit)
+		used := float64(c.State.Level) / float64(p.Unit)
 		q := randomParams(rng)
 		if q.Kind == law.Window && p.Kind == law.Window && q.Step != p.Step {
 			continue // what lies in which window depends on their lengths
@@ -126,7 +126,7 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		if out.Err != nil {
 			out = c.apply(take(q, q.Capacity), now)
 		}
-		after := float64(c.rec.State.Level) / float64(max(c.rec.State.Unit, 1))
+		after := float64(c.State.Level) / float64(max(c.State.Unit, 1))
 		if out.Granted == 0 && after < used*(1-1e-9) {
 			t.Fatalf("seed %d: %+v to %+v: %f used, then %f", seed, p, q, used, after)
 		}

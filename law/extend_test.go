@@ -8,38 +8,6 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// receipts is what a cell of the tests remembers.
-type receipts map[string]law.Receipt
-
-// Receipt implements law.Receipts.
-func (r receipts) Receipt(id string) (law.Receipt, bool) {
-	a, ok := r[id]
-	return a, ok
-}
-
-// remembering is a cell that remembers requests with an ID.
-type remembering struct {
-	cell
-	known receipts
-}
-
-func (c *remembering) apply(op law.Op, now int64) law.Outcome {
-	if c.known == nil {
-		c.known = receipts{}
-	}
-	c.rec.Receipts = c.known
-	added := len(c.log.list)
-	out := c.cell.apply(op, now)
-	for _, a := range c.rec.Admit {
-		if n := a.Outcome.EntryNumber; n < 0 { // the cell has numbered what was added, from 1
-			a.Outcome.EntryNumber = int64(added) - n
-		}
-		c.known[a.ID] = a
-	}
-	c.rec.Admit = nil
-	return out
-}
-
 // part is what a request was charged at a time.
 type part struct{ at, credits int64 }
 
@@ -68,7 +36,7 @@ func TestExtensionsAdmitNothingBeyondTheLimit(t *testing.T) {
 }
 
 func extensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extended int) {
-	var c remembering
+	var c cell
 	var used []part
 	open := map[string][]part{}
 	var names []string // of those that are open
@@ -172,7 +140,7 @@ func TestWhatIsGivenBackOfExtensions(t *testing.T) {
 		{"less of a fixed window that is over", fixed, 3, nil, 1, 11, 0},
 		{"more of a fixed window that is over", fixed, 3, nil, 4, 11, 0},
 	} {
-		var c remembering
+		var c cell
 		op := take(tt.p, tt.first*tt.p.Unit)
 		op.ID, op.TTL = "id", 1000*second
 		if tt.p == faster {
@@ -202,7 +170,7 @@ func TestNothingIsSettledByAnotherRule(t *testing.T) {
 		func(p *law.Params) { p.Unit *= 2; p.Capacity *= 2 },
 		func(p *law.Params) { p.Anchor, p.Step, p.Drain = law.Epoch, 10*second, law.Max },
 	} {
-		var c remembering
+		var c cell
 		op := take(bucket(1, 10), 4_000_000)
 		op.ID, op.TTL = "id", minute
 		c.apply(op, start)
