@@ -105,48 +105,6 @@ func settle(t *testing.T, s store.Store) {
 	}
 }
 
-// lifeFromStart remembers what was reserved for its life from its start on.
-func lifeFromStart(t *testing.T, s store.Store) {
-	p := bucket(1, 1)
-	one(t, s, take("life", "k", p, 1, T0))
-	reserve := func(now int64) law.Outcome {
-		op := late(named("a", take("life", "k", p, 1, now))...)[0]
-		op.TTL = sec / 2
-		return one(t, s, op)
-	}
-	first := reserve(T0)
-	for _, now := range []int64{T0 + sec/4, T0 + sec, T0 + sec + sec/2 - 1} {
-		if out := reserve(now); !out.Replayed || out.StartAt != first.StartAt {
-			t.Errorf("asked again after %d us: %+v, want %+v", now-T0, out, first)
-		}
-	}
-	if out := reserve(T0 + sec + sec/2); out.Replayed {
-		t.Errorf("asked again after its life: %+v", out)
-	}
-}
-
-// lateStart reserves on several limits: one start for all, and each counts from
-// there.
-func lateStart(t *testing.T, s store.Store) {
-	slow, quick := bucket(1, 1), bucket(10, 10)
-	for turn := range int64(4) {
-		for i, out := range apply(t, s, late(take("slow", "k", slow, 1, T0), take("quick", "k", quick, 1, T0))...) {
-			if out.StartAt != T0+turn*sec {
-				t.Errorf("turn %d starts after %d us by charge %d", turn, out.StartAt-T0, i+1)
-			}
-		}
-	}
-	// At 3 s one unit of the quick limit is in use, whatever it had room for now.
-	if out := apply(t, s, late(take("quick", "k", quick, 10, T0))...)[0]; out.StartAt != T0+3*sec+100_000 {
-		t.Errorf("the whole of the quick limit starts after %d us", out.StartAt-T0)
-	}
-	out := apply(t, s, late(take("slow", "k", slow, 2, T0), take("new", "k", quick, 1, T0))...)
-	if out[0].Granted != 0 || out[0].RetryAt != law.Never || out[0].StartAt != 0 || out[1].StartAt != 0 {
-		t.Errorf("a cost above the capacity: %+v", out)
-	}
-	expect(t, s, "a refused reservation was not charged", wanted{granted: 1}, take("new", "k", quick, 10, T0))
-}
-
 // lateApart reserves on several keys, which start together. A store that takes such a
 // request on trial refuses it before anything is charged.
 func lateApart(t *testing.T, s store.Store, onTrial bool) {

@@ -125,8 +125,6 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("extends requests of several cells all or none", extendSeveral)
 	with("gives nothing back to a cell of another rule", elsewhere)
 	through("charges whatever the level", debit)
-	with("remembers a reservation from its start on", lifeFromStart)
-	with("starts all charges of a reservation together", lateStart)
 	with("starts all keys of a reservation together, or none",
 		func(t *testing.T, s store.Store) { lateApart(t, s, o.GroupsOnTrial) })
 	with("decides a reservation again for a caller that does not wait", noPatience)
