@@ -107,7 +107,7 @@ func (w *world) unanswered() (list []string) {
 	open := map[int]string{} // calls without an answer, and their nodes
 	for _, e := range w.rec.History().Events {
 		switch {
-		case e.Call != nil && e.Node != between:
+		case e.Call != nil:
 			open[e.Call.ID] = e.Node
 		case e.Return != nil:
 			delete(open, e.Return.ID)

@@ -338,9 +338,7 @@ func (w *world) stack(s store.Store) store.Store {
 // serve starts a server, and a network to it.
 func (w *world) serve() {
 	w.net = &network{way: way{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
-	if w.imperfect(&w.net.way) {
-		w.net.twice = w.s.rng.IntN(5)
-	}
+	w.imperfect(&w.net.way)
 	w.restart()
 }
 
