@@ -7,17 +7,6 @@ func leases(amount string, ttl int64) history.Limit {
 }
 
 var otherCases = []tampered{
-	{"tokens given back that were handed out", "recorded", func() (*book, func()) {
-		l := bucket("1", "9")
-		l.Prefetch, l.PrefetchLife = "5", second
-		b := newBook(l)
-		b.take(1, "1")
-		for at := range int64(4) {
-			b.take(10+at, "1", func(_ *history.Call, r *history.Return) { r.Via = "prefetch" })
-		}
-		s := b.state(20, "9")
-		return b, func() { s.Used = "3" }
-	}},
 	{"repeated for less", "repeat", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
 		b.take(1, "4")
