@@ -10,37 +10,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// once asks the same request again, as a caller does who did not hear the answer.
-func once(t *testing.T, s store.Store) {
-	b, l := bucket(1, 5), slidingLog(5, 100*sec)
-	request := func(id string, n, now int64) []law.Op {
-		return named(id, take("once b", "k", b, n, now), take("once l", "k", l, 1, now))
-	}
-	first := apply(t, s, request("a", 3, T0)...)
-	for _, now := range []int64{T0, T0 + 2*sec, T0 + 59*sec} {
-		for i, again := range apply(t, s, request("a", 3, now)...) {
-			want := first[i]
-			want.Clock, want.Replayed = now, true
-			if again != want {
-				t.Errorf("asked again after %d us:\n got %+v\nwant %+v", now-T0, again, want)
-			}
-		}
-	}
-	expect(t, s, "an id used for other charges", wanted{err: law.ErrReused}, request("a", 2, T0+sec)...)
-	expect(t, s, "an id used for a part of the charges", wanted{err: law.ErrReused}, request("a", 3, T0+sec)[:1]...)
-	inUse(t, s, take("once b", "k", b, 1, T0+sec), 2) // 3, of which one second has drained
-	if out := apply(t, s, request("b", 4, T0+sec)...); out[0].Granted != 0 || out[0].Replayed {
-		t.Errorf("admitted without room: %+v", out)
-	}
-	expect(t, s, "an id that was refused is decided again", wanted{granted: 1}, request("b", 4, T0+3*sec)...)
-	expect(t, s, "an id is forgotten after its time", wanted{granted: 1}, request("a", 3, T0+60*sec)...)
-	ops := request("a", 3, T0+61*sec)
-	one(t, s, reset(ops[0], T0+61*sec))
-	outs := apply(t, s, ops...)
-	wanted{granted: 1}.compare(t, "the one of two that was reset", ops[:1], outs[:1])
-	wanted{granted: 1, replayed: true}.compare(t, "the other", ops[1:], outs[1:])
-}
-
 // onceAtATime lets many ask with one ID at once: one of them is charged, all are
 // admitted.
 func onceAtATime(t *testing.T, s store.Store) {

@@ -115,9 +115,8 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("admits groups all or none, without deadlock",
 		func(t *testing.T, s store.Store) { groups(t, s, o.GroupsOnTrial) })
 	with("is linearizable", linearizable)
-	through("charges a request with an id once", once)
 	with("charges one of many with the same id", onceAtATime)
-	with("charges requests of several cells once, and settles parts of them", onceOfSeveral)
+	through("charges requests of several cells once, and settles parts of them", onceOfSeveral)
 	with("knows an id that many keys have used", onceByMany)
 	through("drains budgets of six limits exactly", budgets)
 	through("settles a request with an id", settle)
