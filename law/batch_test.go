@@ -5,27 +5,33 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testing/cells"
 	"github.com/headgate/headgate/law"
 )
 
 var five = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: 1000}
 
 // group applies one request to cells by name.
-func group(cells map[string]*cell, ops ...law.Op) []law.Outcome {
-	records := make([]*law.Record, len(ops))
+func group(of map[string]*cell, ops ...law.Op) []law.Outcome {
+	records, byName := make([]*law.Record, len(ops)), map[string]*law.Record{}
 	for i := range ops {
 		name := ops[i].Cell.Key
-		if cells[name] == nil {
-			cells[name] = &cell{}
+		if of[name] == nil {
+			of[name] = &cell{}
 		}
-		cells[name].rec.Log = &cells[name].log
-		records[i] = &cells[name].rec
+		if byName[name] == nil {
+			byName[name] = of[name].Record()
+		}
+		records[i] = byName[name]
 		if ops[i].Cell.Limit == "" {
 			ops[i].Cell.Limit = "l"
 		}
 	}
 	outs := make([]law.Outcome, len(ops))
 	law.Apply(ops, outs, start, records)
+	for name, r := range byName {
+		of[name].Write(r, &of[name].last)
+	}
 	return outs
 }
 
@@ -43,7 +49,7 @@ func TestAGroupIsAdmittedAllOrNone(t *testing.T) {
 	if outs[0].Granted != 1 || outs[1].Granted != 0 || outs[1].RetryAt != start+1_000_000 {
 		t.Errorf("%+v", outs)
 	}
-	if got := cells["a"].rec.State.Level; got != 2000 || outs[0].State.Level != 2000 {
+	if got := cells["a"].State.Level; got != 2000 || outs[0].State.Level != 2000 {
 		t.Errorf("the refused request charged a: %d", got)
 	}
 }
@@ -52,11 +58,11 @@ func TestRepeatedKeysInAGroupAddUp(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
 	if outs := group(cells, on("a", 2), on("a", 3)); outs[0].Granted+outs[1].Granted != 2 ||
-		cells["a"].rec.State.Level != 5000 {
+		cells["a"].State.Level != 5000 {
 		t.Errorf("%+v", outs)
 	}
 	cells = map[string]*cell{}
-	if outs := group(cells, on("a", 3), on("a", 3)); outs[1].RetryAt != law.Never || cells["a"].rec.State.Level != 0 {
+	if outs := group(cells, on("a", 3), on("a", 3)); outs[1].RetryAt != law.Never || cells["a"].State.Level != 0 {
 		t.Errorf("6 of 5 in one request: %+v; want never", outs)
 	}
 }
@@ -71,20 +77,20 @@ func TestARefusalLeavesOnlyItsBlock(t *testing.T) {
 	}
 	group(cells, on("a", 5))
 	outs := group(cells, block("b", 1), block("a", 1))
-	a, b := cells["a"].rec.State, cells["b"].rec.State
+	a, b := cells["a"].State, cells["b"].State
 	if a.BlockedUntil != start+9_000_000 || a.Level != 5000 || b.BlockedUntil != 0 || b.Level != 0 ||
 		outs[1].RetryAt != a.BlockedUntil {
 		t.Errorf("a %+v, b %+v", a, b)
 	}
 	// Check never blocks; a cost that can never pass does not either.
 	check := block("c", 6)
-	if group(cells, check); cells["c"].rec.State.BlockedUntil != 0 {
+	if group(cells, check); cells["c"].State.BlockedUntil != 0 {
 		t.Error("a cost above the capacity blocked")
 	}
 	check = block("a", 1)
-	cells["a"].rec.State.BlockedUntil = 0
+	cells["a"].State.BlockedUntil = 0
 	check.Verb = law.Check
-	if group(cells, check); cells["a"].rec.State.BlockedUntil != 0 {
+	if group(cells, check); cells["a"].State.BlockedUntil != 0 {
 		t.Error("a check blocked")
 	}
 }
@@ -106,12 +112,12 @@ func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
 	op.Params.Anchor, op.Params.Drain, op.Cell.Limit = law.Calendar, law.Max, "month"
 	op.Window = [4]int64{1, 2, 3, 4}
 	if out := group(cells, on("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start ||
-		cells["b"].rec.State.Level != 0 {
+		cells["b"].State.Level != 0 {
 		t.Errorf("%+v", out)
 	}
 	op.Window = [4]int64{start - 20, start - 10, start + 10, start + 30}
 	if out := group(cells, on("b", 1), op); out[0].Granted+out[1].Granted != 2 ||
-		cells["a"].rec.State.EmptyAt != start+10 {
+		cells["a"].State.EmptyAt != start+10 {
 		t.Errorf("%+v", out)
 	}
 }
@@ -123,7 +129,7 @@ func TestAnInvalidGroupFailsAlone(t *testing.T) {
 	bad.Cost, bad.Group, good.Group, late.Group = 0, 1, 1, 2
 	outs := group(cells, bad, good, late)
 	if !errors.Is(outs[0].Err, law.ErrInvalid) || !errors.Is(outs[1].Err, law.ErrInvalid) || outs[2].Granted != 1 ||
-		cells["b"].rec.State.Level != 0 {
+		cells["b"].State.Level != 0 {
 		t.Errorf("%+v", outs)
 	}
 }
@@ -161,7 +167,7 @@ func FuzzDecide(f *testing.F) {
 		if s.Kind == law.Window && (level >= 1<<32 || prev >= 1<<32) {
 			t.Skip() // the window law keeps below
 		}
-		d := law.Decide(s, &op, clock, 0, &ledger{})
+		d := law.Decide(s, &op, clock, 0, &cells.Cell{})
 		for _, st := range []law.State{d.Base, d.Outcome.State} {
 			for _, v := range []int64{st.Level, st.Prev, st.At, st.EmptyAt, st.BlockedUntil} {
 				if !in(v, 0, law.Max) {

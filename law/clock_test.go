@@ -117,7 +117,7 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		for range 1 + rng.IntN(5) {
 			c.apply(take(p, 1+rng.Int64N(p.Capacity)), now)
 		}
-		used := float64(c.rec.State.Level) / float64(p.Unit)
+		used := float64(c.State.Level) / float64(p.Unit)
 		q := randomParams(rng)
 		if q.Kind == law.Window && p.Kind == law.Window && q.Step != p.Step {
 			continue // what lies in which window depends on their lengths
@@ -126,7 +126,7 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		if out.Err != nil {
 			out = c.apply(take(q, q.Capacity), now)
 		}
-		after := float64(c.rec.State.Level) / float64(max(c.rec.State.Unit, 1))
+		after := float64(c.State.Level) / float64(max(c.State.Unit, 1))
 		if out.Granted == 0 && after < used*(1-1e-9) {
 			t.Fatalf("seed %d: %+v to %+v: %f used, then %f", seed, p, q, used, after)
 		}
@@ -145,5 +145,76 @@ func TestNothingIsDecidedAtATimeOutOfRange(t *testing.T) {
 		if !errors.Is(outs[0].Err, law.ErrInvalid) || outs[0].Granted != 0 || r.Dirty {
 			t.Errorf("at %d: %+v, want an error", clock, outs[0])
 		}
+	}
+}
+
+// TestTimesKeepTheBoundWhenTheClockStepsBack sets the clock back by less than 2 s, again and again: counted by the
+// times that were reported, no interval has more than the bound.
+func TestTimesKeepTheBoundWhenTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name, p := range map[string]law.Params{
+		"token-bucket": bucket(10, 5), "sliding-log": exactLog(5, 2*second), "fixed-window": perEpoch(2 * second),
+	} {
+		type charge struct{ at, units int64 }
+		var passed []charge
+		var c cell
+		now, latest := start, start
+		for range 60 {
+			if now += rng.Int64N(600_000); rng.IntN(4) == 0 {
+				now = max(now-rng.Int64N(1_900_000), latest-1_900_000) // by 2 s in all it would be healed
+			}
+			latest = max(latest, now)
+			op := take(p, (1+rng.Int64N(3))*p.Unit)
+			out := c.apply(op, now)
+			look := op
+			look.Verb = law.Check
+			if again := c.apply(look, now); look.DecidedAt(&again) < op.DecidedAt(&out) {
+				t.Errorf("%s: a check is decided for %d, before %d", name, look.DecidedAt(&again), op.DecidedAt(&out))
+			}
+			if out.Granted == 1 {
+				passed = append(passed, charge{op.DecidedAt(&out), op.Cost / p.Unit})
+			}
+		}
+		for _, first := range passed {
+			for _, last := range passed {
+				sum := int64(0)
+				for _, of := range passed {
+					if of.at >= first.at && of.at <= last.at {
+						sum += of.units
+					}
+				}
+				length := last.at - first.at
+				most := p.Capacity * (length/p.Step + 1) // credits
+				switch {
+				case p.Anchor == law.Epoch:
+					most = p.Capacity * (last.at/p.Step - first.at/p.Step + 1)
+				case p.Kind == law.Bucket:
+					most = p.Capacity + p.Drain*length/p.Step
+				}
+				if length >= 0 && sum*p.Unit > most {
+					t.Fatalf("%s: %d units of %d credits pass within %d us, at most %d credits may", name, sum, p.Unit,
+						length, most)
+				}
+			}
+		}
+	}
+}
+
+// TestAReturnAfterTheClockWasSetBackMintsNothing gives back a charge that had drained, and has been used by others,
+// after the clock was set back so far that the cell has followed it.
+func TestAReturnAfterTheClockWasSetBackMintsNothing(t *testing.T) {
+	t.Parallel()
+	var c cell
+	p := bucket(1, 5)
+	first := take(p, 5*p.Unit)
+	out := c.apply(first, start+100*second)
+	c.apply(first, start+105*second)
+	c.apply(take(p, p.Unit), start)
+	if got := c.apply(law.Back(&first, &out, p.Unit), start); got.Granted != 0 {
+		t.Errorf("%d credits are given back of a charge that lies ahead of the clock", got.Granted)
+	}
+	if c.apply(take(p, p.Unit), start).Granted != 0 {
+		t.Error("a return after the clock was set back minted a token")
 	}
 }

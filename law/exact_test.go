@@ -66,15 +66,15 @@ func TestABlockIsSetAndLifted(t *testing.T) {
 	t.Parallel()
 	var c cell
 	block := law.Op{Verb: law.Block, Params: five, Cost: 1, Count: 1, TTL: 10 * second, Reason: "abuse"}
-	if out := c.apply(block, start); out.State.BlockedUntil != start+10*second || c.rec.Reason != "abuse" {
-		t.Errorf("%+v, reason %q", out, c.rec.Reason)
+	if out := c.apply(block, start); out.State.BlockedUntil != start+10*second || c.Reason != "abuse" {
+		t.Errorf("%+v, reason %q", out, c.Reason)
 	}
 	if out := c.apply(take(five, 1000), start+second); out.Granted != 0 || out.RetryAt != start+10*second {
 		t.Errorf("blocked: %+v", out)
 	}
 	block.TTL, block.Reason = 0, "not now"
-	if out := c.apply(block, start+2*second); out.State.BlockedUntil != 0 || out.RetryAt != 0 || c.rec.Reason != "" {
-		t.Errorf("%+v, reason %q", out, c.rec.Reason)
+	if out := c.apply(block, start+2*second); out.State.BlockedUntil != 0 || out.RetryAt != 0 || c.Reason != "" {
+		t.Errorf("%+v, reason %q", out, c.Reason)
 	}
 	if out := c.apply(take(five, 1000), start+2*second); out.Granted != 1 {
 		t.Errorf("no longer blocked: %+v", out)
@@ -115,7 +115,7 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 		p := law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 10 * second, History: c.history}
 		cell.apply(take(p, 1), start)
 		cell.apply(take(p, 1), start)
-		list := cell.log.list
+		list := cell.Entries
 		if list[0].KeepUntil != start+c.granted || list[0].ExpiresAt != start+10*second {
 			t.Errorf("history %d: granted %+v", c.history, list[0])
 		}

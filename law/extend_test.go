@@ -8,38 +8,6 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// receipts is what a cell of the tests remembers.
-type receipts map[string]law.Receipt
-
-// Receipt implements law.Receipts.
-func (r receipts) Receipt(id string) (law.Receipt, bool) {
-	a, ok := r[id]
-	return a, ok
-}
-
-// remembering is a cell that remembers requests with an ID.
-type remembering struct {
-	cell
-	known receipts
-}
-
-func (c *remembering) apply(op law.Op, now int64) law.Outcome {
-	if c.known == nil {
-		c.known = receipts{}
-	}
-	c.rec.Receipts = c.known
-	added := len(c.log.list)
-	out := c.cell.apply(op, now)
-	for _, a := range c.rec.Admit {
-		if n := a.Outcome.EntryNumber; n < 0 { // the cell has numbered what was added, from 1
-			a.Outcome.EntryNumber = int64(added) - n
-		}
-		c.known[a.ID] = a
-	}
-	c.rec.Admit = nil
-	return out
-}
-
 // part is what a request was charged at a time.
 type part struct{ at, credits int64 }
 
@@ -68,7 +36,7 @@ func TestExtensionsAdmitNothingBeyondTheLimit(t *testing.T) {
 }
 
 func extensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extended int) {
-	var c remembering
+	var c cell
 	var used []part
 	open := map[string][]part{}
 	var names []string // of those that are open
@@ -129,6 +97,92 @@ func extensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extend
 		}
 	}
 	return given, extended
+}
+
+// TestWhatIsGivenBackOfExtensions settles charges that were extended at other times than they were made.
+func TestWhatIsGivenBackOfExtensions(t *testing.T) {
+	t.Parallel()
+	const from = start - start%(100*second) // so that windows by the epoch begin there
+	b, l := bucket(1, 10), exactLog(20, 100*second)
+	w, fixed := twoWindows(20, 10*second), aligned(20, 10*second)
+	faster := b
+	faster.Drain = 2
+	for _, tt := range []struct {
+		name    string
+		p       law.Params
+		first   int64      // units at the start
+		more    [][2]int64 // how many units, after how many seconds
+		actual  int64      // units
+		after   int64      // seconds
+		changed int64      // units
+	}{
+		{"what has drained of the first stays", b, 4, [][2]int64{{8, 4}}, 0, 4, 4},
+		{"a part of the last", b, 4, [][2]int64{{8, 2}}, 5, 2, 3},
+		{"all of the last and a part of the first", b, 6, [][2]int64{{8, 2}}, 0, 2, 6},
+		{"the last has drained", b, 4, [][2]int64{{8, 4}}, 0, 8, 0},
+		{"the second of three parts counts as one of the first", b, 2, [][2]int64{{4, 0}, {6, 0}}, 1, 0, 4},
+		{"three parts, of which the first has drained", b, 2, [][2]int64{{4, 2}, {6, 2}}, 1, 2, 2},
+		{"more than all parts", b, 4, [][2]int64{{8, 2}}, 12, 2, -4},
+		{"by another rule", faster, 4, [][2]int64{{8, 2}}, 0, 2, 0},
+		{"of a log", l, 4, [][2]int64{{8, 5}}, 1, 6, 7},
+		{"of a log, all counts from the last", l, 4, [][2]int64{{8, 50}}, 1, 149, 7},
+		{"of a log, the first expired before", l, 4, [][2]int64{{8, 100}}, 1, 100, 4},
+		{"of a log, more", l, 4, [][2]int64{{8, 50}}, 11, 100, -3},
+		{"of a log, all of three parts", l, 4, [][2]int64{{8, 5}, {9, 6}}, 0, 7, 9},
+		{"of windows", w, 4, [][2]int64{{8, 5}}, 1, 6, 7},
+		{"of windows, the first is over", w, 4, [][2]int64{{8, 10}}, 1, 11, 4},
+		{"of fixed windows", fixed, 4, [][2]int64{{8, 5}}, 1, 6, 7},
+		{"of fixed windows, all of three parts", fixed, 2, [][2]int64{{8, 5}, {9, 6}}, 0, 7, 9},
+		{"of fixed windows, the first is over", fixed, 4, [][2]int64{{8, 10}}, 1, 11, 4},
+		{"of fixed windows, more", fixed, 4, [][2]int64{{8, 10}}, 9, 11, -1},
+		{"less of a fixed window", fixed, 3, nil, 1, 1, 2},
+		{"more of a fixed window", fixed, 3, nil, 4, 1, -1},
+		{"less of a fixed window that is over", fixed, 3, nil, 1, 11, 0},
+		{"more of a fixed window that is over", fixed, 3, nil, 4, 11, 0},
+	} {
+		var c cell
+		op := take(tt.p, tt.first*tt.p.Unit)
+		op.ID, op.TTL = "id", 1000*second
+		if tt.p == faster {
+			op.Params = b
+		}
+		c.apply(op, from)
+		for _, m := range tt.more {
+			more := op
+			more.Verb, more.Params, more.Cost = law.Extend, tt.p, m[0]*tt.p.Unit
+			if out := c.apply(more, from+m[1]*second); out.RetryAt != 0 || out.Granted != m[0]*tt.p.Unit {
+				t.Errorf("%s: extended to %d: %+v", tt.name, m[0], out)
+			}
+		}
+		op.Verb, op.Params, op.Cost = law.Settle, tt.p, tt.actual*tt.p.Unit
+		if out := c.apply(op, from+tt.after*second); out.Err != nil || out.Granted != tt.changed*tt.p.Unit {
+			t.Errorf("%s: %+v, want %d units", tt.name, out, tt.changed)
+		}
+	}
+}
+
+// TestNothingIsSettledByAnotherRule settles what was charged under another rule: nothing is corrected.
+func TestNothingIsSettledByAnotherRule(t *testing.T) {
+	t.Parallel()
+	for i, change := range []func(p *law.Params){
+		func(p *law.Params) { p.Drain = 2 },
+		func(p *law.Params) { p.Capacity *= 2 },
+		func(p *law.Params) { p.Unit *= 2; p.Capacity *= 2 },
+		func(p *law.Params) { p.Anchor, p.Step, p.Drain = law.Epoch, 10*second, law.Max },
+	} {
+		var c cell
+		op := take(bucket(1, 10), 4_000_000)
+		op.ID, op.TTL = "id", minute
+		c.apply(op, start)
+		op.Verb, op.Cost = law.Settle, 1_000_000
+		change(&op.Params)
+		for _, replayed := range []bool{false, true} {
+			if out := c.apply(op, start); out.Err != nil || out.Granted != 0 || out.Replayed != replayed ||
+				replayed && out.State.Level != 4_000_000 {
+				t.Errorf("after change %d, replayed %v: %+v", i, replayed, out)
+			}
+		}
+	}
 }
 
 func TestReceiptsAreReadBack(t *testing.T) {

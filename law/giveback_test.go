@@ -77,7 +77,7 @@ func TestAReturnBringsTheEndNoNearer(t *testing.T) {
 	op := take(five, 2500)
 	first, second := c.apply(op, start), c.apply(op, start)
 	c.apply(law.Back(&op, &first, 2500), start)
-	if got := c.rec.State.EmptyAt; got != second.State.EmptyAt {
+	if got := c.State.EmptyAt; got != second.State.EmptyAt {
 		t.Errorf("after a return: empty at +%d us, want +%d", got-start, second.State.EmptyAt-start)
 	}
 	if out := c.apply(take(five, 500), start+
@@ -236,10 +236,13 @@ func reservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int6
 			op.Deferred, op.Ceiling = true, limits[i].Ceiling(wait)
 			op.Cell.Limit, op.Now = fmt.Sprint(i), now
 			r.ops, r.limit, r.kept[i] = append(r.ops, op), append(r.limit, i), op.Cost
-			records = append(records, &cells[i].rec)
+			records = append(records, cells[i].Record())
 		}
 		r.outs = make([]law.Outcome, len(r.ops))
 		law.Apply(r.ops, r.outs, now, records)
+		for k, i := range r.limit {
+			cells[i].Write(records[k], &cells[i].last)
+		}
 		if r.start = r.outs[0].StartAt; r.outs[0].Err != nil {
 			t.Fatal(r.outs[0].Err)
 		}

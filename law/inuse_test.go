@@ -38,19 +38,19 @@ func TestInUse(t *testing.T) {
 		op := law.Op{Verb: law.Check, Cell: law.Cell{Limit: "l"}, Params: p, Cost: 1, Count: 1}
 		out := c.apply(op, now)
 		want := out.Used - out.Granted
-		if got := c.rec.State.InUse(&op, now); got != want {
-			t.Fatalf("%+v, %+v at %d: in use are %d, a check finds %d", p, c.rec.State, now, got, want)
+		if got := c.State.InUse(&op, now); got != want {
+			t.Fatalf("%+v, %+v at %d: in use are %d, a check finds %d", p, c.State, now, got, want)
 		}
-		if c.rec.State.Kind == 0 {
+		if c.State.Kind == 0 {
 			continue
 		}
-		op.Params = c.rec.State.Params()
-		got, drain := c.rec.State.InUse(&op, now), int64(0)
+		op.Params = c.State.Params()
+		got, drain := c.State.InUse(&op, now), int64(0)
 		if p.Kind == law.Bucket && p.Drain < law.Max {
 			drain = p.Drain
 		}
 		if got < want || got > want+drain {
-			t.Fatalf("%+v, %+v at %d: by itself %d, a check finds %d", p, c.rec.State, now, got, want)
+			t.Fatalf("%+v, %+v at %d: by itself %d, a check finds %d", p, c.State, now, got, want)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestABatchOnALogIsItsGroupsOneByOne(t *testing.T) {
 
 // counting returns the entries that may still count.
 func counting(c *cell) (list []law.Entry) {
-	for _, e := range c.log.list {
+	for _, e := range c.Entries {
 		if e.ExpiresAt > 0 && e.Cost > 0 {
 			list = append(list, e)
 		}

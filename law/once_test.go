@@ -71,3 +71,25 @@ func TestNumbersAreReadBack(t *testing.T) {
 		}
 	}
 }
+
+// TestAReservationIsRememberedFromItsStartOn asks for it again within its life, which begins with its start.
+func TestAReservationIsRememberedFromItsStartOn(t *testing.T) {
+	t.Parallel()
+	var c cell
+	p := bucket(1, 1)
+	c.apply(take(p, p.Unit), start)
+	reserve := func(now int64) law.Outcome {
+		op := take(p, p.Unit)
+		op.ID, op.TTL, op.Deferred, op.Ceiling = "a", second/2, true, p.Ceiling(20*second)
+		return c.apply(op, now)
+	}
+	first := reserve(start)
+	for _, now := range []int64{start + second/4, start + second, start + second + second/2 - 1} {
+		if out := reserve(now); !out.Replayed || out.StartAt != first.StartAt {
+			t.Errorf("asked again after %d us: %+v, want %+v", now-start, out, first)
+		}
+	}
+	if out := reserve(start + second + second/2); out.Replayed {
+		t.Errorf("asked again after its life: %+v", out)
+	}
+}

@@ -10,37 +10,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// once asks the same request again, as a caller does who did not hear the answer.
-func once(t *testing.T, s store.Store) {
-	b, l := bucket(1, 5), slidingLog(5, 100*sec)
-	request := func(id string, n, now int64) []law.Op {
-		return named(id, take("once b", "k", b, n, now), take("once l", "k", l, 1, now))
-	}
-	first := apply(t, s, request("a", 3, T0)...)
-	for _, now := range []int64{T0, T0 + 2*sec, T0 + 59*sec} {
-		for i, again := range apply(t, s, request("a", 3, now)...) {
-			want := first[i]
-			want.Clock, want.Replayed = now, true
-			if again != want {
-				t.Errorf("asked again after %d us:\n got %+v\nwant %+v", now-T0, again, want)
-			}
-		}
-	}
-	expect(t, s, "an id used for other charges", wanted{err: law.ErrReused}, request("a", 2, T0+sec)...)
-	expect(t, s, "an id used for a part of the charges", wanted{err: law.ErrReused}, request("a", 3, T0+sec)[:1]...)
-	inUse(t, s, take("once b", "k", b, 1, T0+sec), 2) // 3, of which one second has drained
-	if out := apply(t, s, request("b", 4, T0+sec)...); out[0].Granted != 0 || out[0].Replayed {
-		t.Errorf("admitted without room: %+v", out)
-	}
-	expect(t, s, "an id that was refused is decided again", wanted{granted: 1}, request("b", 4, T0+3*sec)...)
-	expect(t, s, "an id is forgotten after its time", wanted{granted: 1}, request("a", 3, T0+60*sec)...)
-	ops := request("a", 3, T0+61*sec)
-	one(t, s, reset(ops[0], T0+61*sec))
-	outs := apply(t, s, ops...)
-	wanted{granted: 1}.compare(t, "the one of two that was reset", ops[:1], outs[:1])
-	wanted{granted: 1, replayed: true}.compare(t, "the other", ops[1:], outs[1:])
-}
-
 // onceAtATime lets many ask with one ID at once: one of them is charged, all are
 // admitted.
 func onceAtATime(t *testing.T, s store.Store) {
@@ -103,88 +72,6 @@ func settle(t *testing.T, s store.Store) {
 		out[1].Err == nil {
 		t.Errorf("one of two charges cannot be settled: %+v", out)
 	}
-}
-
-// settleChanged settles what was charged under another rule: nothing is corrected.
-func settleChanged(t *testing.T, s store.Store) {
-	p := bucket(1, 10)
-	for i, change := range []func(p *law.Params){
-		func(p *law.Params) { p.Drain = 2 },
-		func(p *law.Params) { p.Capacity *= 2 },
-		func(p *law.Params) { p.Unit *= 2; p.Capacity *= 2 },
-		func(p *law.Params) { p.Anchor, p.Step, p.Drain = law.Epoch, 10*sec, law.Max },
-	} {
-		op := named("a", take(fmt.Sprint("changed ", i), "k", p, 4, T0))[0]
-		one(t, s, op)
-		change(&op.Params)
-		what := fmt.Sprint("settled after change ", i)
-		expect(t, s, what, wanted{}, settled(op, 1, T0))
-		again := expect(t, s, what+", again", wanted{replayed: true}, settled(op, 1, T0))[0]
-		if again.State.Level != 4*p.Unit {
-			t.Errorf("%s: %+v", what, again)
-		}
-	}
-}
-
-// lifeFromStart remembers what was reserved for its life from its start on.
-func lifeFromStart(t *testing.T, s store.Store) {
-	p := bucket(1, 1)
-	one(t, s, take("life", "k", p, 1, T0))
-	reserve := func(now int64) law.Outcome {
-		op := late(named("a", take("life", "k", p, 1, now))...)[0]
-		op.TTL = sec / 2
-		return one(t, s, op)
-	}
-	first := reserve(T0)
-	for _, now := range []int64{T0 + sec/4, T0 + sec, T0 + sec + sec/2 - 1} {
-		if out := reserve(now); !out.Replayed || out.StartAt != first.StartAt {
-			t.Errorf("asked again after %d us: %+v, want %+v", now-T0, out, first)
-		}
-	}
-	if out := reserve(T0 + sec + sec/2); out.Replayed {
-		t.Errorf("asked again after its life: %+v", out)
-	}
-}
-
-// settleWindow settles a charge of a fixed window, and after its end.
-func settleWindow(t *testing.T, s store.Store) {
-	p := fixedWindow(5, 10*sec)
-	for _, tt := range []struct {
-		id           string
-		units, after int64
-		changed      int64
-	}{
-		{"less", 1, sec, 2},
-		{"more", 4, sec, -1},
-		{"less, too late", 1, 11 * sec, 0},
-		{"more, too late", 4, 11 * sec, 0},
-	} {
-		op := named(tt.id, take("settled window", tt.id, p, 3, T0))[0]
-		one(t, s, op)
-		expect(t, s, tt.id, wanted{granted: tt.changed}, settled(op, tt.units, T0+tt.after))
-	}
-}
-
-// lateStart reserves on several limits: one start for all, and each counts from
-// there.
-func lateStart(t *testing.T, s store.Store) {
-	slow, quick := bucket(1, 1), bucket(10, 10)
-	for turn := range int64(4) {
-		for i, out := range apply(t, s, late(take("slow", "k", slow, 1, T0), take("quick", "k", quick, 1, T0))...) {
-			if out.StartAt != T0+turn*sec {
-				t.Errorf("turn %d starts after %d us by charge %d", turn, out.StartAt-T0, i+1)
-			}
-		}
-	}
-	// At 3 s one unit of the quick limit is in use, whatever it had room for now.
-	if out := apply(t, s, late(take("quick", "k", quick, 10, T0))...)[0]; out.StartAt != T0+3*sec+100_000 {
-		t.Errorf("the whole of the quick limit starts after %d us", out.StartAt-T0)
-	}
-	out := apply(t, s, late(take("slow", "k", slow, 2, T0), take("new", "k", quick, 1, T0))...)
-	if out[0].Granted != 0 || out[0].RetryAt != law.Never || out[0].StartAt != 0 || out[1].StartAt != 0 {
-		t.Errorf("a cost above the capacity: %+v", out)
-	}
-	expect(t, s, "a refused reservation was not charged", wanted{granted: 1}, take("new", "k", quick, 10, T0))
 }
 
 // lateApart reserves on several keys, which start together. A store that takes such a

@@ -23,9 +23,6 @@ type Cluster struct {
 // nodeTimeout is cluster-node-timeout.
 const nodeTimeout = 2000 * time.Millisecond
 
-// busDistance is how far above a node's port is that of the cluster's bus.
-const busDistance = 10000
-
 var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedisCluster(context.Background(), nil) })
 
 // RedisCluster returns the URL of a cluster with a key prefix that no other
@@ -48,7 +45,7 @@ func StartRedisCluster(ctx context.Context, network *Network, options ...string)
 	}
 	f.network = network
 	c := &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
-	if err := c.begin(f, onLoopback, 1, []int{busDistance}, func() error { return c.create(ctx) }); err != nil {
+	if err := c.begin(f, onLoopback, 2, func() error { return c.create(ctx) }); err != nil {
 		return nil, fmt.Errorf("start a Redis Cluster: %w", err)
 	}
 	return c, nil
@@ -64,7 +61,10 @@ func (c *Cluster) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"--cluster", "create", "--cluster-replicas", "1", "--cluster-yes"}, c.Addrs()...)
+	args := []string{"--cluster", "create", "--cluster-replicas", "1", "--cluster-yes"}
+	for i, addr := range c.Addrs() {
+		args = append(args, fmt.Sprint(addr, "@", c.list[i].ports[1])) // that of the cluster's bus
+	}
 	if err := c.folder.run(ctx, cli, args...); err != nil {
 		return err
 	}
@@ -74,7 +74,8 @@ func (c *Cluster) create(ctx context.Context) error {
 // start starts a node.
 func (c *Cluster) start(ctx context.Context, i int) error {
 	args := append([]string{
-		"--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())),
+		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(c.list[i].ports[1]),
+		"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())),
 		"--cluster-config-file", fmt.Sprintf("nodes%d.conf", i), "--dbfilename", fmt.Sprintf("dump%d.rdb", i),
 		"--appenddirname", fmt.Sprintf("log%d", i),
 		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",

@@ -110,9 +110,9 @@ func (n *Network) route(do string, i int) error {
 }
 
 // port returns a free port of a host. A node has its own, all of them free.
-func (n *Network) port(host string, also ...int) (int, error) {
+func (n *Network) port(host string) (int, error) {
 	if n == nil {
-		return freePort(host, also...)
+		return freePort(host)
 	}
 	n.ports++
 	return firstPort + n.ports, nil

@@ -22,8 +22,8 @@ type node struct {
 }
 
 // begin gives each node an address and ports, and starts all with do. hosts are their addresses where the
-// folder has no network. also are distances as of [freePort].
-func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, also []int, do func() error) error {
+// folder has no network.
+func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, do func() error) error {
 	n.folder = f
 	n.stop = stopper(func() {
 		for i := range n.list {
@@ -40,7 +40,7 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, also []int
 		m.host, m.ports = hosts(i), make([]int, ports)
 		for k := range m.ports {
 			if err == nil {
-				m.ports[k], err = f.network.port(m.host, also...)
+				m.ports[k], err = f.network.port(m.host)
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func (n *mariadbNodes) begin(ctx context.Context, network *Network, hosts func(i
 		return err
 	}
 	f.network, n.list = network, make([]node, 3)
-	return n.nodes.begin(f, hosts, ports, nil, func() error {
+	return n.nodes.begin(f, hosts, ports, func() error {
 		err := n.flavour.fill(ctx, f)
 		if err == nil {
 			err = do(f)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 )
@@ -25,43 +24,37 @@ var claimed struct {
 	listeners []net.Listener
 }
 
-// freePort returns a port of an address that is free, as are those at some
-// distances above it, and that no other process of tests will take: were two
-// servers to race for one, the slower would seem to answer when the faster does.
-func freePort(host string, also ...int) (int, error) {
-	distances := append([]int{0}, also...)
-	n := lastPort - slices.Max(distances) - firstPort + 1
+// freePort returns a port of an address that is free, and that no other process
+// of tests will take: were two servers to race for one, the slower would seem to
+// answer when the faster does.
+func freePort(host string) (int, error) {
+	const n = lastPort - firstPort + 1
 	start := rand.IntN(n)
 	for i := range n {
 		port := firstPort + (start+i)%n
-		if claim(host, port, distances) {
+		if claim(host, port) {
 			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("no port of %s is free", host)
 }
 
-// claim takes ports. A claim is a listener in the abstract namespace of Unix
+// claim takes a port. A claim is a listener in the abstract namespace of Unix
 // sockets: one process has it, and it ends with that process.
-func claim(host string, port int, distances []int) bool {
-	var claims []net.Listener
+func claim(host string, port int) bool {
 	var config net.ListenConfig
-	for _, distance := range distances {
-		c, err := config.Listen(context.Background(), "unix", fmt.Sprintf("@headgate-port-%d", port+distance))
-		if err == nil {
-			claims = append(claims, c)
-			c, err = config.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port+distance)))
-		}
-		if err != nil {
-			for _, c := range claims {
-				c.Close()
-			}
-			return false
-		}
-		c.Close()
+	c, err := config.Listen(context.Background(), "unix", fmt.Sprintf("@headgate-port-%d", port))
+	if err != nil {
+		return false
 	}
+	l, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		c.Close()
+		return false
+	}
+	l.Close()
 	claimed.Lock()
 	defer claimed.Unlock()
-	claimed.listeners = append(claimed.listeners, claims...)
+	claimed.listeners = append(claimed.listeners, c)
 	return true
 }

@@ -35,18 +35,7 @@
 // know it leaves out; those of blocks, where it knows them, let the checker see more, and so
 // does "until" of outcomes that are not known.
 //
-// # Example
-//
-// One object is one line; here they are folded.
-//
-//	{"t":0,"limit":{"name":"api","algorithm":"token-bucket","version":1,
-//	  "amount":"10","period":1000000,"burst":"5"}}
-//	{"t":1000,"node":"a","call":{"id":1,"verb":"take",
-//	  "charges":[{"limit":"api","version":1,"key":"k","cost":"1"}]}}
-//	{"t":9000,"node":"a","return":{"id":1,"outcome":"admitted",
-//	  "at":1700000000000004,"each":[{"remaining":4,"capacity":5}]}}
-//	{"t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999",
-//	  "at":1700000000000014}}
+// The test of this package has a line of each kind.
 package history
 
 import (

@@ -60,8 +60,8 @@ func TestWhatIsRefused(t *testing.T) {
 		`{"t":1,"return":{"id":1,"outcome":"done","startat":9007199254740993}}`,
 		`{"t":1,"return":{"id":1,"outcome":"refused","each":[{"remaining":-2}]}}`,
 		`{"t":1,"return":{"id":1,"outcome":"refused","each":[{"remaining":0,"retryafter":-2}]}}`,
-		`{"t":1,"return":{"id":1,"outcome":"done","corrected":["1/0"]}}`,
-		`{"t":1,"return":{"id":1,"outcome":"done","charged":["1e3"]}}`,
+		`{"t":1,"return":{"id":1,"outcome":"done","corrected":["-1"]}}`,
+		`{"t":1,"return":{"id":1,"outcome":"done","charged":["1","-1/3"]}}`,
 		`{"t":1,"state":{"limit":"l","key":"k","used":"-1"}}`,
 		`{"t":1,"state":{"limit":"l","key":"k","used":"1","at":-1}}`,
 	} {

@@ -32,7 +32,7 @@ func (w *world) chaos() {
 	start(w.faults.forgets && w.db != nil, 3, w.failOver)
 	start(w.faults.changes && w.net == nil && !w.keyed, 16, w.changeLimit)
 	start(w.rushed, 200, w.rushSometime)
-	start(w.keyed && !w.without["changes"], 24, w.overrideKey)
+	start(w.keyed, 24, w.overrideKey)
 }
 
 // killNode ends a node with all that it holds, and starts it again some time later.

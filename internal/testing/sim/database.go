@@ -126,7 +126,7 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 	for i := range ops {
 		names = append(names, ops[i].Cell)
 	}
-	slices.SortFunc(names, byName)
+	slices.SortFunc(names, law.Cell.Compare)
 	names = slices.Compact(names)
 	locks := d.locks // of this server: another has its own
 	for _, c := range names {
@@ -163,10 +163,6 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 	return nil
 }
 
-func byName(a, b law.Cell) int {
-	return cmp.Or(cmp.Compare(a.Limit, b.Limit), cmp.Compare(a.Key, b.Key))
-}
-
 // write commits what package law has left to do.
 func (d *database) write(name law.Cell, rec *law.Record) {
 	old := d.rows[name]
@@ -189,7 +185,7 @@ func (d *database) sweep(most int) (removed int) {
 			names = append(names, c)
 		}
 	}
-	slices.SortFunc(names, byName)
+	slices.SortFunc(names, law.Cell.Compare)
 	for _, c := range names {
 		if removed >= most {
 			return removed

@@ -75,7 +75,7 @@ func (d *database) Cells(_ context.Context, q store.Query) (cells []store.Cell, 
 			cells = append(cells, store.Cell{Cell: cell, State: r.State, Reason: r.Reason})
 		}
 	}
-	slices.SortFunc(cells, func(a, b store.Cell) int { return byName(a.Cell, b.Cell) })
+	slices.SortFunc(cells, func(a, b store.Cell) int { return a.Compare(b.Cell) })
 	return cells, d.clock(), nil
 }
 

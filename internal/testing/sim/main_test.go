@@ -24,14 +24,13 @@ import (
 // The flags of the simulator; `make sim SIM='...'` passes them on.
 var (
 	seedFlag    = flag.Uint64("seed", 0, "run this `seed` alone, and print what the checker finds")
-	withFlag    = flag.String("with", "", "make the simulation smaller, as the search prints it: `options`")
+	endFlag     = flag.Duration("end", 0, "simulate so `long` at the most, of virtual time; 0: as long as the seed says")
 	outFlag     = flag.String("out", "", "with -seed: write the history to this `file`")
 	fromFlag    = flag.Uint64("from", 0, "first `seed` of the search; 0: a new one, but with make test always the same")
 	forFlag     = flag.Duration("for", 0, "how `long` to search; 0: until -seeds seeds were run")
 	countFlag   = flag.Uint64("seeds", tier.Pick[uint64](5, 100, 1000), "how `many` seeds to run, without -for")
 	stopFlag    = flag.Bool("stop", false, "end the search at the first violation")
 	jsonFlag    = flag.Bool("json", false, "end with one line of JSON")
-	shrinkFlag  = flag.Duration("shrink", time.Minute, "how `long` to make a simulation that fails smaller")
 	workersFlag = flag.Int("workers", runtime.NumCPU(), "search with so many processes")
 	sameFlag    = flag.Int("same", tier.Pick(1, 3, 10), "run so many seeds four times each, and compare their histories")
 	strideFlag  = flag.Uint64("stride", 0, "of a worker: the distance between its seeds")
@@ -113,7 +112,7 @@ func worker(ctx context.Context, from, stride uint64, say func(string)) (sum tot
 	args := []string{
 		"-test.run=^TestSim$", "-test.timeout=0", "-workers=1", "-json",
 		"-for=" + forFlag.String(), "-seeds=" + strconv.FormatUint(max(1, *countFlag/stride), 10),
-		"-shrink=" + shrinkFlag.String(), "-with=" + *withFlag,
+		"-end=" + endFlag.String(),
 		"-from=" + strconv.FormatUint(from, 10), "-stride=" + strconv.FormatUint(stride, 10),
 		"-stop=" + strconv.FormatBool(*stopFlag),
 	}

@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -11,18 +10,14 @@ import (
 	"net/http/httptrace"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/sched"
-	"github.com/headgate/headgate/internal/server/api"
-	"github.com/headgate/headgate/internal/testing/history"
 )
 
 // network is the network between a client and a server. It is slow, it loses requests and
-// answers, and it delivers requests twice, in any order.
+// answers, and it delivers requests in any order.
 type network struct {
 	way
-	w     *world
-	twice int // in thousandths
+	w *world
 }
 
 // server is a process that serves.
@@ -63,13 +58,6 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		defer gone()
 		res = serve(ctx, to, req, body) //nolint:bodyclose // it is the client's
 	})
-	if s.chance(n.twice) && req.URL.Path != "/v1/renew" {
-		n.w.doubled(req.URL.Path, body)
-		s.spawn(to.p, func() {
-			s.sleep(s.between(1, 2*time.Second))
-			_ = serve(context.Background(), to, req, body).Body.Close()
-		})
-	}
 	switch trip.wait(req.Context().Done()) {
 	case answered:
 		return res, nil
@@ -92,61 +80,6 @@ func serve(ctx context.Context, to *server, req *http.Request, body []byte) *htt
 	w := httptest.NewRecorder()
 	to.handler.ServeHTTP(w, got)
 	return w.Result()
-}
-
-// doubled records that the network delivers a request twice: what the second copy does,
-// nobody hears. With an id it is charged if the first copy was refused. The second copy of
-// a cancellation also cancels what has been charged under that id since the first.
-func (w *world) doubled(path string, body []byte) {
-	var all struct {
-		Requests []json.RawMessage `json:"requests"`
-	}
-	verb := map[string]string{
-		"/v1/batch": history.Take, "/v1/take": history.Take, "/v1/acquire": history.Acquire,
-		"/v1/reset": history.Reset, "/v1/block": history.Block, "/v1/reserve": history.Reserve,
-		"/v1/cancel": history.Cancel, "/v1/extend": history.Extend,
-	}[path]
-	if verb == "" { // to do it twice is to do it once
-		return
-	}
-	list := []json.RawMessage{body}
-	if path == "/v1/batch" && json.Unmarshal(body, &all) == nil {
-		list = all.Requests
-	}
-	for _, text := range list {
-		var r api.Request
-		if json.Unmarshal(text, &r) != nil || r.Check {
-			continue
-		}
-		if r.Charges == nil {
-			r.Charges = []api.Charge{r.Charge}
-		}
-		call := history.Call{Verb: verb, For: time.Minute.Microseconds(), Front: "server"}
-		if verb == history.Take || verb == history.Cancel || verb == history.Extend {
-			call.Idem = r.ID
-		}
-		for _, c := range r.Charges {
-			for _, l := range w.all() {
-				if l.name == c.Limit {
-					g := charge{of: l, version: 1, key: c.Key, cost: costOf(c.Cost)}
-					call.Charges = append(call.Charges, g.recorded())
-				}
-			}
-		}
-		if len(call.Charges) > 0 {
-			w.rec.Call(between, call)
-		}
-	}
-}
-
-// between is the node of calls that the network makes, which nobody waits for.
-const between = "network"
-
-func costOf(n json.Number) headgate.Cost {
-	if n == "" {
-		return headgate.Cost{}
-	}
-	return headgate.MustCost(n.String())
 }
 
 // way is a connection to another process. It is slow, and it loses questions and answers.

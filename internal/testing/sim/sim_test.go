@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,23 +16,13 @@ import (
 )
 
 // one runs one seed in a bubble of its own.
-func one(t *testing.T, seed uint64, o sim.Options) (r *sim.Result) {
-	synctest.Test(t, func(*testing.T) { r = sim.Run(seed, o) })
+func one(t *testing.T, seed uint64, most time.Duration) (r *sim.Result) {
+	synctest.Test(t, func(*testing.T) { r = sim.Run(seed, most) })
 	return r
 }
 
-// options are those of the command line.
-func options(t *testing.T) sim.Options {
-	o, err := sim.ParseOptions(*withFlag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-// TestSim searches for a seed whose history breaks a rule, and makes the simulation of
-// such a seed smaller. With make test it runs a few seeds, always the same; make sim runs new ones. With -seed it runs
-// that one alone.
+// TestSim searches for a seed whose history breaks a rule. With make test it runs a few seeds, always the same;
+// make sim runs new ones. With -seed it runs that one alone.
 func TestSim(t *testing.T) {
 	if *seedFlag != 0 {
 		replay(t, *seedFlag)
@@ -60,7 +49,6 @@ func TestSim(t *testing.T) {
 
 // search runs one seed after another.
 func search(t *testing.T, from, stride uint64) (sum totals) {
-	o := options(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if *forFlag > 0 {
@@ -69,11 +57,11 @@ func search(t *testing.T, from, stride uint64) (sum totals) {
 	}
 	for seed, n := from, uint64(0); ctx.Err() == nil && (*forFlag > 0 || n < *countFlag); seed, n = seed+stride, n+1 {
 		fmt.Println("running", seed)
-		r := one(t, seed, o)
+		r := one(t, seed, *endFlag)
 		sum.add(totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats})
 		if bad := violations(r); len(bad) > 0 {
 			sum.Violations++
-			report(t, seed, o, bad)
+			fmt.Printf("seed %d: %s\n  make sim SIM=\"-seed %d\"\n", seed, bad[0], seed)
 			if *stopFlag {
 				return sum
 			}
@@ -91,22 +79,9 @@ func violations(r *sim.Result) []check.Violation {
 	return bad
 }
 
-// report prints a violation, and how to repeat it in a smaller simulation.
-func report(t *testing.T, seed uint64, o sim.Options, bad []check.Violation) {
-	fmt.Printf("seed %d: %s\n", seed, bad[0])
-	if *shrinkFlag == 0 {
-		return
-	}
-	small := sim.Shrink(o, *shrinkFlag, func(o sim.Options) bool {
-		found := violations(one(t, seed, o))
-		return slices.ContainsFunc(found, func(v check.Violation) bool { return v.Rule == bad[0].Rule })
-	})
-	fmt.Printf("  make sim SIM=\"-seed %d -with '%s'\"\n", seed, small.String())
-}
-
 // replay runs one seed, prints what breaks a rule, and writes the history.
 func replay(t *testing.T, seed uint64) {
-	r := one(t, seed, options(t))
+	r := one(t, seed, *endFlag)
 	fmt.Printf("seed %d: %d decisions (%d of them repeated refusals), %.0f node-hours, %d events\n",
 		seed, r.Decisions, r.Repeats, r.NodeHours, len(r.History.Events))
 	last = &totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats}
@@ -134,15 +109,15 @@ func text(t *testing.T, r *sim.Result) []byte {
 // must not matter.
 func TestOneSeedHasOneHistory(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*sameFlag); seed++ {
-		o := sim.Options{End: tier.Pick(5*time.Minute, 20*time.Minute, 20*time.Minute)}
-		want := text(t, one(t, seed, o))
-		if got := text(t, one(t, seed, o)); !bytes.Equal(got, want) {
+		most := tier.Pick(5*time.Minute, 20*time.Minute, 20*time.Minute)
+		want := text(t, one(t, seed, most))
+		if got := text(t, one(t, seed, most)); !bytes.Equal(got, want) {
 			t.Fatalf("seed %d has two histories", seed)
 		}
 		for procs := 1; procs <= 2; procs++ {
 			file := t.TempDir() + "/history"
 			cmd := exec.Command(os.Args[0], "-test.run=^TestSim$", fmt.Sprintf("-seed=%d", seed),
-				"-with="+o.String(), "-out="+file)
+				"-end="+most.String(), "-out="+file)
 			cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", procs))
 			out, _ := cmd.CombinedOutput() // it may find violations
 			got, err := os.ReadFile(file)
@@ -165,7 +140,7 @@ func TestSeedsOfFaults(t *testing.T) {
 		63:  "a cancellation that had left its batch was done, and done again",
 		267: "an override was over for a process whose machine's clock was set",
 	} {
-		for _, v := range violations(one(t, seed, sim.Options{})) {
+		for _, v := range violations(one(t, seed, 0)) {
 			t.Errorf("seed %d, found before: %s: %s", seed, fault, v)
 		}
 	}

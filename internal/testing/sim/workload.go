@@ -70,19 +70,18 @@ func (c *caller) run() {
 // deeds are what callers do, each with its share in percent.
 var deeds = []struct {
 	often int
-	part  string // which Options can leave out
 	do    func(*caller, context.Context)
 }{
-	{40, "", func(c *caller, ctx context.Context) { c.take(ctx, c.charges(1)) }},
-	{10, "", (*caller).allow},
-	{12, "several", func(c *caller, ctx context.Context) { c.take(ctx, c.charges(2+c.w.s.rng.IntN(2))) }},
-	{4, "", (*caller).check},
-	{10, "ids", (*caller).once},
-	{9, "reservations", (*caller).reserve},
-	{5, "leases", (*caller).hold},
-	{3, "waits", func(c *caller, _ context.Context) { c.await() }},
-	{3, "waits", func(c *caller, _ context.Context) { c.wait() }},
-	{4, "operators", (*caller).operate},
+	{40, func(c *caller, ctx context.Context) { c.take(ctx, c.charges(1)) }},
+	{10, (*caller).allow},
+	{12, func(c *caller, ctx context.Context) { c.take(ctx, c.charges(2+c.w.s.rng.IntN(2))) }},
+	{4, (*caller).check},
+	{10, (*caller).once},
+	{9, (*caller).reserve},
+	{5, (*caller).hold},
+	{3, func(c *caller, _ context.Context) { c.await() }},
+	{3, func(c *caller, _ context.Context) { c.wait() }},
+	{4, (*caller).operate},
 }
 
 // step does one of the things that callers do.
@@ -92,9 +91,7 @@ func (c *caller) step() {
 	n := c.w.s.rng.IntN(100)
 	for _, d := range deeds {
 		if n < d.often {
-			if !c.w.without[d.part] {
-				d.do(c, ctx)
-			}
+			d.do(c, ctx)
 			return
 		}
 		n -= d.often
@@ -128,7 +125,7 @@ func (c *caller) charge(l *limit) charge {
 	case 1:
 		g.cost = headgate.MustCost(strconv.Itoa(c.w.s.rng.IntN(3)) + "." + strconv.Itoa(1+c.w.s.rng.IntN(9)))
 	}
-	if c.w.s.rng.IntN(8) == 0 && !c.w.without["headroom"] {
+	if c.w.s.rng.IntN(8) == 0 {
 		g.keep = headgate.Percent(int64(5 + c.w.s.rng.IntN(60)))
 	}
 	return g
@@ -211,7 +208,7 @@ func (c *caller) once(ctx context.Context) {
 		back, err := c.n.ask.Once(name, 0).Cancel(ctx, plain(g)...)
 		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: back, Err: err})
 	}
-	if more != nil && c.w.s.chance(300) { // an extension that comes late
+	if c.w.s.chance(300) { // an extension that comes late
 		_ = c.extendTo(ctx, name, more)
 	}
 	if c.w.s.chance(300) { // a duplicate that comes late, or another attempt
@@ -224,9 +221,6 @@ func (c *caller) once(ctx context.Context) {
 // extend extends what was taken under an id, up to twice. It asks again sometimes, and mostly if
 // it does not know whether it was done. It returns what it asked for last.
 func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
-	if c.w.without["extensions"] {
-		return nil
-	}
 	all := slices.Clone(g)
 	if len(all) > 1 && c.w.s.chance(300) {
 		i := c.w.s.rng.IntN(len(all))

@@ -43,13 +43,12 @@ type world struct {
 
 	limits *catalog.Catalog // through which the world changes limits; nil: the store has no catalog
 
-	without     map[string]bool // parts that are left out
-	keyed       bool            // keys get other definitions of limits, which callers know by name only
-	operates    bool            // callers reset and block keys
-	manyCallers bool            // many callers of one key
-	rollout     bool            // two processes disagree about one limit for long
-	rushed      bool            // now and then several callers ask for the same together
-	cancels     int             // thousandths of the calls whose context ends early
+	keyed       bool // keys get other definitions of limits, which callers know by name only
+	operates    bool // callers reset and block keys
+	manyCallers bool // many callers of one key
+	rollout     bool // two processes disagree about one limit for long
+	rushed      bool // now and then several callers ask for the same together
+	cancels     int  // thousandths of the calls whose context ends early
 	gap         time.Duration
 	faults      faults
 	broken      []string // promises that the checker cannot see
@@ -74,22 +73,16 @@ type node struct {
 // quiet logs nothing.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// newWorld makes the world of a seed.
-func newWorld(s *scheduler, o *Options) *world {
-	w := &world{
-		without: map[string]bool{}, waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now),
-		boss: newProcess("world"),
-	}
-	for _, part := range o.Without {
-		w.without[part] = true
-	}
+// newWorld makes the world of a seed. most is as of Run.
+func newWorld(s *scheduler, most time.Duration) *world {
+	w := &world{waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now), boss: newProcess("world")}
 	w.end = s.between(30*time.Minute, 4*time.Hour)
-	if o.End > 0 {
-		w.end = min(w.end, o.End)
+	if most > 0 {
+		w.end = min(w.end, most)
 	}
-	w.chooseLimits(o)
-	w.operates = s.chance(300) && !w.without["operators"]
-	if s.chance(300) && !w.without["cancels"] && !w.calm() {
+	w.chooseLimits()
+	w.operates = s.chance(300)
+	if s.chance(300) && !w.calm() {
 		w.cancels = 30
 	}
 	if w.manyCallers && w.cancels > 0 {
@@ -104,7 +97,7 @@ func newWorld(s *scheduler, o *Options) *world {
 }
 
 // chooseLimits decides what is asked for, and how often.
-func (w *world) chooseLimits(o *Options) {
+func (w *world) chooseLimits() {
 	s := w.s
 	w.gap = s.between(time.Second, 20*time.Second)
 	limits, keys := 1+s.rng.IntN(3), 1+s.rng.IntN(3)
@@ -130,7 +123,7 @@ func (w *world) chooseLimits(o *Options) {
 		limits, keys = 1+s.rng.IntN(2), 1+s.rng.IntN(3)
 		w.gap, w.end = s.between(20*time.Millisecond, 500*time.Millisecond), min(w.end, 2*time.Minute)
 	}
-	for i := range atMost(limits, o.Limits) {
+	for i := range limits {
 		name := "limit-" + strconv.Itoa(i+1)
 		l := newLimit(name, randomLimit(s.rng, name))
 		switch {
@@ -148,14 +141,14 @@ func (w *world) chooseLimits(o *Options) {
 		w.taken = append(w.taken, l)
 		w.rec.Limit(l.versions[0].recorded)
 	}
-	if s.chance(400) && !w.without["leases"] {
+	if s.chance(400) {
 		w.held = newLimit("jobs", history.Limit{
 			Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + s.rng.IntN(4)),
 			TTL: (10 * time.Second).Microseconds(),
 		})
 		w.rec.Limit(w.held.versions[0].recorded)
 	}
-	for i := range atMost(keys, o.Keys) {
+	for i := range keys {
 		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
 	}
 }
@@ -164,35 +157,26 @@ func (w *world) chooseLimits(o *Options) {
 // whether they were charged: then there are mostly none.
 func (w *world) calm() bool { return (w.rollout || w.rushed || w.keyed) && w.s.chance(800) }
 
-// atMost returns n, or most if that is less and above 0.
-func atMost(n, most int) int {
-	if most > 0 {
-		return min(n, most)
-	}
-	return n
-}
-
 // chooseFaults decides what can go wrong. In a fifth of all simulations nothing does.
 func (w *world) chooseFaults() {
 	s := w.s
-	if w.rollout && !w.without["changes"] {
+	if w.rollout {
 		w.faults.changes = true
 		return
 	}
 	if w.rushed && s.chance(600) {
-		w.faults.kills = s.chance(700) && !w.without["kills"]
+		w.faults.kills = s.chance(700)
 		return
 	}
 	if s.chance(200) || w.keyed && s.chance(300) {
 		return
 	}
-	some := func(part string) bool { return s.chance(350) && !w.without[part] }
 	w.faults = faults{
-		kills: some("kills"), crashes: some("crashes"), clocks: some("clocks"), full: some("full"),
-		forgets: s.chance(150) && !w.without["forgets"], changes: some("changes"),
+		kills: s.chance(350), crashes: s.chance(350), clocks: s.chance(350), full: s.chance(350),
+		forgets: s.chance(150), changes: s.chance(350),
 	}
 	if w.keyed && s.chance(400) { // ends are times of one clock, and nodes have others
-		w.faults.clocks = !w.without["clocks"]
+		w.faults.clocks = true
 	}
 }
 
@@ -208,7 +192,7 @@ func (w *world) pause() time.Duration {
 }
 
 // populate starts the processes. It runs in a goroutine of the world.
-func (w *world) populate(o *Options) {
+func (w *world) populate() {
 	s := w.s
 	// Nodes with a database, clients of a server with a database, or clients of a server with its memory.
 	n := s.rng.IntN(10)
@@ -228,12 +212,11 @@ func (w *world) populate(o *Options) {
 	if w.rollout {
 		nodes = max(nodes, 2)
 	}
-	for i := range atMost(nodes, o.Nodes) {
+	for i := range nodes {
 		n := &node{name: "node-" + strconv.Itoa(i+1), callers: 1 + s.rng.IntN(4)}
 		if w.manyCallers {
 			n.callers += 4
 		}
-		n.callers = atMost(n.callers, o.Callers)
 		n.home = newProcess(n.name)
 		w.nodes = append(w.nodes, n)
 		w.start(n, n.home)
@@ -282,7 +265,7 @@ func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*mostDrift+1)) - mostD
 // imperfect gives a connection its faults, and reports whether it has some.
 func (w *world) imperfect(to *way) bool {
 	s := w.s
-	if !s.chance(500) || w.without["network"] || w.calm() {
+	if !s.chance(500) || w.calm() {
 		return false
 	}
 	to.refused, to.lostBefore, to.lostAfter = s.rng.IntN(10), s.rng.IntN(10), s.rng.IntN(10)
@@ -355,9 +338,7 @@ func (w *world) stack(s store.Store) store.Store {
 // serve starts a server, and a network to it.
 func (w *world) serve() {
 	w.net = &network{way: way{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
-	if w.imperfect(&w.net.way) {
-		w.net.twice = w.s.rng.IntN(5)
-	}
+	w.imperfect(&w.net.way)
 	w.restart()
 }
 

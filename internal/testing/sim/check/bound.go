@@ -41,6 +41,13 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 	}
 }
 
+// heldBefore reports whether an entry may be a token that a node had taken before the key was
+// reset. docs/operating.md, "prefetch": such a node may hand it out within a life.
+func (e *entry) heldBefore() bool {
+	life := (e.rule.life + e.rule.life/1000 + 1) * 1000
+	return e.via() == history.ViaPrefetch && e.cell.reset(e.from-life, e.to)
+}
+
 // boundOfStretch checks entries in the order of the store's times, which follow each other.
 func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
 	for _, e := range entries {

@@ -50,19 +50,12 @@ type charged struct {
 }
 
 // levels checks refusals, figures and the final state of a cell that one version of a limit
-// with a rule that is known has decided about. Of limits with a prefetch, of which the store's charges
-// are not known, it knows less. It skips cells of changed limits, and those of
-// which a charge was put off for the start of another.
+// with a rule that is known has decided about. It skips cells of limits with a prefetch, of which the store's
+// charges are not known, of changed limits, and those of which a charge was put off for the start of another.
 func (m *model) levels(c *cell) {
 	rules := c.rules
 	if only := c.family.only(); len(rules) == 0 && len(c.states) > 0 && only != nil {
 		rules = append(rules, only)
-	}
-	if len(rules) > 1 {
-		m.starved(c, rules)
-	}
-	if len(rules) == 1 {
-		m.prefetched(c, rules[0])
 	}
 	if len(rules) != 1 || rules[0].prefetching() || c.raised() {
 		for _, e := range c.entries {

@@ -7,17 +7,6 @@ func leases(amount string, ttl int64) history.Limit {
 }
 
 var otherCases = []tampered{
-	{"tokens given back that were handed out", "recorded", func() (*book, func()) {
-		l := bucket("1", "9")
-		l.Prefetch, l.PrefetchLife = "5", second
-		b := newBook(l)
-		b.take(1, "1")
-		for at := range int64(4) {
-			b.take(10+at, "1", func(_ *history.Call, r *history.Return) { r.Via = "prefetch" })
-		}
-		s := b.state(20, "9")
-		return b, func() { s.Used = "3" }
-	}},
 	{"repeated for less", "repeat", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
 		b.take(1, "4")
@@ -47,25 +36,6 @@ var otherCases = []tampered{
 		b.take(2, "3", refused(day-2))
 		b.take(3, "3", version(2), repeated)
 		return b, func() { b.h.Events[1].Limit.Amount = "6" }
-	}},
-	{"refused for ever after a change", "starved", func() (*book, func()) {
-		next := bucket("1", "5")
-		next.Version = 2
-		b := newBook(bucket("1", "5"), next)
-		id := b.take(1, "1")
-		more := b.done(2, history.Settle, id, actual("50"), corrected("49"))
-		b.take(40*second, "1", version(2), refused(second))
-		return b, func() { b.calls[more].Actual, b.rets[more].Corrected = []string{"2"}, []string{"1"} }
-	}},
-	{"refused after a change while others are admitted", "starved", func() (*book, func()) {
-		next := bucket("1", "5")
-		next.Version = 2
-		b := newBook(bucket("1", "5"), next)
-		b.take(1, "1")
-		id := b.take(40*second, "1", refused(second))
-		late := b.take(40*second+2, "5", version(2))
-		b.arrive(id, 41*second)
-		return b, func() { b.move(late, 10*second) }
 	}},
 	{"repeated although there was room", "repeat", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))

@@ -67,9 +67,9 @@ func (f *family) name(text string) {
 	}
 }
 
-// number returns the value of a text that was checked, or is the recorder's.
+// number returns the value of a text, which is the recorder's: a decimal or a fraction.
 func number(text string) *big.Rat {
-	n, _ := history.Number(text)
+	n, _ := new(big.Rat).SetString(text)
 	return n
 }
 

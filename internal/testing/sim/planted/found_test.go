@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/testing/sim/planted"
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
@@ -32,21 +31,17 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	}
 	var looked int
 	var missed []string
-	for _, f := range planted.All() {
-		t.Run(f.Name, func(t *testing.T) {
+	for _, f := range faults(t) {
+		t.Run(f.name, func(t *testing.T) {
 			looked++
-			overlay, err := f.Overlay(root, t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			found := simulate(t, overlay, searched)
+			found := simulate(t, f.overlay(t), searched)
 			if found != "" {
 				t.Logf("found by %s", found)
 				return
 			}
 			t.Logf("not found by %d seeds", searched)
-			if missed = append(missed, f.Name); !slices.Contains(notFound, f.Name) {
-				t.Errorf("the simulator used to find that: %s", f.Breaks)
+			if missed = append(missed, f.name); !slices.Contains(notFound, f.name) {
+				t.Errorf("the simulator used to find that: %s", f.breaks)
 			}
 		})
 	}
@@ -69,7 +64,7 @@ func simulate(t *testing.T, overlay string, seeds int) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // for a simulation that hangs
 	defer cancel()
 	sim := exec.CommandContext(ctx, bin, "-test.run=^TestSim$", "-test.timeout=0", "-from=1",
-		"-seeds="+strconv.Itoa(seeds), "-stop", "-shrink=0s")
+		"-seeds="+strconv.Itoa(seeds), "-stop")
 	sim.Dir = filepath.Join(root, "internal", "testing", "sim")
 	sim.Cancel = func() error { return sim.Process.Signal(os.Interrupt) }
 	sim.WaitDelay = 5 * time.Second

@@ -1,3 +1,17 @@
+// Package planted_test holds small faults that can be planted into this module, one at a time, to show that its
+// simulator finds them.
+//
+// Each is a text file in faults, named after the fault:
+//
+//	law/bucket.go
+//	One sentence: what it breaks.
+//	--- old
+//	text that occurs exactly once in the file
+//	--- new
+//	text in its place, with which the module still compiles
+//
+// A fault is one that callers could notice by the decisions that they get. Nothing in the module is changed to plant
+// it: a build with an overlay reads another file in the place of the one. TestPlantedFaultsAreFound looks for each.
 package planted_test
 
 import (
@@ -8,7 +22,6 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/testing/leaktest"
-	"github.com/headgate/headgate/internal/testing/sim/planted"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -16,94 +29,97 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // root is the module's.
 const root = "../../../.."
 
-// TestAll looks for faults that lack something, or that no longer fit the source.
-func TestAll(t *testing.T) {
+// fault is one change of one file.
+type fault struct {
+	name     string
+	breaks   string // one sentence
+	file     string // from the root of the module
+	old, new string // old occurs exactly once in the file
+}
+
+// faults returns all by their names.
+func faults(t *testing.T) (list []fault) {
+	t.Helper()
+	files, err := filepath.Glob("faults/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text := read(t, name)
+		head, change, ok := strings.Cut(text, "\n--- old\n")
+		before, after, both := strings.Cut(change, "\n--- new\n")
+		file, breaks, told := strings.Cut(head, "\n")
+		if !ok || !both || !told || before == "" {
+			t.Fatalf("%s: want a file, a sentence, and two texts after their lines", name)
+		}
+		list = append(list, fault{
+			name: strings.TrimSuffix(filepath.Base(name), ".txt"), file: file,
+			breaks: strings.Join(strings.Fields(breaks), " "), old: before, new: strings.TrimSuffix(after, "\n"),
+		})
+	}
+	return list
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// plant returns the text of the file with the fault in it.
+func (f *fault) plant(t *testing.T) string {
+	t.Helper()
+	source := read(t, filepath.Join(root, f.file))
+	if n := strings.Count(source, f.old); n != 1 {
+		t.Errorf("%s: its old text occurs %d times in %s, want once", f.name, n, f.file)
+	}
+	return strings.Replace(source, f.old, f.new, 1)
+}
+
+// overlay writes the changed file, and beside it the argument of go build -overlay, whose path it returns.
+func (f *fault) overlay(t *testing.T) (path string) {
+	t.Helper()
+	dir := t.TempDir()
+	original, err := filepath.Abs(filepath.Join(root, f.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, path := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{changed: f.plant(t), path: string(replace)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+// TestFaultsFitTheSource looks for faults that lack something, or that no longer fit the source.
+func TestFaultsFitTheSource(t *testing.T) {
 	t.Parallel()
-	faults := planted.All()
-	if len(faults) != 53 {
-		t.Errorf("%d faults, want 53", len(faults))
+	all := faults(t)
+	if len(all) != 53 {
+		t.Errorf("%d faults, want 53", len(all))
 	}
 	changes := map[string]string{}
-	for _, f := range faults {
-		source, err := os.ReadFile(filepath.Join(root, f.File))
-		if err != nil {
-			t.Errorf("%s: %v", f.Name, err)
-			continue
+	for _, f := range all {
+		f.plant(t)
+		if f.old == f.new {
+			t.Errorf("%s changes nothing", f.name)
 		}
-		if _, err := f.Plant(string(source)); err != nil {
-			t.Error(err)
+		if !strings.HasSuffix(f.breaks, ".") {
+			t.Errorf("%s: %q is no sentence", f.name, f.breaks)
 		}
-		if !strings.HasSuffix(f.Breaks, ".") {
-			t.Errorf("%s: %q is no sentence", f.Name, f.Breaks)
-		}
-		change := f.File + "\n" + f.New
+		change := f.file + "\n" + f.new
 		if other, ok := changes[change]; ok {
-			t.Errorf("%s and %s are one fault", f.Name, other)
+			t.Errorf("%s and %s are one fault", f.name, other)
 		}
-		changes[change] = f.Name
-	}
-}
-
-// TestNamed looks for the faults that this module once had.
-func TestNamed(t *testing.T) {
-	t.Parallel()
-	names := map[string]bool{}
-	for _, f := range planted.All() {
-		if names[f.Name] {
-			t.Errorf("there are two %s", f.Name)
-		}
-		names[f.Name] = true
-	}
-	for _, name := range []string{"exactness-d4", "exactness-d5", "exactness-d8", "security-1"} {
-		if !names[name] {
-			t.Errorf("%s is missing", name)
-		}
-	}
-}
-
-// TestPlantNeedsOnePlace plants into sources that do not have the old text once.
-func TestPlantNeedsOnePlace(t *testing.T) {
-	t.Parallel()
-	f := planted.Fault{Name: "f", File: "f.go", Old: "a < b", New: "a <= b"}
-	if got, err := f.Plant("if a < b {"); got != "if a <= b {" || err != nil {
-		t.Errorf("got %q, %v", got, err)
-	}
-	for _, source := range []string{"", "if a > b {", "a < b && a < b"} {
-		if got, err := f.Plant(source); err == nil {
-			t.Errorf("%q became %q", source, got)
-		}
-	}
-}
-
-// TestOverlay reads what a build would.
-func TestOverlay(t *testing.T) {
-	t.Parallel()
-	src, dir := t.TempDir(), t.TempDir()
-	f := planted.Fault{Name: "f", File: "p/f.go", Old: "1", New: "2"}
-	if _, err := f.Overlay(src, dir); err == nil {
-		t.Error("a file that is not there has an overlay")
-	}
-	original := filepath.Join(src, "p", "f.go")
-	if err := os.Mkdir(filepath.Dir(original), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(original, []byte("package p\n\nconst n = 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	path, err := f.Overlay(src, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var overlay struct{ Replace map[string]string }
-	if err := json.Unmarshal(text, &overlay); err != nil || len(overlay.Replace) != 1 {
-		t.Fatalf("%s: %v", text, err)
-	}
-	changed, err := os.ReadFile(overlay.Replace[original])
-	if want := "package p\n\nconst n = 2\n"; err != nil || string(changed) != want {
-		t.Errorf("got %q, %v, want %q", changed, err, want)
+		changes[change] = f.name
 	}
 }

@@ -1,0 +1,155 @@
+package law_test
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/law"
+)
+
+// step is one charge of a table that was worked out by hand, at microseconds after the start of an hour.
+type step struct {
+	at      int64
+	units   int64
+	granted bool
+	retry   int64 // microseconds until this cost can pass; law.Never
+}
+
+const (
+	minute = 60 * second
+	hour   = 60 * minute
+	day    = 24 * hour
+)
+
+// bucket returns a token bucket of n units a second with a burst.
+func bucket(n, burst int64) law.Params {
+	return law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: n}
+}
+
+// exactLog returns a log of n units in a window of microseconds.
+func exactLog(n, window int64) law.Params {
+	return law.Params{Kind: law.Log, Unit: 1000, Capacity: n * 1000, Step: window}
+}
+
+// twoWindows returns a sliding window of n units in microseconds.
+func twoWindows(n, window int64) law.Params {
+	return law.Params{Kind: law.Window, Unit: 1000, Capacity: n * 1000, Step: window}
+}
+
+// aligned returns a window of n units that begins by the epoch.
+func aligned(n, window int64) law.Params {
+	return law.Params{
+		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max,
+	}
+}
+
+// TestTablesByHand has a table for each algorithm, and one for each fault of the articles that a law could have.
+func TestTablesByHand(t *testing.T) {
+	t.Parallel()
+	const start = start - start%hour // so that windows by the epoch begin there
+	hourly := aligned(2, hour)
+	fromFirst := hourly
+	fromFirst.Anchor = law.Own
+	for _, tt := range []struct {
+		name  string
+		p     law.Params
+		steps []step
+	}{
+		{"token bucket", bucket(1, 3), []step{
+			{0, 2, true, 0},
+			{0, 2, false, 1 * second},
+			{0, 1, true, 0},
+			{0, 1, false, second},
+			{second - 1, 1, false, 1},
+			{second, 1, true, 0},
+			{100 * second, 3, true, 0},
+			{100 * second, 4, false, law.Never},
+		}},
+		{"fixed window by the epoch", hourly, []step{
+			{3599 * second, 2, true, 0},
+			{3599 * second, 1, false, second},
+			{3600 * second, 2, true, 0},
+			{3600 * second, 1, false, 3600 * second},
+		}},
+		{"fixed window from the first request", fromFirst, []step{
+			{5, 1, true, 0},
+			{3600 * second, 1, true, 0},
+			{3600 * second, 1, false, 5},
+			{3600*second + 5, 2, true, 0},
+			{3600*second + 6, 1, false, 3600*second - 1},
+		}},
+		{
+			"interval refill, phase from first use",
+			law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 10 * second, Drain: 1000},
+			[]step{
+				{7, 3, true, 0},
+				{9 * second, 1, false, second + 7},
+				{10*second + 7, 1, true, 0},
+				{10*second + 7, 2, false, 20 * second},
+				{30*second + 7, 2, true, 0},
+			},
+		},
+		{"sliding window", twoWindows(4, 4*second), []step{
+			{0, 4, true, 0},
+			{second, 1, false, 4 * second},
+			{4 * second, 1, false, second},
+			{5*second - 10, 1, false, 10},
+			{5 * second, 1, true, 0},
+			{5 * second, 1, false, second},
+			{6 * second, 1, true, 0},
+			{6 * second, 2, false, 2 * second},
+			{8 * second, 2, true, 0},
+		}},
+		{"sliding log", exactLog(2, 10*second), []step{
+			{0, 1, true, 0},
+			{4 * second, 1, true, 0},
+			{5 * second, 1, false, 5 * second},
+			{5 * second, 2, false, 9 * second},
+			{10*second - 1, 1, false, 1},
+			{10 * second, 1, true, 0},
+			{10 * second, 1, false, 4 * second},
+			{30 * second, 2, true, 0},
+			{30 * second, 3, false, law.Never},
+		}},
+		{"fractions are kept however often a client asks (000, fault 1)", bucket(1, 1), []step{
+			{0, 1, true, 0},
+			{100_000, 1, false, 900_000},
+			{200_000, 1, false, 800_000},
+			{300_000, 1, false, 700_000},
+			{999_999, 1, false, 1},
+			{second, 1, true, 0},
+		}},
+		{"half a token is not a whole one (000, fault 2)", bucket(10, 10), []step{
+			{0, 10, true, 0}, {50_000, 1, false, 50_000}, {99_999, 1, false, 1}, {100_000, 1, true, 0},
+		}},
+		{"an idle bucket holds its burst and no more (000, fault 4)", bucket(1, 10), []step{
+			{0, 1, true, 0}, {3600 * second, 10, true, 0}, {3600 * second, 1, false, second},
+		}},
+		{"a refusal is no debt (000, fault 5; 004, fault 37)", bucket(1, 1), []step{
+			{0, 1, true, 0}, {100, 1, false, second - 100}, {200, 1, false, second - 200}, {second, 1, true, 0},
+		}},
+		{"a window is exact to the microsecond (001, fault 17; 003, fault 22)", exactLog(1, second), []step{
+			{999_999, 1, true, 0}, {1_000_000, 1, false, 999_999}, {1_999_998, 1, false, 1}, {1_999_999, 1, true, 0},
+		}},
+		{"a grant does not put off the refill (003, fault 23)", fromFirst, []step{
+			{0, 1, true, 0}, {3599 * second, 1, true, 0}, {3600 * second, 2, true, 0},
+		}},
+		{"idle time does not swallow a fill (004, fault 32)", bucket(1, 10), []step{
+			{0, 1, true, 0}, {4 * second, 5, true, 0}, {4 * second, 6, false, second},
+		}},
+		{"what exactly fits is admitted (004, fault 36)", bucket(1, 10), []step{{0, 10, true, 0}}},
+	} {
+		var c cell
+		for i, st := range tt.steps {
+			out := c.apply(take(tt.p, st.units*tt.p.Unit), start+st.at)
+			retry := int64(0)
+			if out.RetryAt == law.Never {
+				retry = law.Never
+			} else if out.Granted == 0 {
+				retry = out.RetryAt - out.Clock
+			}
+			if (out.Granted == 1) != st.granted || retry != st.retry {
+				t.Errorf("%s, step %d: granted %d, retry after %d us; want %+v", tt.name, i+1, out.Granted, retry, st)
+			}
+		}
+	}
+}
