@@ -108,7 +108,7 @@ func (h *Handler) uncharged(ctx context.Context, w http.ResponseWriter, m *rules
 	case m.Problem != nil:
 		h.report(ctx, m, r, m.Problem.Error())
 	case m.Listed == rules.Blocked && m.Mode == rules.Enforce:
-		block(w, m, refused)
+		block(w, refused)
 		return true
 	case m.Listed == rules.Blocked && m.Mode == rules.Shadow:
 		h.report(ctx, m, r, "its block list")
@@ -146,7 +146,7 @@ func short(text string) string { return text[:min(len(text), 20)] }
 
 // block refuses a client that a list blocks: with 403, since a retry is pointless, unless
 // the proxy asks for 401.
-func block(w http.ResponseWriter, m *rules.Match, refused int) {
+func block(w http.ResponseWriter, refused int) {
 	if refused == http.StatusTooManyRequests {
 		refused = http.StatusForbidden
 	}

@@ -135,9 +135,6 @@ const closeWithin = 3 * time.Second
 
 // Close sends the last spans.
 func (t *Tracing) Close() {
-	if t == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	if err := t.shutdown(ctx); err != nil {
