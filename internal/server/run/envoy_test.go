@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
 )
 
 func TestAFolderAsKubernetesMountsIt(t *testing.T) {
