@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -138,31 +137,6 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, lim
 	return d.decided(w, r, s, do)
 }
 
-// asked serves what takes a Q in the query of a URL. What is not said is as in usual.
-func asked[Q any](d *door, usual Q, do func(context.Context, *Q, *load.Share) (any, error)) http.HandlerFunc {
-	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-		q := usual
-		if err := parameters(r.URL.RawQuery, &q); err != nil {
-			return err
-		}
-		return d.answering(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
-	})
-}
-
-// perEntry is about what an entry of a list holds on its way from the store into the answer, where its key and its
-// reason are long.
-const perEntry = 4 << 10
-
-// list serves a list of at most as many entries as the field Max of a Q says.
-func list[Q, Out any](d *door, usual Q, do func(context.Context, *Q) (*Out, error)) http.HandlerFunc {
-	return asked(d, usual, func(ctx context.Context, q *Q, s *load.Share) (any, error) {
-		if err := s.Hold(perEntry * reflect.ValueOf(q).Elem().FieldByName("Max").Int()); err != nil {
-			return nil, err
-		}
-		return do(ctx, q)
-	})
-}
-
 // answering calls do with the deadline of a request, and writes its result.
 func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
@@ -207,17 +181,6 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 		return invalid(err)
 	}
 	return nil
-}
-
-// limits answers with the named limits.
-func (d *door) limits(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	return d.answering(w, r, s, func(ctx context.Context) (any, error) {
-		list, err := d.service.Limits(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return list, s.Hold(int64(load.PerObject * len(list.Limits)))
-	})
 }
 
 // ok is the status of a server that is well.
