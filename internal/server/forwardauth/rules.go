@@ -86,7 +86,7 @@ func (h *Handler) match(ctx context.Context, r *http.Request, inForce *rules.Rul
 // logBadRequest logs why a request is refused with 400. nginx drops the body of the answer, and an operator who
 // forgot to pass on a header that a rule needs would see no other reason.
 func (h *Handler) logBadRequest(ctx context.Context, rule, method string, err error) {
-	h.log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
+	h.config.Log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
 		slog.String("rule", rule), slog.String("method", short(method)), slog.Any("error", err))
 }
 
@@ -125,10 +125,10 @@ func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Matc
 ) {
 	switch {
 	case err != nil:
-		h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
+		h.config.Log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
 			slog.Any("error", err))
 	case m.Mode == rules.Advise:
-		h.fields.set(w.Header(), d, h.service.Limited(m.Charges))
+		h.config.Fields.set(w.Header(), d, h.service.Limited(m.Charges))
 	case !d.Allowed:
 		h.report(ctx, m, r, d.LimitName)
 	}
@@ -137,7 +137,7 @@ func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Matc
 
 // report logs that a rule in shadow mode would have refused a request.
 func (h *Handler) report(ctx context.Context, m *rules.Match, r *rules.Request, by string) {
-	h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
+	h.config.Log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
 		slog.String("method", short(r.Method)), slog.String("client", r.Client.String()))
 }
 

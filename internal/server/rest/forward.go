@@ -13,7 +13,7 @@ import (
 // forward serves forward authentication. Its problems are for end users, so they say less than those
 // of other paths.
 func (d *door) forward(w http.ResponseWriter, r *http.Request) {
-	s := d.load.Share()
+	s := d.Load.Share()
 	defer s.Release()
 	err := d.authorize(w, r, &s)
 	if err == nil {

@@ -65,7 +65,7 @@ const mePath = "GET /v1/me"
 // me answers with the caller, its permissions, and whether admin actions are served at this address.
 func (d *door) me(actions bool) http.HandlerFunc {
 	return whole(d, func(ctx context.Context) (*api.Me, error) {
-		me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: d.tokens != nil, Actions: actions, Away: d.away(nil)}
+		me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: d.Tokens != nil, Actions: actions, Away: d.Away(nil)}
 		if c := auth.From(ctx); c != nil {
 			me.Name, me.Role, me.Limits = c.Name, c.Role.String(), c.Limits
 		}

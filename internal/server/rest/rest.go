@@ -69,16 +69,12 @@ func Proxied() []string { return []string{forwardauth.Path} }
 
 // door serves requests.
 type door struct {
+	Config
 	service  *service.Service
 	log      *slog.Logger
-	load     *load.Load
 	patience time.Duration // with a client that reads its answer: so long,
 	rate     int           // and a second more for each rate bytes
-	problem  func() string // nil: nothing is ever wrong
-	away     func(error) *api.Away
 	auth     *forwardauth.Handler
-	tokens   *auth.File // nil: everybody may do everything
-	more     []Route
 }
 
 // New returns the handler of all paths. What goes wrong here is logged, a line for
@@ -89,29 +85,23 @@ func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
 }
 
 func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
-	d := &door{
-		service: s, log: log, patience: 5 * time.Second, rate: 256 << 10,
+	d := &door{Config: *cmp.Or(c, &Config{}), service: s, log: log, patience: 5 * time.Second, rate: 256 << 10}
+	if d.Problem == nil {
+		d.Problem = func() string { return "" }
 	}
-	proxies := forwardauth.Config{}
-	if c != nil {
-		d.load, d.problem, d.tokens, d.more, proxies = c.Load, c.Problem, c.Tokens, c.More, c.Auth
-		d.away = c.Away
+	if d.Away == nil {
+		d.Away = func(error) *api.Away { return nil }
 	}
-	if d.away == nil {
-		d.away = func(error) *api.Away { return nil }
-	}
-	if d.load == nil {
-		d.load = load.New(0, 0)
-	}
-	proxies.Log = cmp.Or(proxies.Log, log)
-	d.auth = forwardauth.New(s, &proxies)
+	d.Load = cmp.Or(d.Load, load.New(0, 0))
+	d.Auth.Log = cmp.Or(d.Auth.Log, log)
+	d.auth = forwardauth.New(s, &d.Auth)
 	return d
 }
 
 // with serves what takes a share of the load, and fails with an error.
 func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *load.Share) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s := d.load.Share()
+		s := d.Load.Share()
 		defer s.Release()
 		if err := do(w, r, &s); err != nil {
 			d.fail(w, r, err)
@@ -204,12 +194,10 @@ const hidden = "something is wrong with it; the log says what, and so does /read
 func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
-	health := &api.Health{Status: ok}
+	health := &api.Health{Status: ok, Config: d.Problem()}
 	looks := d.mayLook(r)
-	if d.problem != nil {
-		if health.Config = d.problem(); health.Config != "" && !looks {
-			health.Config = hidden
-		}
+	if health.Config != "" && !looks {
+		health.Config = hidden
 	}
 	err := d.service.Healthy(ctx)
 	if err == nil && looks {
@@ -223,7 +211,7 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 		p.Title = "The store is full"
 		p.Detail = "It takes no new keys: its memory is full, or it keeps as many as it may, and each still counts. " +
 			"Keys that it has are decided."
-		if away := d.away(err); away != nil && looks {
+		if away := d.Away(err); away != nil && looks {
 			p.Detail = away.Text + " " + p.Detail
 		}
 		edge.WriteProblem(w, p)
@@ -296,7 +284,7 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		d.logFailure(r, err, 1)
 	}
 	if p.Type == api.Unavailable || p.Type == api.OutcomeUnknown {
-		if away := d.away(err); away != nil && d.mayLook(r) {
+		if away := d.Away(err); away != nil && d.mayLook(r) {
 			p.Detail = away.Text + " " + p.Detail
 		}
 	}

@@ -73,7 +73,7 @@ func handler(routes []route) http.Handler {
 // routes are all routes. Each is guarded by the role that it needs.
 func (d *door) routes() []route {
 	all := d.unguarded()
-	for _, r := range d.more {
+	for _, r := range d.More {
 		h := d.bounded(r)
 		if r.All {
 			h = d.ofAll(h)

@@ -108,7 +108,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 		})
 		index = append(index, i)
 	}
-	got, err := s.limiter.Batch(ctx, requests)
+	got, err := s.Each(ctx, requests)
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +119,6 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 				failed(err)
 			}
 			continue
-		}
-		if !requests[k].Check {
-			s.refusals.add(&got[k].Decision, requests[k].Charges)
 		}
 		a.Decision = decisionOf(&got[k].Decision, len(requests[k].Charges) > 1)
 	}
