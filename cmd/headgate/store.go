@@ -236,20 +236,12 @@ func newSweepCommand() *cobra.Command {
 	return cmd
 }
 
-// check says what is wrong with the flags.
-func (o *sweepOptions) check() error {
+func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
 	switch {
 	case o.max < 0:
 		return headgate.Invalid("--max", "%d is negative", o.max)
 	case o.every < 0:
 		return headgate.Invalid("--every", "%s is negative", o.every)
-	}
-	return nil
-}
-
-func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
-	if err := o.check(); err != nil {
-		return err
 	}
 	_, _, s, err := openPlace(cmd)
 	if err != nil {
