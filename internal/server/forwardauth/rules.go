@@ -22,7 +22,7 @@ var errNoRules = headgate.Invalid("limit", "is missing, and this server has no r
 
 // byRules charges what the rules say.
 func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Request, refused int) error {
-	inForce := h.service.Rules().Rules()
+	inForce := h.service.Rules()
 	original, m, err := h.match(ctx, r, inForce)
 	if err != nil {
 		return err

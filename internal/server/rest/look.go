@@ -102,7 +102,7 @@ func (d *door) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Share) 
 func (d *door) explain(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	in := new(api.Explain)
 	return d.posted(w, r, s, maxBody, in, func(ctx context.Context) (any, error) {
-		if err := s.Hold(int64(perVerdict * d.service.Rules().Rules().Len())); err != nil {
+		if err := s.Hold(int64(perVerdict * d.service.Rules().Len())); err != nil {
 			return nil, err
 		}
 		return d.service.Explain(ctx, in)
