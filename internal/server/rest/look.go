@@ -42,10 +42,10 @@ func list[Q, Out any](d *door, usual Q, do func(context.Context, *Q) (*Out, erro
 }
 
 // whole serves an answer of which parts says how many objects it has. The query is not looked at.
-func whole[Out any](d *door, do func(context.Context) (*Out, error), parts func(*Out) int) http.HandlerFunc {
+func whole[Out any](d *door, do func(context.Context, *struct{}) (*Out, error), parts func(*Out) int) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		return d.answering(w, r, s, func(ctx context.Context) (any, error) {
-			out, err := do(ctx)
+			out, err := do(ctx, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -64,7 +64,7 @@ const mePath = "GET /v1/me"
 
 // me answers with the caller, its permissions, and whether admin actions are served at this address.
 func (d *door) me(actions bool) http.HandlerFunc {
-	return whole(d, func(ctx context.Context) (*api.Me, error) {
+	return whole(d, func(ctx context.Context, _ *struct{}) (*api.Me, error) {
 		me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: d.Tokens != nil, Actions: actions, Away: d.Away(nil)}
 		if c := auth.From(ctx); c != nil {
 			me.Name, me.Role, me.Limits = c.Name, c.Role.String(), c.Limits

@@ -53,7 +53,7 @@ func (v *verbs) table() map[string]verb {
 		"Inspect":     {auth.RoleRead, unary[pb.InspectRequest, pb.Status](v.inspect)},
 		"Explain":     {auth.RoleRead, unary[pb.ExplainRequest, pb.ExplainResponse](explain)},
 		"Usage":       {auth.RoleRead, unary[pb.UsageRequest, pb.UsageResponse](v.usage)},
-		"ListLimits":  {auth.RoleRead, unary[pb.ListLimitsRequest, pb.ListLimitsResponse](v.limits)},
+		"ListLimits":  {auth.RoleRead, unary[pb.ListLimitsRequest, pb.ListLimitsResponse](s.Limits)},
 		"ListCells":   {auth.RoleRead, handler(v.cells)},
 		"Reset":       {auth.RoleAdmin, unary[pb.ResetRequest, pb.ResetResponse](s.Reset)},
 		"Block":       {auth.RoleAdmin, unary[pb.BlockRequest, pb.Status](s.Block)},
@@ -162,10 +162,6 @@ func (v *verbs) usage(ctx context.Context, q *api.UsageQuery) (*api.Usage, error
 		return nil, err
 	}
 	return v.of.service.Usage(ctx, q, unheld)
-}
-
-func (v *verbs) limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
-	return v.of.service.Limits(ctx)
 }
 
 func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCellsResponse, error) {

@@ -29,7 +29,7 @@ func (s *Service) catalog() (*catalog.Catalog, error) {
 }
 
 // Catalog returns the limits and plans of the store that the caller may touch.
-func (s *Service) Catalog(ctx context.Context) (*api.Catalog, error) {
+func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error) {
 	c, err := s.catalog()
 	if err != nil {
 		return nil, err

@@ -162,7 +162,7 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 }
 
 // Limits lists the named limits that the caller may touch. The error is the store's, while they were never read.
-func (s *Service) Limits(ctx context.Context) (*api.Limits, error) {
+func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
 	named := s.names.List()
 	if err := s.names.Err(); err != nil && len(named) == 0 {
 		return nil, err
