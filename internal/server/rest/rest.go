@@ -173,6 +173,23 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 	return nil
 }
 
+// batch serves batches. Of what fails for a reason that is not the client's a line is logged for each class.
+func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	b := new(api.Batch)
+	return d.posted(w, r, s, maxList, b, func(ctx context.Context) (any, error) {
+		failed := map[error][]error{} // by class
+		got, err := d.service.Batch(ctx, b, func(err error) {
+			if class := store.Class(err); !gone(r, err) {
+				failed[class] = append(failed[class], err)
+			}
+		})
+		for _, errs := range failed {
+			d.logFailure(r, errs[0], len(errs))
+		}
+		return got, err
+	})
+}
+
 // ok is the status of a server that is well.
 const ok = "ok"
 
