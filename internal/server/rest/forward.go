@@ -33,7 +33,7 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	if err := s.Hold(load.PerObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-load.FreeObjects))); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(service.By(r.Context(), service.ProtocolAuth), deadline)
+	ctx, cancel := context.WithTimeout(service.By(r.Context(), service.ProtocolAuth), service.Deadline)
 	defer cancel()
 	return d.auth.Serve(ctx, w, r)
 }

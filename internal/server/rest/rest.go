@@ -25,9 +25,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// deadline is how long the store may take.
-const deadline = service.Deadline
-
 // Config bounds what requests in flight take together. A nil Config, and every zero
 // field, is fine.
 type Config struct {
@@ -141,7 +138,7 @@ func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share,
 func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
 ) error {
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	ctx, cancel := context.WithTimeout(r.Context(), service.Deadline)
 	defer cancel()
 	out, err := do(ctx)
 	if err != nil {
@@ -200,16 +197,13 @@ func (d *door) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readyWithin is how long the store may take to prove that it can write.
-const readyWithin = service.ReadyWithin
-
 // hidden is the text of a problem for a caller that may not know the names of limits, files and keys.
 const hidden = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
 
 // ready answers whether the store can decide and write, and which limits are full or
 // nearly: that is no reason to ask elsewhere.
 func (d *door) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(r.Context(), service.ReadyWithin)
 	defer cancel()
 	health := &api.Health{Status: ok, Config: d.Problem()}
 	looks := d.mayLook(r)
