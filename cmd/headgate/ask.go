@@ -82,13 +82,9 @@ var (
 	askAudit    = asks(http.MethodGet, "/v1/audit", (*service.Service).Audit)
 	askCells    = asks(http.MethodGet, "/v1/cells", (*service.Service).Cells)
 	askVersions = asks(http.MethodGet, "/v1/versions", (*service.Service).Versions)
-	askLimits   = asks(http.MethodGet, "/v1/limits",
-		func(s *service.Service, ctx context.Context, _ *struct{}) (*api.Limits, error) { return s.Limits(ctx) })
-	askCatalog = asks(http.MethodGet, "/v1/catalog",
-		func(s *service.Service, ctx context.Context, _ *struct{}) (*api.Catalog, error) {
-			return s.Catalog(ctx)
-		})
-	askInspect = asks(http.MethodPost, "/v1/inspect",
+	askLimits   = asks(http.MethodGet, "/v1/limits", (*service.Service).Limits)
+	askCatalog  = asks(http.MethodGet, "/v1/catalog", (*service.Service).Catalog)
+	askInspect  = asks(http.MethodPost, "/v1/inspect",
 		func(s *service.Service, ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
 			return s.Inspect(ctx, in, unheld)
 		})

@@ -60,7 +60,7 @@ func newMigrateCommand() *cobra.Command {
 				return err
 			}
 			if role != "" {
-				lines, err := grant(cmd, s, p, role, user)
+				lines, err := m.Grant(cmd.Context(), store.Role(role), user)
 				if err != nil {
 					return err
 				}
@@ -90,15 +90,6 @@ func newMigrateCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.Articles, "articles", "", "make the functions of five articles too, such as "+
 		"check_velocity, in this `schema` of PostgreSQL, or database of MariaDB or MySQL")
 	return cmd
-}
-
-// grant gives a user of the database a role.
-func grant(cmd *cobra.Command, s store.Store, p config.Place, role, user string) ([]string, error) {
-	m, ok := store.As[store.Migrator](s)
-	if !ok {
-		return nil, fmt.Errorf("%w: %s has no roles", headgate.ErrUnsupported, store.RedactURL(p.URL))
-	}
-	return m.Grant(cmd.Context(), store.Role(role), user)
 }
 
 // applyOnce applies a file as a server does: one that was applied before changes nothing.
@@ -245,20 +236,12 @@ func newSweepCommand() *cobra.Command {
 	return cmd
 }
 
-// check says what is wrong with the flags.
-func (o *sweepOptions) check() error {
+func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
 	switch {
 	case o.max < 0:
 		return headgate.Invalid("--max", "%d is negative", o.max)
 	case o.every < 0:
 		return headgate.Invalid("--every", "%s is negative", o.every)
-	}
-	return nil
-}
-
-func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
-	if err := o.check(); err != nil {
-		return err
 	}
 	_, _, s, err := openPlace(cmd)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/replay"
 	"github.com/headgate/headgate/internal/testing/tier"
 )
@@ -163,7 +164,7 @@ func TestCosts(t *testing.T) {
 	name := write(t, "a.csv", []byte(log.String()))
 	for _, fill := range []bool{false, true} {
 		r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 4"), "who", []string{name},
-			&replay.Config{Cost: "n", Fill: fill, Trace: 400})
+			&replay.Config{Config: accesslog.Config{Cost: "n"}, Fill: fill, Trace: 400})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,11 +77,9 @@ func (in *Requests) reader(f accesslog.Format, changed time.Time) (accesslog.Rea
 
 // logConfig is how a log is read that was last changed at a time.
 func (in *Requests) logConfig(changed time.Time) accesslog.Config {
-	c := in.cfg
-	return accesslog.Config{
-		Year: c.Year, Changed: changed, Attempts: c.Attempts, Cost: c.Cost, Settle: c.Settle,
-		Time: c.Time, TimeFormat: c.TimeFormat, Proxies: c.Proxies,
-	}
+	c := in.cfg.Config
+	c.Changed = changed
+	return c
 }
 
 func (in *Requests) readAll(ctx context.Context, logs []string) error {

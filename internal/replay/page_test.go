@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/replay"
 )
 
@@ -112,7 +113,7 @@ func TestFigureOfTheArticle(t *testing.T) {
 	t.Parallel()
 	r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 3"), "job",
 		[]string{write(t, "fills.csv", []byte(article))},
-		&replay.Config{Pictures: true, Fill: true, Cost: "n", Trace: 9})
+		&replay.Config{Config: accesslog.Config{Cost: "n"}, Pictures: true, Fill: true, Trace: 9})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/accesslog"
-	"github.com/headgate/headgate/internal/httpkey"
 )
 
 // Errors, for errors.Is. All are the caller's fault.
@@ -37,28 +36,20 @@ const maxBuckets = 200
 
 // Config says how logs are read. A nil Config, and every zero field, is fine.
 type Config struct {
+	accesslog.Config // of each log, but for Changed, which is that of its file. A Cost that is empty is 1
+
 	Format   accesslog.Format // of all logs; empty: found out for each from its first lines
 	Top      int              // how many of the most refused keys to name; 0: DefaultTop, below 0: none
-	Year     int              // of the first line of a log that writes none; 0: the year the file was last changed in
-	Attempts bool             // sshd: count attempts, not lines: see accesslog.SSHD
 	Pictures bool             // record the levels that WriteAllHTML draws
 	Stdin    io.Reader        // what the log "-" is; nil: os.Stdin
 	Name     string           // what the log "-" is called in reports; empty: standard input
 
-	Where      []string // conditions such as method=POST, status!=200, path~^/api/, agent!~bot: all of them
-	Time       string   // JSON and CSV: the field with the time; empty: found by its usual names
-	TimeFormat string   // of it, for strptime, such as %d.%m.%Y %H:%M:%S; empty: any of the usual forms
-
-	// Proxies are those whose addresses a list such as X-Forwarded-For may end with; nil: private and loopback ones.
-	Proxies httpkey.Proxies
-
+	Where []string  // conditions such as method=POST, status!=200, path~^/api/, agent!~bot: all of them
 	Since time.Time // requests from this time on; zero: all
 	Until time.Time // requests before this time; zero: all
 
-	Cost   string // the field with the cost of a request; empty: 1, and in a usage log what was reserved
-	Settle string // usage log: the field with what was used in the end; empty: found by its usual names
-	Fill   bool   // take as much of each cost as fits, and mark what overflows
-	Trace  int    // how many of the first requests to list with the level before and after
+	Fill  bool // take as much of each cost as fits, and mark what overflows
+	Trace int  // how many of the first requests to list with the level before and after
 
 	MaxBytes  int64 // of each log, unpacked; more is ErrLarge; 0: any number
 	MaxMemory int64 // about what requests and keys take; more is ErrLarge; 0: any
@@ -179,3 +170,39 @@ const (
 	second = int64(1_000_000)
 	day    = 86_400 * second
 )
+
+// Log holds the results that do not depend on a limit: what was read, the times, the disorder and the notes.
+func (in *Requests) Log() Report { return in.report }
+
+// Compare applies limits to the requests, as [Compare] does to logs. The reports name the top keys by refusals;
+// below 0: none.
+func (in *Requests) Compare(ctx context.Context, top int, limits ...headgate.Limit) ([]*Report, error) {
+	if err := checkLimits(limits); err != nil {
+		return nil, err
+	}
+	reports := make([]*Report, len(limits))
+	for i, limit := range limits {
+		var err error
+		if reports[i], err = decide(ctx, limit, in, top); err == nil && in.cfg.Pictures {
+			err = reports[i].trace(ctx, in, len(limits))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return reports, nil
+}
+
+// What a key and a request take beside their text and their amounts, about: in the slices and the map, which have room
+// for more than there is.
+const (
+	keyMemory   = 100
+	eventMemory = 24
+	costMemory  = 36
+)
+
+// Memory is about how many bytes the requests and their keys take.
+func (in *Requests) Memory() int64 {
+	return in.text + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.list)) +
+		costMemory*int64(len(in.events.costs))
+}

@@ -200,16 +200,16 @@ func TestErrors(t *testing.T) {
 			logs: []string{good}, limit: headgate.MustParse("concurrency 10 ttl 30s"),
 			is: headgate.ErrInvalid,
 		},
-		"no such year":   {logs: []string{good}, cfg: replay.Config{Year: 99}, is: headgate.ErrInvalid},
+		"no such year":   {logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{Year: 99}}, is: headgate.ErrInvalid},
 		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
 		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
 		"zstd that ends": {logs: []string{write(t, "cut.zst", begun)}, want: "unexpected EOF"},
 		"xz":             {logs: []string{write(t, "x.xz", []byte("\xfd7zXZ\x00"))}, want: "packed with xz"},
 		"no such form": {
-			logs: []string{good}, cfg: replay.Config{TimeFormat: "%Q"}, is: headgate.ErrInvalid, want: "time_format",
+			logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{TimeFormat: "%Q"}}, is: headgate.ErrInvalid, want: "time_format",
 		},
 		"a time of its own": {
-			logs: []string{good}, cfg: replay.Config{Time: "ts"}, is: headgate.ErrInvalid,
+			logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{Time: "ts"}}, is: headgate.ErrInvalid,
 			want: "a log of the format combined has its time in one place",
 		},
 		"sshd of a website": {

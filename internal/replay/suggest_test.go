@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
@@ -162,7 +163,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	in, err := Read(t.Context(), "who", []string{name}, &Config{Cost: "n"})
+	in, err := Read(t.Context(), "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestPeaks(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := suggest(t, Ask{Refuse: 0.01}, "who", []string{name}, &Config{Cost: "n"})
+	g, err := suggest(t, Ask{Refuse: 0.01}, "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}

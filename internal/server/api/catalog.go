@@ -77,6 +77,14 @@ type Version struct {
 	More    int      `json:"more,omitempty"` // how many changes are left out of that
 }
 
+// DifferenceQuery says between which versions of the catalog GET /v1/difference tells what was changed.
+type DifferenceQuery struct {
+	From   int64 `query:"from"`
+	NoFrom bool  // it is not said
+	To     int64 `query:"to"`
+	NoTo   bool  // it is not said
+}
+
 // Difference is what was changed from one version of the catalog to another.
 type Difference struct {
 	From    int64        `json:"from"`

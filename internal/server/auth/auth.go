@@ -70,7 +70,7 @@ func (c *Caller) Touches(limit string) error {
 		return nil
 	}
 	for _, pattern := range c.Limits {
-		if match(pattern, limit) {
+		if Match(pattern, limit) {
 			return nil
 		}
 	}
@@ -97,8 +97,8 @@ func (c *Caller) ID(id string) string {
 	return c.Name + "/" + id
 }
 
-// match reports whether a text is a pattern in which * stands for any text, also for none.
-func match(pattern, text string) bool {
+// Match reports whether a text is a pattern in which * stands for any text, also for none.
+func Match(pattern, text string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	text, ok := strings.CutPrefix(text, first)
 	if !star || !ok {

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -20,6 +21,14 @@ type Shown struct {
 	Authorization []string // the values of that header, where it is looked at; nil: none
 	Certificate   func() *x509.Certificate
 	UnixSocket    bool // it came by one, which only users of this machine reach to whom its permissions allow it
+}
+
+// Verified returns the certificate that the peer of a connection has shown and that was verified, or nil.
+func Verified(c tls.ConnectionState) *x509.Certificate {
+	if len(c.VerifiedChains) == 0 {
+		return nil
+	}
+	return c.VerifiedChains[0][0]
 }
 
 // Caller returns the caller of a request; nil is one that may do everything, by a Unix socket. A token

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/headgate/headgate/internal/server/auth"
 )
 
 // place is the key of a context for a *listening.
@@ -38,12 +40,8 @@ type secure struct{}
 // Certificate returns the certificate that the client has shown and that was verified, or nil.
 // [http.Request.TLS] is nil here, since connections are wrapped.
 func Certificate(r *http.Request) *x509.Certificate {
-	conn, ok := r.Context().Value(secure{}).(*secured)
-	if !ok {
-		return nil
-	}
-	if chains := conn.ConnectionState().VerifiedChains; len(chains) > 0 {
-		return chains[0][0]
+	if conn, ok := r.Context().Value(secure{}).(*secured); ok {
+		return auth.Verified(conn.ConnectionState())
 	}
 	return nil
 }

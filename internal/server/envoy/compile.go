@@ -43,8 +43,7 @@ type entry struct{ key, value string }
 
 // level is what a descriptor of a request can match at one level.
 type level struct {
-	key, value string // value may be a pattern
-	parts      []string
+	key, value string // value may be a pattern, of [auth.Match]
 	share      bool
 	rule       *rule // nil: there is no limit here
 	next       *node // nil: there is nothing below
@@ -64,9 +63,14 @@ type rule struct {
 	refunds   bool // negative hits may be given back
 }
 
-// compile makes rules of documents: all of them, or none.
-func compile(list []document) (*Config, error) {
-	c := &Config{domains: map[string]*domain{}}
+// compile makes rules of documents: all of them, or none. Those of one domain are an error, unless they are merged.
+func compile(list []document, merge bool) (c *Config, err error) {
+	if merge {
+		if list, err = merged(list); err != nil {
+			return nil, err
+		}
+	}
+	c = &Config{domains: map[string]*domain{}}
 	for i := range list {
 		doc := &list[i]
 		if doc.domain == "" {
@@ -104,8 +108,8 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 		if d.key == "" {
 			return d.at.Wrong("key: is missing or empty")
 		}
-		l := &level{key: d.key, value: d.value, parts: strings.Split(d.value, "*"), share: d.share}
-		wildcard := len(l.parts) > 1
+		l := &level{key: d.key, value: d.value, share: d.share}
+		wildcard := strings.Contains(d.value, "*")
 		if d.share && !wildcard {
 			return d.at.Wrong("share_threshold: needs a value with a wildcard (*)")
 		}

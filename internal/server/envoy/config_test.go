@@ -89,7 +89,7 @@ descriptors:
 func TestFoldersThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{filepath.Join(t.TempDir(), "away"), t.TempDir()} {
-		if _, err := envoy.Read(path, envoy.Parse); !errors.Is(err, os.ErrNotExist) {
+		if _, err := envoy.Read(path, false); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v, want that nothing is there", path, err)
 		}
 	}

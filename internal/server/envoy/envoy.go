@@ -136,7 +136,7 @@ func (c *Config) plan(q *envoypb.RateLimitRequest) (*plan, error) {
 			}
 			replaced[name] = true
 		}
-		if err := t.hit(d, i, q.GetHitsAddend(), one); err != nil {
+		if err := t.hit(i, q.GetHitsAddend(), one); err != nil {
 			return nil, err
 		}
 	}

@@ -13,17 +13,14 @@ const maxFolders = 16
 
 // Read reads a file, or all files of a folder and the folders in it whose names end in .yaml or .yml. Names that
 // begin with a dot are left out, so a ConfigMap that is mounted is read once. A folder without such a
-// file is an error: mostly it is the wrong one. parse is [Parse] or [Merge].
-func Read(path string, parse Parser) (*Config, error) {
+// file is an error: mostly it is the wrong one. They are parsed as by [Parse], or [Merge].
+func Read(path string, merge bool) (*Config, error) {
 	files, err := Load(path)
 	if err != nil {
 		return nil, err
 	}
-	return parse(files...)
+	return read(files, merge)
 }
-
-// Parser makes a configuration of files: [Parse] or [Merge].
-type Parser func(...File) (*Config, error)
 
 // Load reads the files of a path, in the order of their names, as [Read] does.
 func Load(path string) (files []File, err error) {

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -113,10 +114,7 @@ func currentOf(l headgate.Limit) *envoypb.RateLimitResponse_RateLimit {
 		return current
 	}
 	whole, _, _ := strings.Cut(amount, ".")
-	n := int64(0)
-	for _, c := range whole {
-		n = min(n*10+int64(c-'0'), 1<<53)
-	}
+	n, _ := strconv.ParseInt(whole, 10, 64) // the largest of what is too large
 	current.RequestsPerUnit = clamp(n)
 	return current
 }

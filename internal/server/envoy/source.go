@@ -15,9 +15,8 @@ type document struct {
 	descriptors []descriptor
 }
 
-// compileMerged is compile, after the documents of each domain were made one.
-func compileMerged(list []document) (*Config, error) {
-	var merged []document
+// merged makes one document of those of each domain.
+func merged(list []document) (merged []document, err error) {
 	of := map[string]int{} // by the domain
 	for _, d := range list {
 		i, there := of[d.domain]
@@ -36,7 +35,7 @@ func compileMerged(list []document) (*Config, error) {
 		}
 		first.descriptors = slices.Concat(first.descriptors, d.descriptors)
 	}
-	return compile(merged)
+	return merged, nil
 }
 
 // descriptor is one level of a rule.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/headgate/headgate"
@@ -73,29 +72,12 @@ func (n *node) match(key, value string) *level {
 	}
 	if value != "" {
 		for _, l := range n.patterns {
-			if l.key == key && l.matches(value) {
+			if l.key == key && auth.Match(l.value, value) {
 				return l
 			}
 		}
 	}
 	return n.any[key]
-}
-
-// matches reports whether a value matches a pattern, in which each * stands for any text, also for none.
-func (l *level) matches(value string) bool {
-	last := len(l.parts) - 1
-	rest, ok := strings.CutPrefix(value, l.parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range l.parts[1:last] {
-		_, after, found := strings.Cut(rest, part)
-		if !found {
-			return false
-		}
-		rest = after
-	}
-	return strings.HasSuffix(rest, l.parts[last])
 }
 
 // overrideName is the limit of all descriptors that say their own numbers. They have a cell each, which keeps
@@ -137,7 +119,7 @@ func (t *task) override(d *domain, i int, asked *envoypb.RateLimitDescriptor) er
 }
 
 // hit sets what is done, by how many hits a request has.
-func (t *task) hit(d *domain, i int, addend uint32, asked *envoypb.RateLimitDescriptor) error {
+func (t *task) hit(i int, addend uint32, asked *envoypb.RateLimitDescriptor) error {
 	if t.rule.unlimited {
 		return nil
 	}
@@ -259,20 +241,20 @@ func (p *plan) permitted(caller *auth.Caller) error {
 func (t *task) ask(ctx context.Context, s *service.Service) error {
 	switch t.verb {
 	case debit:
-		got, err := s.Debit(ctx, t.charge())
+		got, err := s.Limiter().Debit(ctx, t.charge())
 		if err != nil {
 			return err
 		}
 		t.told, t.d, t.over = true, got.Decision, got.Over || !got.Decision.Allowed
 		if t.d.Allowed && t.over { // charged, but it did not fit: the wait is that of the next one
 			t.d.Allowed, t.d.RetryAfter = false, t.d.NextAfter
-			if u, err := s.Used(ctx, t.key, t.rule.limit); err == nil { // else it is the longest that it can be
+			if u, err := t.used(ctx, s); err == nil { // else it is the longest that it can be
 				t.d.RetryAfter = u.RetryAfter
 			}
 		}
 		return nil
 	case refund:
-		if _, err := s.Refund(ctx, t.charge()); err != nil {
+		if _, err := s.Limiter().Refund(ctx, t.charge()); err != nil {
 			return err
 		}
 		// The refund is made. If an error were returned here, the caller would retry it.
@@ -284,9 +266,18 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 	}
 }
 
+// used is what the key has used of the limit.
+func (t *task) used(ctx context.Context, s *service.Service) (headgate.Usage, error) {
+	list, err := s.Limiter().Usage(ctx, t.key, t.rule.limit)
+	if err != nil {
+		return headgate.Usage{}, err
+	}
+	return list[0], nil
+}
+
 // look takes nothing: a descriptor is over its limit unless the level is below the capacity.
 func (t *task) look(ctx context.Context, s *service.Service) error {
-	u, err := s.Used(ctx, t.key, t.rule.limit)
+	u, err := t.used(ctx, s)
 	if err != nil {
 		return err
 	}

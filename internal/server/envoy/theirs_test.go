@@ -84,7 +84,7 @@ func TestTheirFilesLoad(t *testing.T) {
 		t.Errorf("two files of one domain that are not merged: %v", err)
 	}
 	for folder, domains := range folders {
-		c, err := envoy.Read(filepath.Join(dir, filepath.FromSlash(folder)), envoy.Parse)
+		c, err := envoy.Read(filepath.Join(dir, filepath.FromSlash(folder)), false)
 		if err != nil || c.Domains() != domains {
 			t.Errorf("%s: %v; want %d domains", folder, err, domains)
 		}
@@ -99,7 +99,7 @@ func TestTheirFilesLoad(t *testing.T) {
 			t.Errorf("%s: %v, %v", pattern, paths, err)
 		}
 		for _, path := range paths {
-			c, err := envoy.Read(path, envoy.Parse)
+			c, err := envoy.Read(path, false)
 			if want, ok := wrong[filepath.Base(path)]; ok {
 				if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: %v; want an ErrInvalid with %q", path, err, want)

@@ -199,10 +199,7 @@ func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
 			return nil, err
 		}
 	}
-	if merge {
-		return compileMerged(docs)
-	}
-	return compile(docs)
+	return compile(docs, merge)
 }
 
 func fromXDS(list []*rlsconf.RateLimitDescriptor, at strict.Place, depth int) ([]descriptor, error) {

@@ -25,13 +25,13 @@ type File struct {
 
 // Parse reads files. A domain may be in one of them only. Errors are headgate.ErrInvalid and name the file,
 // the line and the path.
-func Parse(files ...File) (*Config, error) { return read(files, compile) }
+func Parse(files ...File) (*Config, error) { return read(files, false) }
 
 // Merge is Parse, but several files may have the same domain, which has the descriptors of them all. They must
 // agree on its algorithm and all_or_nothing. Wildcards count in the order of the files.
-func Merge(files ...File) (*Config, error) { return read(files, compileMerged) }
+func Merge(files ...File) (*Config, error) { return read(files, true) }
 
-func read(files []File, compile func([]document) (*Config, error)) (*Config, error) {
+func read(files []File, merge bool) (*Config, error) {
 	list := make([]document, len(files))
 	for i, f := range files {
 		var err error
@@ -39,7 +39,7 @@ func read(files []File, compile func([]document) (*Config, error)) (*Config, err
 			return nil, err
 		}
 	}
-	return compile(list)
+	return compile(list, merge)
 }
 
 // parse reads one file.

@@ -23,7 +23,6 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/auth"
-	"github.com/headgate/headgate/internal/server/edge"
 	"github.com/headgate/headgate/internal/server/service"
 )
 
@@ -44,27 +43,18 @@ type Config struct {
 // Handler answers proxies, whatever the method. It is safe for concurrent use.
 type Handler struct {
 	service *service.Service
-	proxies httpkey.Proxies
-	fields  Fields
-	log     *slog.Logger
+	config  Config
 }
 
 // New returns a Handler that charges through a service. Its rules decide about requests whose query names
 // no limit.
 func New(s *service.Service, c *Config) *Handler {
-	c = cmp.Or(c, &Config{})
-	h := &Handler{service: s, proxies: c.Proxies, fields: c.Fields, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler))}
-	if h.proxies == nil {
-		h.proxies = httpkey.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	h := &Handler{service: s, config: *cmp.Or(c, &Config{})}
+	h.config.Log = cmp.Or(h.config.Log, slog.New(slog.DiscardHandler))
+	if h.config.Proxies == nil {
+		h.config.Proxies = httpkey.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	}
 	return h
-}
-
-// ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := h.Serve(r.Context(), w, r); err != nil {
-		edge.WriteProblem(w, Problem(err))
-	}
 }
 
 // Serve answers a request. With an error it has written nothing, and the answer is the Problem of that
@@ -136,12 +126,12 @@ func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Re
 
 // answer writes a decision.
 func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []headgate.Charge, refused int) {
-	h.fields.set(w.Header(), d, h.service.Limited(charges))
+	h.config.Fields.set(w.Header(), d, h.service.Limited(charges))
 	if d.Allowed {
 		allow(w)
 		return
 	}
-	httplimit.SetRetryAfter(w.Header(), d, h.fields.NoRetryBeyond)
+	httplimit.SetRetryAfter(w.Header(), d, h.config.Fields.NoRetryBeyond)
 	httplimit.WriteRefusal(w, d, refused)
 }
 

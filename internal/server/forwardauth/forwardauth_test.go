@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/server/config"
+	"github.com/headgate/headgate/internal/server/edge"
 	"github.com/headgate/headgate/internal/server/forwardauth"
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/testing/leaktest"
@@ -59,6 +60,13 @@ func newGateBy(t *testing.T, s store.Store, rules string, c *forwardauth.Config)
 	l := headgate.New(s, &headgate.Config{Names: file})
 	svc := service.New(l, file, nil)
 	return &gate{forwardauth.New(svc, c), l, svc}
+}
+
+// ServeHTTP implements http.Handler.
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := g.Serve(r.Context(), w, r); err != nil {
+		edge.WriteProblem(w, forwardauth.Problem(err))
+	}
 }
 
 // used returns what a key has used of a limit.

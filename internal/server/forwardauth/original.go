@@ -75,7 +75,7 @@ func (h *Handler) client(r *http.Request) (a netip.Addr, err error) {
 			"does not count; list it with --proxy", r.RemoteAddr)
 	}
 	// The peer is a proxy, so the client is who stands in the header and in no case the peer.
-	a, err = h.proxies.Before(netip.Addr{}, r.Header)
+	a, err = h.config.Proxies.Before(netip.Addr{}, r.Header)
 	switch {
 	case err != nil:
 		return a, headgate.Invalid(httpkey.Forwarded, "%v", err)
@@ -92,5 +92,5 @@ func (h *Handler) listed(r *http.Request) bool {
 		return true
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && h.proxies.Contain(peer.Addr())
+	return err == nil && h.config.Proxies.Contain(peer.Addr())
 }

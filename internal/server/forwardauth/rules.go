@@ -22,7 +22,7 @@ var errNoRules = headgate.Invalid("limit", "is missing, and this server has no r
 
 // byRules charges what the rules say.
 func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Request, refused int) error {
-	inForce := h.service.Rules().Rules()
+	inForce := h.service.Rules()
 	original, m, err := h.match(ctx, r, inForce)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (h *Handler) match(ctx context.Context, r *http.Request, inForce *rules.Rul
 // logBadRequest logs why a request is refused with 400. nginx drops the body of the answer, and an operator who
 // forgot to pass on a header that a rule needs would see no other reason.
 func (h *Handler) logBadRequest(ctx context.Context, rule, method string, err error) {
-	h.log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
+	h.config.Log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
 		slog.String("rule", rule), slog.String("method", short(method)), slog.Any("error", err))
 }
 
@@ -108,7 +108,7 @@ func (h *Handler) uncharged(ctx context.Context, w http.ResponseWriter, m *rules
 	case m.Problem != nil:
 		h.report(ctx, m, r, m.Problem.Error())
 	case m.Listed == rules.Blocked && m.Mode == rules.Enforce:
-		block(w, m, refused)
+		block(w, refused)
 		return true
 	case m.Listed == rules.Blocked && m.Mode == rules.Shadow:
 		h.report(ctx, m, r, "its block list")
@@ -125,10 +125,10 @@ func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Matc
 ) {
 	switch {
 	case err != nil:
-		h.log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
+		h.config.Log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
 			slog.Any("error", err))
 	case m.Mode == rules.Advise:
-		h.fields.set(w.Header(), d, h.service.Limited(m.Charges))
+		h.config.Fields.set(w.Header(), d, h.service.Limited(m.Charges))
 	case !d.Allowed:
 		h.report(ctx, m, r, d.LimitName)
 	}
@@ -137,7 +137,7 @@ func (h *Handler) pass(ctx context.Context, w http.ResponseWriter, m *rules.Matc
 
 // report logs that a rule in shadow mode would have refused a request.
 func (h *Handler) report(ctx context.Context, m *rules.Match, r *rules.Request, by string) {
-	h.log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
+	h.config.Log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
 		slog.String("method", short(r.Method)), slog.String("client", r.Client.String()))
 }
 
@@ -146,7 +146,7 @@ func short(text string) string { return text[:min(len(text), 20)] }
 
 // block refuses a client that a list blocks: with 403, since a retry is pointless, unless
 // the proxy asks for 401.
-func block(w http.ResponseWriter, m *rules.Match, refused int) {
+func block(w http.ResponseWriter, refused int) {
 	if refused == http.StatusTooManyRequests {
 		refused = http.StatusForbidden
 	}

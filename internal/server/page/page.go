@@ -23,10 +23,11 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"mime"
+	"io/fs"
 	"net/http"
 	"path"
 	"strings"
@@ -53,42 +54,33 @@ type file struct {
 	tag  string // for a client that has it already
 }
 
+// kinds are the types of files, which the system may define otherwise.
+var kinds = map[string]string{
+	".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml", ".uplot": "text/plain; charset=utf-8",
+}
+
 // files are all files, by path.
 var files = read()
 
 func read() map[string]file {
 	all := map[string]file{}
 	add := func(at, name string, text []byte) {
-		kind := mime.TypeByExtension(path.Ext(name))
-		switch path.Ext(name) { // which the system may define otherwise
-		case ".js":
-			kind = "text/javascript; charset=utf-8"
-		case ".css":
-			kind = "text/css; charset=utf-8"
-		case ".svg":
-			kind = "image/svg+xml"
-		case ".uplot":
-			kind = "text/plain; charset=utf-8"
-		}
 		sum := sha256.Sum256(text)
-		all[at] = file{text, kind, `"` + hex.EncodeToString(sum[:12]) + `"`}
+		all[at] = file{text, kinds[path.Ext(name)], `"` + hex.EncodeToString(sum[:12]) + `"`}
 	}
-	list, err := static.ReadDir("static")
+	list, err := fs.Glob(static, "static/*")
+	for _, name := range list {
+		text, wrong := static.ReadFile(name)
+		err = cmp.Or(err, wrong)
+		add(Prefix+path.Base(name), name, text)
+	}
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	for _, f := range list {
-		text, err := static.ReadFile("static/" + f.Name())
-		if err != nil {
-			panic(err)
-		}
-		at := Prefix + f.Name()
-		if f.Name() == "index.html" {
-			at = "/"
-		}
-		add(at, f.Name(), text)
-	}
 	add(Prefix+"palette.css", "palette.css", []byte(palette.CSS))
+	all["/"] = all[Prefix+"index.html"]
+	delete(all, Prefix+"index.html")
 	return all
 }
 

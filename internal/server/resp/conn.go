@@ -151,15 +151,10 @@ func (c *conn) callerNow() (context.Context, error) {
 
 // certificate returns the certificate that the peer has shown and that was verified, or nil.
 func (c *conn) certificate() *x509.Certificate {
-	secure, ok := c.Conn.(*tls.Conn)
-	if !ok {
-		return nil
+	if secure, ok := c.Conn.(*tls.Conn); ok {
+		return auth.Verified(secure.ConnectionState())
 	}
-	chains := secure.ConnectionState().VerifiedChains
-	if len(chains) == 0 {
-		return nil
-	}
-	return chains[0][0]
+	return nil
 }
 
 // forbidden replies to a command that the caller may not use. If the caller is unknown, the connection is closed.

@@ -13,7 +13,7 @@ import (
 // forward serves forward authentication. Its problems are for end users, so they say less than those
 // of other paths.
 func (d *door) forward(w http.ResponseWriter, r *http.Request) {
-	s := d.load.Share()
+	s := d.Load.Share()
 	defer s.Release()
 	err := d.authorize(w, r, &s)
 	if err == nil {
@@ -33,7 +33,7 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	if err := s.Hold(load.PerObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-load.FreeObjects))); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(service.By(r.Context(), service.ProtocolAuth), deadline)
+	ctx, cancel := context.WithTimeout(service.By(r.Context(), service.ProtocolAuth), service.Deadline)
 	defer cancel()
 	return d.auth.Serve(ctx, w, r)
 }

@@ -14,7 +14,7 @@ import (
 
 // guard lets callers in that have a role. Authorization is looked at only if that is said.
 func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) http.HandlerFunc {
-	if d.tokens == nil || role == auth.Anyone {
+	if d.Tokens == nil || role == auth.Anyone {
 		return h
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -55,12 +55,12 @@ func (d *door) caller(r *http.Request, authorization bool) (*auth.Caller, error)
 	if authorization {
 		shown.Authorization = r.Header["Authorization"]
 	}
-	return d.tokens.Tokens().Caller(shown)
+	return d.Tokens.Tokens().Caller(shown)
 }
 
 // mayLook reports whether the caller of a request may know of the store.
 func (d *door) mayLook(r *http.Request) bool {
-	if d.tokens == nil {
+	if d.Tokens == nil {
 		return true
 	}
 	caller := auth.From(r.Context())

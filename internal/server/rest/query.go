@@ -2,7 +2,6 @@ package rest
 
 import (
 	"fmt"
-	"net/url"
 	"reflect"
 	"strconv"
 	"strings"
@@ -96,12 +95,4 @@ func valid(name, text string) error {
 		c = law.Cell{Key: text}
 	}
 	return service.InField(name, c.ValidText())
-}
-
-// version reads the number of a version that has to be there.
-func version(v url.Values, name string) (n int64, err error) {
-	if !v.Has(name) {
-		return 0, headgate.Invalid(name, "is missing; it is the number of a version, and 0 is before the first")
-	}
-	return n, parameter(name, v[name], "", reflect.ValueOf(&n).Elem())
 }

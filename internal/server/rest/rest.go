@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -25,9 +24,6 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/store"
 )
-
-// deadline is how long the store may take.
-const deadline = service.Deadline
 
 // Config bounds what requests in flight take together. A nil Config, and every zero
 // field, is fine.
@@ -70,16 +66,12 @@ func Proxied() []string { return []string{forwardauth.Path} }
 
 // door serves requests.
 type door struct {
+	Config
 	service  *service.Service
 	log      *slog.Logger
-	load     *load.Load
 	patience time.Duration // with a client that reads its answer: so long,
 	rate     int           // and a second more for each rate bytes
-	problem  func() string // nil: nothing is ever wrong
-	away     func(error) *api.Away
 	auth     *forwardauth.Handler
-	tokens   *auth.File // nil: everybody may do everything
-	more     []Route
 }
 
 // New returns the handler of all paths. What goes wrong here is logged, a line for
@@ -90,29 +82,23 @@ func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
 }
 
 func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
-	d := &door{
-		service: s, log: log, patience: 5 * time.Second, rate: 256 << 10,
+	d := &door{Config: *cmp.Or(c, &Config{}), service: s, log: log, patience: 5 * time.Second, rate: 256 << 10}
+	if d.Problem == nil {
+		d.Problem = func() string { return "" }
 	}
-	proxies := forwardauth.Config{}
-	if c != nil {
-		d.load, d.problem, d.tokens, d.more, proxies = c.Load, c.Problem, c.Tokens, c.More, c.Auth
-		d.away = c.Away
+	if d.Away == nil {
+		d.Away = func(error) *api.Away { return nil }
 	}
-	if d.away == nil {
-		d.away = func(error) *api.Away { return nil }
-	}
-	if d.load == nil {
-		d.load = load.New(0, 0)
-	}
-	proxies.Log = cmp.Or(proxies.Log, log)
-	d.auth = forwardauth.New(s, &proxies)
+	d.Load = cmp.Or(d.Load, load.New(0, 0))
+	d.Auth.Log = cmp.Or(d.Auth.Log, log)
+	d.auth = forwardauth.New(s, &d.Auth)
 	return d
 }
 
 // with serves what takes a share of the load, and fails with an error.
 func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *load.Share) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s := d.load.Share()
+		s := d.Load.Share()
 		defer s.Release()
 		if err := do(w, r, &s); err != nil {
 			d.fail(w, r, err)
@@ -138,31 +124,6 @@ func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, lim
 	return d.decided(w, r, s, do)
 }
 
-// asked serves what takes a Q in the query of a URL. What is not said is as in usual.
-func asked[Q any](d *door, usual Q, do func(context.Context, *Q, *load.Share) (any, error)) http.HandlerFunc {
-	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-		q := usual
-		if err := parameters(r.URL.RawQuery, &q); err != nil {
-			return err
-		}
-		return d.answering(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
-	})
-}
-
-// perEntry is about what an entry of a list holds on its way from the store into the answer, where its key and its
-// reason are long.
-const perEntry = 4 << 10
-
-// list serves a list of at most as many entries as the field Max of a Q says.
-func list[Q, Out any](d *door, usual Q, do func(context.Context, *Q) (*Out, error)) http.HandlerFunc {
-	return asked(d, usual, func(ctx context.Context, q *Q, s *load.Share) (any, error) {
-		if err := s.Hold(perEntry * reflect.ValueOf(q).Elem().FieldByName("Max").Int()); err != nil {
-			return nil, err
-		}
-		return do(ctx, q)
-	})
-}
-
 // answering calls do with the deadline of a request, and writes its result.
 func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
@@ -177,7 +138,7 @@ func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share,
 func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
 ) error {
-	ctx, cancel := context.WithTimeout(r.Context(), deadline)
+	ctx, cancel := context.WithTimeout(r.Context(), service.Deadline)
 	defer cancel()
 	out, err := do(ctx)
 	if err != nil {
@@ -209,14 +170,20 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 	return nil
 }
 
-// limits answers with the named limits.
-func (d *door) limits(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	return d.answering(w, r, s, func(ctx context.Context) (any, error) {
-		list, err := d.service.Limits(ctx)
-		if err != nil {
-			return nil, err
+// batch serves batches. Of what fails for a reason that is not the client's a line is logged for each class.
+func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	b := new(api.Batch)
+	return d.posted(w, r, s, maxList, b, func(ctx context.Context) (any, error) {
+		failed := map[error][]error{} // by class
+		got, err := d.service.Batch(ctx, b, func(err error) {
+			if class := store.Class(err); !gone(r, err) {
+				failed[class] = append(failed[class], err)
+			}
+		})
+		for _, errs := range failed {
+			d.logFailure(r, errs[0], len(errs))
 		}
-		return list, s.Hold(int64(load.PerObject * len(list.Limits)))
+		return got, err
 	})
 }
 
@@ -230,23 +197,18 @@ func (d *door) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readyWithin is how long the store may take to prove that it can write.
-const readyWithin = service.ReadyWithin
-
 // hidden is the text of a problem for a caller that may not know the names of limits, files and keys.
 const hidden = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
 
 // ready answers whether the store can decide and write, and which limits are full or
 // nearly: that is no reason to ask elsewhere.
 func (d *door) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
+	ctx, cancel := context.WithTimeout(r.Context(), service.ReadyWithin)
 	defer cancel()
-	health := &api.Health{Status: ok}
+	health := &api.Health{Status: ok, Config: d.Problem()}
 	looks := d.mayLook(r)
-	if d.problem != nil {
-		if health.Config = d.problem(); health.Config != "" && !looks {
-			health.Config = hidden
-		}
+	if health.Config != "" && !looks {
+		health.Config = hidden
 	}
 	err := d.service.Healthy(ctx)
 	if err == nil && looks {
@@ -260,7 +222,7 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 		p.Title = "The store is full"
 		p.Detail = "It takes no new keys: its memory is full, or it keeps as many as it may, and each still counts. " +
 			"Keys that it has are decided."
-		if away := d.away(err); away != nil && looks {
+		if away := d.Away(err); away != nil && looks {
 			p.Detail = away.Text + " " + p.Detail
 		}
 		edge.WriteProblem(w, p)
@@ -333,7 +295,7 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		d.logFailure(r, err, 1)
 	}
 	if p.Type == api.Unavailable || p.Type == api.OutcomeUnknown {
-		if away := d.away(err); away != nil && d.mayLook(r) {
+		if away := d.Away(err); away != nil && d.mayLook(r) {
 			p.Detail = away.Text + " " + p.Detail
 		}
 	}

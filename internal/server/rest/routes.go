@@ -73,7 +73,7 @@ func handler(routes []route) http.Handler {
 // routes are all routes. Each is guarded by the role that it needs.
 func (d *door) routes() []route {
 	all := d.unguarded()
-	for _, r := range d.more {
+	for _, r := range d.More {
 		h := d.bounded(r)
 		if r.All {
 			h = d.ofAll(h)
@@ -143,11 +143,12 @@ func (d *door) unguarded() []route {
 		{mePath, auth.RoleRead, d.me(true)},
 		{"GET /v1/audit", auth.RoleRead, list(d, api.AuditQuery{Max: 100}, s.Audit)},
 		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody, s.Rollback)},
-		{"GET /v1/catalog", auth.RoleRead, d.with(d.catalog)},
+		{"GET /v1/catalog", auth.RoleRead, whole(d, s.Catalog,
+			func(c *api.Catalog) int { return len(c.Limits) + len(c.Plans) })},
 		{"GET /v1/overrides", auth.RoleRead, list(d, api.OverridesQuery{Max: 200}, s.Overrides)},
 		{"GET /v1/versions", auth.RoleRead, list(d, api.VersionsQuery{Max: 50}, s.Versions)},
-		{"GET /v1/difference", auth.RoleRead, d.with(d.difference)},
-		{"GET /v1/limits", auth.RoleRead, d.with(d.limits)},
+		{"GET /v1/difference", auth.RoleRead, asked(d, api.DifferenceQuery{}, d.difference)},
+		{"GET /v1/limits", auth.RoleRead, whole(d, s.Limits, func(l *api.Limits) int { return len(l.Limits) })},
 		{"GET /v1/cells", auth.RoleRead, list(d, api.CellsQuery{Max: store.DefaultMax}, s.Cells)},
 		{"GET /v1/usage", auth.RoleRead, asked(d, api.UsageQuery{}, d.usage)},
 		{"GET /v1/traffic", auth.RoleRead, asked(d, api.TrafficQuery{

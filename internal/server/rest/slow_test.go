@@ -105,7 +105,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	await.Until(t, "another caller to be decided", func() bool {
 		w := httptest.NewRecorder()
 		handler(d.routes()).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(one)))
-		n, _ := d.load.InFlight()
+		n, _ := d.Load.InFlight()
 		return w.Code == http.StatusOK && n == 0
 	})
 }
@@ -133,7 +133,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(method, path, io.MultiReader(strings.NewReader(body))))
-			if requests, bytes := d.load.InFlight(); bytes != 0 || requests != 0 {
+			if requests, bytes := d.Load.InFlight(); bytes != 0 || requests != 0 {
 				t.Fatalf("%s %.40s (%d bytes): status %d, and %d bytes in %d requests are held", path, body, len(body),
 					w.Code, bytes, requests)
 			}
@@ -143,6 +143,6 @@ func TestSharesAreGivenBack(t *testing.T) {
 
 // inFlight is what requests hold, and how many there are.
 func inFlight(d *door) int64 {
-	requests, bytes := d.load.InFlight()
+	requests, bytes := d.Load.InFlight()
 	return requests + bytes
 }

@@ -108,9 +108,6 @@ func certificate(from *peer.Peer) *x509.Certificate {
 	if from == nil {
 		return nil
 	}
-	info, ok := from.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
-		return nil
-	}
-	return info.State.VerifiedChains[0][0]
+	info, _ := from.AuthInfo.(credentials.TLSInfo)
+	return auth.Verified(info.State)
 }

@@ -27,7 +27,6 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/headgate/headgate/internal/server/auth"
@@ -67,7 +66,8 @@ type Service struct {
 	// Role is what a caller needs to call a method, which is named without its service. Nil:
 	// [auth.RoleTake] for all.
 	Role func(method string) auth.Role
-	// Files describes the messages for reflection. Nil: the registry of all does.
+	// Files describes the messages of this service and of all others for reflection. Nil: the registry of all does.
+	// One service may have some.
 	Files protodesc.Resolver
 	// Objects is how many charges a message carries, or objects that take as much memory. Nil: one.
 	Objects func(message any) int
@@ -100,7 +100,7 @@ type Server struct {
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out := &Server{
 		service: s, log: log, methods: map[string]method{}, services: map[string]bool{"": true},
-		stopping: make(chan struct{}), config: *cmp.Or(c, &Config{}),
+		stopping: make(chan struct{}), config: *cmp.Or(c, &Config{}), files: files{protoregistry.GlobalFiles},
 	}
 	out.config.Load = cmp.Or(out.config.Load, load.New(0, 0))
 	secure := insecure.NewCredentials()
@@ -148,33 +148,13 @@ func (s *Server) Register(v Service) {
 	}
 	s.services[v.Desc.ServiceName] = true
 	if v.Files != nil {
-		s.files = append(s.files, v.Files)
+		s.files.Resolver = v.Files
 	}
 	s.grpc.RegisterService(v.Desc, v.Impl)
 }
 
-// files are the descriptions that services bring with them. Others are in the registry of all.
-type files []protodesc.Resolver
-
-// FindFileByPath implements protodesc.Resolver.
-func (f *files) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
-	for _, r := range *f {
-		if d, err := r.FindFileByPath(path); err == nil {
-			return d, nil
-		}
-	}
-	return protoregistry.GlobalFiles.FindFileByPath(path)
-}
-
-// FindDescriptorByName implements protodesc.Resolver.
-func (f *files) FindDescriptorByName(name protoreflect.FullName) (protoreflect.Descriptor, error) {
-	for _, r := range *f {
-		if d, err := r.FindDescriptorByName(name); err == nil {
-			return d, nil
-		}
-	}
-	return protoregistry.GlobalFiles.FindDescriptorByName(name)
-}
+// files has the descriptions of all messages. The service of reflection gets it before others are registered.
+type files struct{ protodesc.Resolver }
 
 // registrar registers what anyone may call.
 type registrar struct{ *Server }

@@ -34,6 +34,9 @@ type verb struct {
 // table returns the unary methods by name.
 func (v *verbs) table() map[string]verb {
 	s := v.of.service
+	observe := few("headers", func(r *api.Observe) int { return len(r.Headers) }, s.Observe)
+	explain := few("headers", func(r *api.Explain) int { return len(r.Headers) }, s.Explain)
+	rollback := few("limits", func(r *api.Rollback) int { return len(r.Limits) }, s.Rollback)
 	return map[string]verb{
 		"Take":        {auth.RoleTake, unary[pb.Request, pb.Decision](s.Take)},
 		"Check":       {auth.RoleTake, unary[pb.Request, pb.Decision](s.Check)},
@@ -46,18 +49,18 @@ func (v *verbs) table() map[string]verb {
 		"Acquire":     {auth.RoleTake, unary[pb.Request, pb.AcquireResponse](s.Acquire)},
 		"Renew":       {auth.RoleTake, unary[pb.LeasesRequest, pb.LeasesResponse](s.Renew)},
 		"Release":     {auth.RoleTake, unary[pb.LeasesRequest, pb.LeasesResponse](s.Release)},
-		"Observe":     {auth.RoleTake, unary[pb.ObserveRequest, pb.ObserveResponse](v.observe)},
+		"Observe":     {auth.RoleTake, unary[pb.ObserveRequest, pb.ObserveResponse](observe)},
 		"Inspect":     {auth.RoleRead, unary[pb.InspectRequest, pb.Status](v.inspect)},
-		"Explain":     {auth.RoleRead, unary[pb.ExplainRequest, pb.ExplainResponse](v.explain)},
+		"Explain":     {auth.RoleRead, unary[pb.ExplainRequest, pb.ExplainResponse](explain)},
 		"Usage":       {auth.RoleRead, unary[pb.UsageRequest, pb.UsageResponse](v.usage)},
-		"ListLimits":  {auth.RoleRead, unary[pb.ListLimitsRequest, pb.ListLimitsResponse](v.limits)},
+		"ListLimits":  {auth.RoleRead, unary[pb.ListLimitsRequest, pb.ListLimitsResponse](s.Limits)},
 		"ListCells":   {auth.RoleRead, handler(v.cells)},
 		"Reset":       {auth.RoleAdmin, unary[pb.ResetRequest, pb.ResetResponse](s.Reset)},
 		"Block":       {auth.RoleAdmin, unary[pb.BlockRequest, pb.Status](s.Block)},
 		"SetLimit":    {auth.RoleAdmin, unary[pb.SetLimitRequest, pb.ChangedResponse](s.SetLimit)},
 		"SetOverride": {auth.RoleAdmin, unary[pb.SetOverrideRequest, pb.ChangedResponse](s.Override)},
 		"SetPlan":     {auth.RoleAdmin, unary[pb.SetPlanRequest, pb.ChangedResponse](s.SetPlan)},
-		"Rollback":    {auth.RoleAdmin, unary[pb.RollbackRequest, pb.ChangedResponse](v.rollback)},
+		"Rollback":    {auth.RoleAdmin, unary[pb.RollbackRequest, pb.ChangedResponse](rollback)},
 	}
 }
 
@@ -161,10 +164,6 @@ func (v *verbs) usage(ctx context.Context, q *api.UsageQuery) (*api.Usage, error
 	return v.of.service.Usage(ctx, q, unheld)
 }
 
-func (v *verbs) limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
-	return v.of.service.Limits(ctx)
-}
-
 func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCellsResponse, error) {
 	q := &api.CellsQuery{
 		Limit: r.GetLimit(), Blocked: r.GetBlocked(), Max: int(r.GetMax()),
@@ -185,31 +184,14 @@ func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCell
 	return wire.To[pb.ListCellsResponse](cells), nil
 }
 
-func (v *verbs) explain(ctx context.Context, r *api.Explain) (*api.Explanation, error) {
-	if err := checkCount("headers", len(r.Headers)); err != nil {
-		return nil, err
+// few returns a verb that refuses a message with too many texts in a field.
+func few[In, Out any](field string, count func(*In) int, verb func(context.Context, *In) (*Out, error)) func(
+	context.Context, *In,
+) (*Out, error) {
+	return func(ctx context.Context, in *In) (*Out, error) {
+		if count(in) > api.MaxTexts {
+			return nil, headgate.Invalid(field, "are more than %d", api.MaxTexts)
+		}
+		return verb(ctx, in)
 	}
-	return v.of.service.Explain(ctx, r)
-}
-
-func (v *verbs) observe(ctx context.Context, r *api.Observe) (*api.Observed, error) {
-	if err := checkCount("headers", len(r.Headers)); err != nil {
-		return nil, err
-	}
-	return v.of.service.Observe(ctx, r)
-}
-
-func (v *verbs) rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error) {
-	if err := checkCount("limits", len(r.Limits)); err != nil {
-		return nil, err
-	}
-	return v.of.service.Rollback(ctx, r)
-}
-
-// checkCount returns an error if a list has too many texts.
-func checkCount(field string, n int) error {
-	if n > api.MaxTexts {
-		return headgate.Invalid(field, "are more than %d", api.MaxTexts)
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -77,8 +78,8 @@ func parseSegment(part string, last bool) (segment, error) {
 		}
 		return segment{text: strings.ToLower(part)}, nil
 	}
-	inner, ok := strings.CutPrefix(part, "{")
-	if inner, ok = cutIf(inner, "}", ok); !ok || strings.ContainsAny(inner, "{}") {
+	inner := strings.TrimSuffix(strings.TrimPrefix(part, "{"), "}")
+	if len(inner) != len(part)-len("{}") || strings.ContainsAny(inner, "{}") {
 		return segment{}, fmt.Errorf("has a brace in %.40q; a wildcard is a whole segment such as {id}", part)
 	}
 	s := segment{kind: one, text: inner}
@@ -94,21 +95,8 @@ func parseSegment(part string, last bool) (segment, error) {
 	return s, nil
 }
 
-func cutIf(text, suffix string, ok bool) (string, bool) {
-	before, found := strings.CutSuffix(text, suffix)
-	return before, ok && found
-}
-
 // isName reports whether a text can be the name of a wildcard.
-func isName(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		if c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
-			return false
-		}
-	}
-	return name != "" && len(name) <= 64
-}
+var isName = regexp.MustCompile(`^\w{1,64}$`).MatchString
 
 // has reports whether a pattern has a wildcard of a name.
 func (p pattern) has(name string) bool {

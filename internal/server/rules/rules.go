@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -227,16 +226,3 @@ func (r *Rules) torn(a *normalized, decides int) (int, string) {
 	}
 	return -1, ""
 }
-
-// Holder holds the rules that are in force. They are replaced as a whole: each request is decided by
-// the rules of one file. The zero Holder holds none. It is safe for concurrent use.
-type Holder struct{ rules atomic.Pointer[Rules] }
-
-// Set replaces the rules; nil: there are none.
-func (h *Holder) Set(r *Rules) { h.rules.Store(r) }
-
-// Rules returns the rules that are in force; nil: there are none.
-func (h *Holder) Rules() *Rules { return h.rules.Load() }
-
-// Match is [Rules.Match] of the rules that are in force.
-func (h *Holder) Match(q *Request) (Match, error) { return h.rules.Load().Match(q) }

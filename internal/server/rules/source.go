@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/textproto"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,15 +107,7 @@ func headerName(name string) (string, error) {
 }
 
 // isToken reports whether a text is a token of RFC 9110 section 5.6.2: the name of a method or a header.
-func isToken(text string) bool {
-	for i := range len(text) {
-		c := text[i]
-		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return text != "" && len(text) <= 256
-}
+var isToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$").MatchString
 
 // String writes a source as the file has it.
 func (s source) String() string {

@@ -17,8 +17,7 @@ import (
 
 // forEnvoy is Envoy's rate limit service of a server; nil: it has none.
 type forEnvoy struct {
-	path    string // of files; empty: xds has the limits
-	parse   envoy.Parser
+	path    string // of files; empty: xds has the limits. Its MergeDomains is for files too
 	xds     envoy.XDS
 	headers envoy.Headers
 
@@ -29,22 +28,21 @@ type forEnvoy struct {
 // envoyOf reads the settings. What is wrong with the files is said before a store is opened.
 func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
 	r := c.Reader(given)
-	e = &forEnvoy{path: r.Text(config.Envoy), parse: envoy.Parse}
-	e.xds = envoy.XDS{Addr: r.Text(config.XDS), Node: r.Text(config.XDSNode)}
+	e = &forEnvoy{path: r.Text(config.Envoy)}
+	e.xds = envoy.XDS{
+		Addr: r.Text(config.XDS), Node: r.Text(config.XDSNode), MergeDomains: r.Bool(config.EnvoyMergeDomains),
+	}
 	files := tlsconf.Files{CA: r.Text(config.XDSCA), Cert: r.Text(config.XDSCert), Key: r.Text(config.XDSKey)}
-	kinds, merge := r.Names(config.EnvoyHeaders), r.Bool(config.EnvoyMergeDomains)
+	kinds := r.Names(config.EnvoyHeaders)
 	if r.Err != nil {
 		return nil, r.Err
-	}
-	if e.xds.MergeDomains = merge; merge {
-		e.parse = envoy.Merge
 	}
 	if e.headers, err = envoy.ParseHeaders(kinds); err != nil {
 		return nil, err
 	}
 	switch {
 	case e.path == "" && e.xds.Addr == "":
-		if len(kinds) > 0 || merge || files != (tlsconf.Files{}) {
+		if len(kinds) > 0 || e.xds.MergeDomains || files != (tlsconf.Files{}) {
 			return nil, headgate.Invalid(config.Envoy.Name, "is missing, and so is %s: there are no limits for Envoy, "+
 				"but a setting of theirs", config.XDS.Name)
 		}
@@ -55,7 +53,7 @@ func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
 	case (files.Cert == "") != (files.Key == ""):
 		return nil, headgate.Invalid(config.XDSCert.Name, "and %s stand together", config.XDSKey.Name)
 	case e.path != "":
-		_, err = envoy.Read(e.path, e.parse)
+		_, err = envoy.Read(e.path, e.xds.MergeDomains)
 		return e, err
 	}
 	if files == (tlsconf.Files{}) {
@@ -88,7 +86,7 @@ func (e *forEnvoy) text() (string, error) {
 
 // reload puts into force what the files say.
 func (e *forEnvoy) reload() error {
-	c, err := envoy.Read(e.path, e.parse)
+	c, err := envoy.Read(e.path, e.xds.MergeDomains)
 	if err == nil {
 		e.server.Use(c)
 	}

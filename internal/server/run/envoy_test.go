@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/headgate/headgate/internal/server/envoy"
 )
 
 func TestAFolderAsKubernetesMountsIt(t *testing.T) {
@@ -43,7 +41,7 @@ func TestAFolderAsKubernetesMountsIt(t *testing.T) {
 		}
 	}
 	write(filepath.Join(dir, "README"), "no configuration")
-	e := &forEnvoy{path: dir, parse: envoy.Parse}
+	e := &forEnvoy{path: dir}
 	log := slog.New(slog.DiscardHandler)
 	f, err := e.open(nil, log)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -34,8 +35,9 @@ type applied struct {
 	config   *Config          // whose File and Flags are not read again
 	files    []string         // none: there is no file
 	limits   *catalog.Catalog // that the server watches; nil until it does
-	rules    rules.Holder     // those of the files that are in force
 	observer catalog.Observer // hears of each try
+
+	rules atomic.Pointer[rules.Rules] // those of the files that are in force; nil: there are none
 
 	mu      sync.Mutex
 	text    string        // of the files, as they were tried last; empty: they were not
@@ -140,7 +142,7 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 	}
 	if err == nil {
 		a.refresh(ctx) // so that the limits which the rules name are known
-		if had := a.rules.Rules().Len(); how == catalog.Again && (had > 0 || c.Rules.Len() > 0) {
+		if had := a.rules.Load().Len(); how == catalog.Again && (had > 0 || c.Rules.Len() > 0) {
 			a.log.Info("the rules of the config file are in force", "file", a.name(), "rules", c.Rules.Len(),
 				"before", had)
 		}
@@ -157,7 +159,7 @@ func (a *applied) apply(ctx context.Context, s store.Store) error {
 
 // useRules replaces all rules. What may be a mistake in them, or can never work, is said once.
 func (a *applied) useRules(c *config.Config) {
-	a.rules.Set(c.Rules)
+	a.rules.Store(c.Rules)
 	warnings := c.Warnings()
 	var never []string
 	for _, err := range impossible(c) {

@@ -29,7 +29,7 @@ func (s *Service) catalog() (*catalog.Catalog, error) {
 }
 
 // Catalog returns the limits and plans of the store that the caller may touch.
-func (s *Service) Catalog(ctx context.Context) (*api.Catalog, error) {
+func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error) {
 	c, err := s.catalog()
 	if err != nil {
 		return nil, err
@@ -143,16 +143,23 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 }
 
 // Difference says what was changed from one version of the catalog to another, of what the caller may know.
-func (s *Service) Difference(ctx context.Context, from, to int64) (*api.Difference, error) {
+func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.Difference, error) {
+	const missing = "is missing; it is the number of a version, and 0 is before the first"
+	switch {
+	case q.NoFrom:
+		return nil, headgate.Invalid("from", missing)
+	case q.NoTo:
+		return nil, headgate.Invalid("to", missing)
+	}
 	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.Between(ctx, from, to)
+	list, err := c.Between(ctx, q.From, q.To)
 	if err != nil {
 		return nil, err
 	}
-	return &api.Difference{From: from, To: to, Changes: itemChanges(list, auth.From(ctx))}, nil
+	return &api.Difference{From: q.From, To: q.To, Changes: itemChanges(list, auth.From(ctx))}, nil
 }
 
 // itemChanges are the changes of which a caller may know.

@@ -21,7 +21,7 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 	if err != nil {
 		return nil, err
 	}
-	e := s.rules.Rules().Explain(q)
+	e := s.Rules().Explain(q)
 	m := &e.Match
 	out := &api.Explanation{
 		Allowed: true, Why: e.Why, Rule: m.Rule, At: e.At, Listed: m.Listed.String(), Once: m.ID != "",

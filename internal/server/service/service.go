@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -36,9 +37,9 @@ type Service struct {
 	probe    probe
 	refusals refusals
 	observer *httplimit.Observer
-	onAdmin  func(AdminAction) // nil: no one listens
-	nameless string            // the author of what callers do who have no name
-	rules    *rules.Holder
+	onAdmin  func(AdminAction)            // nil: no one listens
+	nameless string                       // the author of what callers do who have no name
+	rules    *atomic.Pointer[rules.Rules] // replaced as a whole: each request is decided by the rules of one file
 	traffic  *traffic.Traffic
 }
 
@@ -48,19 +49,18 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	if names == nil {
 		names = c
 	}
-	s := &Service{limiter: l, config: c, names: names, rules: &rules.Holder{}, traffic: traffic.New(nil)}
+	s := &Service{limiter: l, config: c, names: names, rules: &atomic.Pointer[rules.Rules]{}, traffic: traffic.New(nil)}
 	s.observer = httplimit.NewObserver(l, s.longestPause())
-	s.rules.Set(c.Rules)
+	s.rules.Store(c.Rules)
 	return s
 }
 
-// Rules are those in force, at first those of the configuration. A file that is read again replaces
-// them there.
-func (s *Service) Rules() *rules.Holder { return s.rules }
+// Rules are those in force, at first those of the configuration; nil: there are none.
+func (s *Service) Rules() *rules.Rules { return s.rules.Load() }
 
 // UseRules makes the service go by rules that are held elsewhere. It is called before the service
 // answers anything.
-func (s *Service) UseRules(h *rules.Holder) { s.rules = h }
+func (s *Service) UseRules(r *atomic.Pointer[rules.Rules]) { s.rules = r }
 
 // Inspect returns all that is known of one key. Before attempts are read from the store, hold gets their number.
 func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (
@@ -162,7 +162,7 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 }
 
 // Limits lists the named limits that the caller may touch. The error is the store's, while they were never read.
-func (s *Service) Limits(ctx context.Context) (*api.Limits, error) {
+func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
 	named := s.names.List()
 	if err := s.names.Err(); err != nil && len(named) == 0 {
 		return nil, err

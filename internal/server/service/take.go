@@ -108,7 +108,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 		})
 		index = append(index, i)
 	}
-	got, err := s.limiter.Batch(ctx, requests)
+	got, err := s.Each(ctx, requests)
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +119,6 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 				failed(err)
 			}
 			continue
-		}
-		if !requests[k].Check {
-			s.refusals.add(&got[k].Decision, requests[k].Charges)
 		}
 		a.Decision = decisionOf(&got[k].Decision, len(requests[k].Charges) > 1)
 	}
@@ -232,4 +229,45 @@ func Millis(d time.Duration) int64 {
 		ms++
 	}
 	return ms
+}
+
+// Each decides requests as [headgate.Limiter.Batch] does, and remembers the refusals of what would have
+// been taken. Its charges are of limits that the caller may touch.
+func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]headgate.BatchResult, error) {
+	answers, err := s.limiter.Batch(ctx, requests)
+	if err != nil {
+		return nil, err
+	}
+	for i := range answers {
+		if answers[i].Err == nil && !requests[i].Check {
+			s.refusals.add(&answers[i].Decision, requests[i].Charges)
+		}
+	}
+	return answers, nil
+}
+
+// Limiter is that of the service, for what remembers no refusals.
+func (s *Service) Limiter() *headgate.Limiter { return s.limiter }
+
+// FillUp takes as much of a charge as fits, up to the capacity.
+func (s *Service) FillUp(ctx context.Context, r *api.Request) (*api.Filled, error) {
+	switch {
+	case r.ID != "" || r.Life != "":
+		return nil, headgate.Invalid("id", "is not for a fill-up: what fits differs when it is sent again")
+	case len(r.Charges) > 1:
+		return nil, headgate.Invalid("charges", "are %d; one can be filled up at a time", len(r.Charges))
+	}
+	charges, _, _, err := s.asked(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.limiter.FillUp(ctx, charges[0])
+	if err != nil {
+		return nil, err
+	}
+	s.refusals.add(&f.Decision, charges)
+	return &api.Filled{
+		Decision: *decisionOf(&f.Decision, false), Accepted: json.Number(f.Accepted.String()),
+		Level: json.Number(f.Level.String()), Brim: f.Brim,
+	}, nil
 }

@@ -37,12 +37,8 @@ func (t *Tracing) Batch(of []context.Context) context.Context {
 	return context.WithValue(ctx, callers{}, links)
 }
 
-// Store makes a span of each batch of a store within a span. kind is that of the store, such as postgres. A
-// nil Tracing returns the store as it is.
+// Store makes a span of each batch of a store within a span. kind is that of the store, such as postgres.
 func (t *Tracing) Store(s store.Store, kind string) store.Store {
-	if t == nil {
-		return s
-	}
 	return &spanned{Store: s, of: t, kind: kind}
 }
 

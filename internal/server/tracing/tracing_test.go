@@ -262,16 +262,6 @@ func TestCallsOfGRPCHaveSpans(t *testing.T) {
 	}
 }
 
-func TestNoTracingWrapsNothing(t *testing.T) {
-	var none *tracing.Tracing
-	s := memory.New(nil)
-	h := http.NewServeMux()
-	if none.Store(s, "x") != store.Store(s) || none.Handler(h) != http.Handler(h) {
-		t.Error("a nil Tracing wraps")
-	}
-	none.Close()
-}
-
 func BenchmarkTake(b *testing.B) {
 	for _, c := range []struct{ name, parent string }{{"not sampled", dropped}, {"sampled", sampled}} {
 		b.Run(c.name, func(b *testing.B) {

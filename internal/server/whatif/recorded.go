@@ -9,17 +9,15 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/accesslog"
+	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
 // attempt is a line about what a limit has recorded. Its names are those of `headgate export --history`.
 type attempt struct {
-	At      int64       `json:"at"`
-	Key     string      `json:"key"`
-	Number  int64       `json:"number"`
-	Cost    json.Number `json:"cost"`
-	Allowed bool        `json:"allowed"`
+	Key string `json:"key"`
+	api.Attempt
 }
 
 // maxAttempts is how many attempts of a key are read, and keysAtOnce how many keys are read from the store at a time.
@@ -91,8 +89,10 @@ func (l *Logs) eachAttempt(ctx context.Context, limit, key string, f func(*attem
 		return headgate.Invalid("recorded", "%+.60q has more than %d attempts", key, maxAttempts)
 	}
 	for _, a := range slices.Backward(list) {
-		err := f(&attempt{a.At.UnixMicro(), key, a.Number, json.Number(a.Cost.String()), a.Allowed})
-		if err != nil {
+		one := api.Attempt{
+			At: a.At.UnixMicro(), Number: a.Number, Cost: json.Number(a.Cost.String()), Allowed: a.Allowed,
+		}
+		if err := f(&attempt{key, one}); err != nil {
 			return err
 		}
 	}

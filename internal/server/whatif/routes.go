@@ -296,8 +296,10 @@ func readQuestion(v url.Values) (q *question, recorded string, err error) {
 		return nil, "", err
 	}
 	q = &question{key: v.Get("key"), name: v.Get("name"), cfg: replay.Config{
-		Format: accesslog.Format(strings.ToLower(v.Get("format"))), Where: v["where"], Cost: v.Get("cost"),
-		Settle: v.Get("settle"), Time: v.Get("time"), TimeFormat: v.Get("time_format"),
+		Format: accesslog.Format(strings.ToLower(v.Get("format"))), Where: v["where"],
+		Config: accesslog.Config{
+			Cost: v.Get("cost"), Settle: v.Get("settle"), Time: v.Get("time"), TimeFormat: v.Get("time_format"),
+		},
 	}}
 	var noSince, noUntil, noYear, noAttempts error
 	q.cfg.Since, noSince = replay.ParseTime("since", v.Get("since"))
