@@ -177,7 +177,7 @@ type Config struct {
 	Year     int       // SSHD: of the first line, if it writes none; 0: by Changed
 	Changed  time.Time // when the log was last written to
 	Attempts bool      // SSHD: count attempts, not lines
-	Cost     string    // Usage: the field with what was reserved; empty: found by its usual names. Others do not read it
+	Cost     string    // Usage: the field with what was reserved; empty: by its usual names. Others ignore it
 	Settle   string    // Usage: the field with what was used in the end; empty: found by its usual names
 
 	// JSON and its relatives, and CSV: the field with the time, and the format of its text for strptime, such as
