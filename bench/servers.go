@@ -22,15 +22,16 @@ import (
 // openStore opens the store of a URL with its schema, behind package front without a sweeper, which would come
 // between the rounds.
 func openStore(ctx context.Context, url string) (store.Store, error) {
-	s, err := openDriver(ctx, url)
+	s, err := openDriver(ctx, url, "")
 	if err != nil {
 		return nil, err
 	}
 	return front.New(s, &front.Config{SweepEvery: -1}), nil
 }
 
-func openDriver(ctx context.Context, url string) (store.Store, error) {
-	s, err := stores.Open(ctx, url, stores.Options{})
+// openDriver opens the store of a URL with its schema, and the articles' functions in a schema of theirs if it is named.
+func openDriver(ctx context.Context, url, articles string) (store.Store, error) {
+	s, err := stores.Open(ctx, url, stores.Options{Articles: articles})
 	if err != nil {
 		return nil, err
 	}

@@ -90,6 +90,7 @@ type sqlStand struct {
 	database             func(ctx context.Context) (dsn string, drop func(), err error)
 	mineHas, theirsHas   []string // statements that make what is called
 	exec                 func(ctx context.Context, dsn string, texts []string) error
+	articles             func(dsn string) string // the schema, or the database, of the functions that have their names
 	run                  func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
 
 	opened       bool
@@ -147,7 +148,7 @@ func (st *sqlStand) open(ctx context.Context) error {
 		}
 		st.ends = append(st.ends, drop)
 	}
-	s, err := openDriver(ctx, st.mine)
+	s, err := openDriver(ctx, st.mine, st.articles(st.mine))
 	if err != nil {
 		return err
 	}
@@ -159,7 +160,8 @@ func (st *sqlStand) open(ctx context.Context) error {
 func (b *bench) fromPostgres() *group {
 	return (&sqlStand{
 		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, database: b.postgres,
-		run: runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
+		articles: func(string) string { return "public" },
+		run:      runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
 		exec: func(ctx context.Context, dsn string, texts []string) error {
 			pool, err := postgresPool(ctx, dsn, serverLevel)
 			if err != nil {
@@ -175,7 +177,8 @@ func (b *bench) fromPostgres() *group {
 func (b *bench) fromMariaDB() *group {
 	return (&sqlStand{
 		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, database: b.mariadb,
-		run: runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
+		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
+		run:      runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
 		exec: func(ctx context.Context, dsn string, texts []string) error {
 			db, err := mariaPool(dsn)
 			if err != nil {
