@@ -220,7 +220,7 @@ func (st *stand) open(ctx context.Context) error {
 	return err
 }
 
-// headgate hires the workers of a cell.
+// headgate starts the workers of a cell.
 func (st *stand) headgate(ctx context.Context, c cell, w work, s shape) cell {
 	c.at = s.String()
 	url := st.urls[c.program]
@@ -233,7 +233,7 @@ func (st *stand) headgate(ctx context.Context, c cell, w work, s shape) cell {
 		st.urls[c.program] = url
 	}
 	filled := url + w.name
-	crew, err := hire(ctx, c.program, s.processes, task{
+	group, err := startWorkers(ctx, c.program, s.processes, task{
 		URL: url, Name: w.name, Limits: w.limits, Keys: w.keys, ID: w.id, Callers: s.callers,
 		Fill: w.keys > 0 && !st.filled[filled],
 	})
@@ -241,9 +241,9 @@ func (st *stand) headgate(ctx context.Context, c cell, w work, s shape) cell {
 		return c
 	}
 	st.filled[filled] = true
-	c.measure, c.close = crew.measure, crew.close
+	c.measure, c.close = group.measure, group.close
 	if c.side == ours {
-		c.audit = crew.audit
+		c.audit = group.audit
 	}
 	return c
 }

@@ -71,7 +71,7 @@ func memoryGroups() []*group {
 						})
 					}
 					list[0].audit = func(ctx context.Context, d time.Duration) (exactness, error) {
-						c, err := hire(ctx, "", 1, task{
+						c, err := startWorkers(ctx, "", 1, task{
 							URL: "memory:", Name: pick.name, Limits: []string{plain}, Keys: 1, Callers: n,
 						})
 						if err != nil {

@@ -207,22 +207,22 @@ func (w *worker) run(ctx context.Context, o order) {
 	}
 }
 
-// crew is some workers at one task.
-type crew struct {
+// workerGroup is some workers at one task.
+type workerGroup struct {
 	task
-	members []*member
+	members []*workerProcess
 }
 
-// member is a worker, as its parent sees it.
-type member struct {
+// workerProcess is a worker, as its parent sees it.
+type workerProcess struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *json.Decoder
 }
 
-// hire starts processes of a program at a task, the first of which fills the keys. No program is this one.
-func hire(ctx context.Context, program string, processes int, t task) (*crew, error) {
-	c := &crew{task: t}
+// startWorkers starts processes of a program at a task, the first of which fills the keys. No program is this one.
+func startWorkers(ctx context.Context, program string, processes int, t task) (*workerGroup, error) {
+	c := &workerGroup{task: t}
 	if program == "" {
 		var err error
 		if program, err = os.Executable(); err != nil {
@@ -242,7 +242,7 @@ func hire(ctx context.Context, program string, processes int, t task) (*crew, er
 			c.close()
 			return nil, err
 		}
-		m := &member{cmd, in, json.NewDecoder(bufio.NewReader(out))}
+		m := &workerProcess{cmd, in, json.NewDecoder(bufio.NewReader(out))}
 		c.members = append(c.members, m)
 		if _, err := m.order(t); err != nil {
 			c.close()
@@ -254,14 +254,14 @@ func hire(ctx context.Context, program string, processes int, t task) (*crew, er
 }
 
 // order sends a task or an order, and waits for the answer.
-func (m *member) order(v any) (r report, err error) {
+func (m *workerProcess) order(v any) (r report, err error) {
 	if err := json.NewEncoder(m.in).Encode(v); err != nil {
 		return r, err
 	}
 	return r, m.out.Decode(&r)
 }
 
-func (c *crew) close() {
+func (c *workerGroup) close() {
 	for _, m := range c.members {
 		_ = m.in.Close() // it ends by that
 		_ = m.cmd.Wait()
@@ -269,7 +269,7 @@ func (c *crew) close() {
 }
 
 // run gives all workers one order, at the same time.
-func (c *crew) run(o order) ([]report, error) {
+func (c *workerGroup) run(o order) ([]report, error) {
 	reports, errs := make([]report, len(c.members)), make([]error, len(c.members))
 	var done sync.WaitGroup
 	for i, m := range c.members {
@@ -279,7 +279,7 @@ func (c *crew) run(o order) ([]report, error) {
 	return reports, errors.Join(errs...)
 }
 
-func (c *crew) measure(ctx context.Context, d time.Duration) (s sample, err error) {
+func (c *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, err error) {
 	reports, err := c.run(order{For: d})
 	var cpu time.Duration
 	for i := range reports {
@@ -298,7 +298,7 @@ func (c *crew) measure(ctx context.Context, d time.Duration) (s sample, err erro
 }
 
 // audit counts what single keys of a limit that binds were admitted, by all workers together.
-func (c *crew) audit(_ context.Context, d time.Duration) (e exactness, err error) {
+func (c *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, err error) {
 	reports, err := c.run(order{For: max(d, 1100*time.Millisecond), Audit: fresh()})
 	if err != nil {
 		return e, err
