@@ -210,7 +210,7 @@ func (w *worker) run(ctx context.Context, o order) {
 // workerGroup is some workers at one task.
 type workerGroup struct {
 	task
-	members []*workerProcess
+	processes []*workerProcess
 }
 
 // workerProcess is a worker, as its parent sees it.
@@ -222,7 +222,7 @@ type workerProcess struct {
 
 // startWorkers starts processes of a program at a task, the first of which fills the keys. No program is this one.
 func startWorkers(ctx context.Context, program string, processes int, t task) (*workerGroup, error) {
-	c := &workerGroup{task: t}
+	g := &workerGroup{task: t}
 	if program == "" {
 		var err error
 		if program, err = os.Executable(); err != nil {
@@ -239,48 +239,48 @@ func startWorkers(ctx context.Context, program string, processes int, t task) (*
 			err = cmd.Start()
 		}
 		if err != nil {
-			c.close()
+			g.close()
 			return nil, err
 		}
-		m := &workerProcess{cmd, in, json.NewDecoder(bufio.NewReader(out))}
-		c.members = append(c.members, m)
-		if _, err := m.order(t); err != nil {
-			c.close()
+		p := &workerProcess{cmd, in, json.NewDecoder(bufio.NewReader(out))}
+		g.processes = append(g.processes, p)
+		if _, err := p.order(t); err != nil {
+			g.close()
 			return nil, fmt.Errorf("a worker: %w", err)
 		}
 		t.Fill = false
 	}
-	return c, nil
+	return g, nil
 }
 
 // order sends a task or an order, and waits for the answer.
-func (m *workerProcess) order(v any) (r report, err error) {
-	if err := json.NewEncoder(m.in).Encode(v); err != nil {
+func (p *workerProcess) order(v any) (r report, err error) {
+	if err := json.NewEncoder(p.in).Encode(v); err != nil {
 		return r, err
 	}
-	return r, m.out.Decode(&r)
+	return r, p.out.Decode(&r)
 }
 
-func (c *workerGroup) close() {
-	for _, m := range c.members {
-		_ = m.in.Close() // it ends by that
-		_ = m.cmd.Wait()
+func (g *workerGroup) close() {
+	for _, p := range g.processes {
+		_ = p.in.Close() // it ends by that
+		_ = p.cmd.Wait()
 	}
 }
 
 // run gives all workers one order, at the same time.
-func (c *workerGroup) run(o order) ([]report, error) {
-	reports, errs := make([]report, len(c.members)), make([]error, len(c.members))
+func (g *workerGroup) run(o order) ([]report, error) {
+	reports, errs := make([]report, len(g.processes)), make([]error, len(g.processes))
 	var done sync.WaitGroup
-	for i, m := range c.members {
-		done.Go(func() { reports[i], errs[i] = m.order(o) })
+	for i, p := range g.processes {
+		done.Go(func() { reports[i], errs[i] = p.order(o) })
 	}
 	done.Wait()
 	return reports, errors.Join(errs...)
 }
 
-func (c *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, err error) {
-	reports, err := c.run(order{For: d})
+func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, err error) {
+	reports, err := g.run(order{For: d})
 	var cpu time.Duration
 	for i := range reports {
 		r := &reports[i]
@@ -298,12 +298,12 @@ func (c *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, e
 }
 
 // audit counts what single keys of a limit that binds were admitted, by all workers together.
-func (c *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, err error) {
-	reports, err := c.run(order{For: max(d, 1100*time.Millisecond), Audit: fresh()})
+func (g *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, err error) {
+	reports, err := g.run(order{For: max(d, 1100*time.Millisecond), Audit: fresh()})
 	if err != nil {
 		return e, err
 	}
-	return tally(reports, auditLimit(c.Limits[0]).Bound()), nil
+	return tally(reports, auditLimit(g.Limits[0]).Bound()), nil
 }
 
 // tally compares what single keys were admitted by all workers together with the bound of their limit.
