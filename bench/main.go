@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// workerEnv is set for the processes that this program starts from its own file.
+// workerEnv makes this program a worker: startWorkers sets it in their environment.
 const workerEnv = "HEADGATE_BENCH_WORKER"
 
 func main() {
@@ -73,7 +73,7 @@ func start() error {
 	}
 	intro := fmt.Sprintf("`%s`, in bench: %d rounds, %s a cell; all cells of a comparison in a round,\n"+
 		`then the next round. Figures are medians, the least and the most in brackets; errors and p99 in
-brackets are those of what is held against. A ratio above 1 says how many times better Headgate
+brackets are those of the rival or the ceiling. A ratio above 1 says how many times better Headgate
 is. [How to read them](../../docs/project/benchmarks.md).`,
 		strings.TrimSpace("go run . "+strings.Join(os.Args[1:], " ")), *rounds, *duration)
 	var results []result

@@ -75,7 +75,7 @@ func keysOf(names []string, n, limits int) []string {
 	return keys
 }
 
-// runWorker is the main function of a worker.
+// runWorker reads a task, then orders, until its input ends.
 func runWorker() error {
 	ctx := context.Background()
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)

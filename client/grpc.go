@@ -119,7 +119,7 @@ func (t *rpcTransport) begin() bool {
 	return true
 }
 
-// end is for each call that began.
+// end takes a call that began from those under way.
 func (t *rpcTransport) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

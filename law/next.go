@@ -2,8 +2,8 @@ package law
 
 // NextAt returns when a cost of 1 fits into a cell if nobody else comes, after an op that was granted and left no room
 // for it: used and retryAt are what its outcome says, s the state that it left, and now the time that it was decided
-// for. Of a limit that lets less than 1 pass at once, it is when all of that fits. An outcome of
-// a log without retryAt, such as of an extension or a replay, does not say: it is then when all entries have expired.
+// for. Of a limit that lets less than 1 pass at once, it is when all of that fits. An outcome of a log has no retryAt
+// if it is of an extension or a replay: NextAt then returns when all entries have expired.
 func (p *Params) NextAt(s *State, used, now, retryAt int64) int64 {
 	need := min(p.Unit, p.Capacity)
 	switch {

@@ -246,7 +246,7 @@ func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]head
 	return answers, nil
 }
 
-// Limiter is that of the service, for what remembers no refusals.
+// Limiter returns the limiter that decides. A refusal by it does not appear among the recent ones.
 func (s *Service) Limiter() *headgate.Limiter { return s.limiter }
 
 // FillUp takes as much of a charge as fits, up to the capacity.
