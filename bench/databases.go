@@ -4,14 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/articles"
@@ -36,12 +33,29 @@ func (b *bench) postgresField() *field {
 		works: append(slices.Clone(works), work{
 			"leaky", "leaky buckets, 100,000 keys", []string{leaky}, 100_000, false, []shape{{1, 512}},
 		}),
-		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-			pool, drop, err := b.postgresArticles(ctx)
+		ready: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
+			at, stop, err = b.postgres(ctx)
 			if err != nil {
-				return nil, drop, err
+				return "", nil, err
 			}
-			bare, end, err := barePostgres(ctx, pool.Config().ConnString(), keys)
+			pool, err := postgresPool(ctx, at, serverLevel)
+			if err != nil {
+				return at, stop, err
+			}
+			defer pool.Close()
+			errArticles := execPostgres(ctx, pool, articles.Postgres())
+			_, errTable := pool.Exec(ctx, bareTable+" WITH (fillfactor = 66)")
+			_, errRows := pool.Exec(ctx, "INSERT INTO bare SELECT $1, k, 0, 0, 0 FROM unnest($2::text[]) k", bareLimit, keys)
+			_, errVacuum := pool.Exec(ctx, "VACUUM ANALYZE bare")
+			return at, stop, errors.Join(errArticles, articles.RateLimitingRequest{Pool: pool}.Fill(ctx, keys),
+				articles.LeakyBucket{Pool: pool}.Fill(ctx, keys), errTable, errRows, errVacuum)
+		},
+		beside: func(ctx context.Context, at string) (others []other, stop func(), err error) {
+			pool, err := postgresPool(ctx, at, serverLevel)
+			if err != nil {
+				return nil, nil, err
+			}
+			bare, end, err := barePostgres(ctx, at)
 			first, last := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{
 				Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400),
 			}
@@ -51,21 +65,9 @@ func (b *bench) postgresField() *field {
 				}},
 				{side: rival, name: "article 004", calls: map[string]about[[]string]{"leaky": single(last.Allow)}},
 				bare,
-			}, func() { end(); drop() }, errors.Join(err, first.Fill(ctx, keys), last.Fill(ctx, keys))
+			}, func() { end(); pool.Close() }, err
 		},
 	}
-}
-
-// postgresArticles returns connections to a database with the functions of the articles.
-func (b *bench) postgresArticles(ctx context.Context) (pool *pgxpool.Pool, stop func(), err error) {
-	dsn, drop, err := b.postgres(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if pool, err = postgresPool(ctx, dsn, serverLevel); err != nil {
-		return nil, drop, err
-	}
-	return pool, func() { pool.Close(); drop() }, execPostgres(ctx, pool, articles.Postgres())
 }
 
 // bareOther is a bare statement about one key, one that makes new ones, and one about several. Each call has the
@@ -77,16 +79,13 @@ func bareOther(name string, one, fresh, several about[[]string]) other {
 	}}
 }
 
-func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, end func(), err error) {
+func barePostgres(ctx context.Context, dsn string) (bare other, end func(), err error) {
 	// Connections use the primary key whatever the statistics say.
 	pool, err := postgresPool(ctx, dsn, "SET enable_seqscan = off; SET enable_bitmapscan = off; "+
 		"SET plan_cache_mode = 'force_generic_plan'")
 	if err != nil {
 		return bare, func() {}, err
 	}
-	_, errTable := pool.Exec(ctx, bareTable+" WITH (fillfactor = 66)")
-	_, errRows := pool.Exec(ctx, "INSERT INTO bare SELECT $1, k, 0, 0, 0 FROM unnest($2::text[]) k", bareLimit, keys)
-	_, errVacuum := pool.Exec(ctx, "VACUUM ANALYZE bare")
 	one := func(text string) func(context.Context, string) (bool, error) {
 		return func(ctx context.Context, key string) (bool, error) {
 			var level, at int64
@@ -109,8 +108,7 @@ func barePostgres(ctx context.Context, dsn string, keys []string) (bare other, e
 			time.Now().UnixMicro())
 		return err == nil, err
 	}
-	return bareOther("a bare UPDATE", single(update), single(insert), several), pool.Close,
-		errors.Join(errTable, errRows, errVacuum)
+	return bareOther("a bare UPDATE", single(update), single(insert), several), pool.Close, nil
 }
 
 // mariadbField is MariaDB beside article 003 and the bare statement. The log is flushed at every commit.
@@ -121,13 +119,26 @@ func (b *bench) mariadbField() *field {
 	}
 	return &field{
 		name: name, title: title, works: works, processes: true, url: b.mariadb,
-		beside: func(ctx context.Context, keys []string) ([]other, func(), error) {
-			db, stop, err := b.mariadbArticles(ctx)
+		ready: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
+			at, stop, err = b.mariadb(ctx)
 			if err != nil {
-				return nil, stop, err
+				return "", nil, err
+			}
+			db, err := mariaPool(at)
+			if err != nil {
+				return at, stop, err
+			}
+			defer db.Close()
+			return at, stop, errors.Join(execMariaDB(ctx, db, articles.MariaDB()), fillBare(ctx, db, keys), articles.RequestToken{DB: db}.Fill(ctx, keys),
+				articles.CheckVelocity{DB: db}.Fill(ctx, keys))
+		},
+		beside: func(ctx context.Context, at string) (others []other, stop func(), err error) {
+			db, err := mariaPool(at)
+			if err != nil {
+				return nil, nil, err
 			}
 			tokens, log := articles.RequestToken{DB: db}, articles.CheckVelocity{DB: db}
-			bare, err := bareMariaDB(ctx, db, keys)
+			bare, err := bareMariaDB(ctx, db)
 			return []other{
 				{side: rival, name: "article 003", calls: map[string]about[[]string]{
 					"hot": single(tokens.Allow), "plain": single(tokens.Allow),
@@ -136,26 +147,14 @@ func (b *bench) mariadbField() *field {
 					"log": single(log.Allow),
 				}},
 				bare,
-			}, stop, errors.Join(err, tokens.Fill(ctx, keys), log.Fill(ctx, keys))
+			}, func() { db.Close() }, err
 		},
 	}
 }
 
-// mariadbArticles returns connections to a database with the procedures of the articles.
-func (b *bench) mariadbArticles(ctx context.Context) (db *sql.DB, stop func(), err error) {
-	dsn, drop, err := b.mariadb(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if db, err = mariaPool(dsn); err != nil {
-		return nil, drop, err
-	}
-	return db, func() { db.Close(); drop() }, execMariaDB(ctx, db, articles.MariaDB())
-}
-
-func bareMariaDB(ctx context.Context, db *sql.DB, keys []string) (bare other, err error) {
+func fillBare(ctx context.Context, db *sql.DB, keys []string) error {
 	if _, err := db.ExecContext(ctx, bareTable); err != nil {
-		return bare, err
+		return err
 	}
 	for list := keys; len(list) > 0; {
 		n := min(len(list), 1000)
@@ -166,10 +165,14 @@ func bareMariaDB(ctx context.Context, db *sql.DB, keys []string) (bare other, er
 		row := "('" + bareLimit + "', ?, 0, 0, 0)"
 		text := "INSERT INTO bare VALUES " + strings.Repeat(row+", ", n-1) + row
 		if _, err := db.ExecContext(ctx, text, args...); err != nil {
-			return bare, err
+			return err
 		}
 		list = list[n:]
 	}
+	return nil
+}
+
+func bareMariaDB(ctx context.Context, db *sql.DB) (bare other, err error) {
 	one := func(text string) func(context.Context, string) (bool, error) {
 		s, errOfOne := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // it is closed with db
 		err = errors.Join(err, errOfOne)
@@ -209,17 +212,20 @@ func (b *bench) sqliteField() *field {
 			dir, err := os.MkdirTemp("", "headgate-bench-")
 			return "sqlite:" + filepath.Join(dir, "headgate.db"), func() { os.RemoveAll(dir) }, err
 		},
-		beside: func(ctx context.Context, keys []string) (others []other, stop func(), err error) {
-			dir, err := os.MkdirTemp("", "headgate-bench-")
-			if err != nil {
-				return nil, nil, err
+		ready: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
+			if at, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
+				return "", nil, err
 			}
-			one, endOne, errOne := bareSQLite(ctx, filepath.Join(dir, "one.db"), keys, 1)
-			many, endMany, errMany := bareSQLite(ctx, filepath.Join(dir, "many.db"), keys, 512)
+			return at, func() { os.RemoveAll(at) }, errors.Join(fillSQLite(ctx, filepath.Join(at, "one.db"), keys),
+				fillSQLite(ctx, filepath.Join(at, "many.db"), keys))
+		},
+		beside: func(ctx context.Context, at string) (others []other, stop func(), err error) {
+			one, endOne, errOne := bareSQLite(ctx, filepath.Join(at, "one.db"), 1)
+			many, endMany, errMany := bareSQLite(ctx, filepath.Join(at, "many.db"), 512)
 			return []other{
 				{side: rival, name: "one upsert a decision", clients: 1, calls: singles(one)},
 				{side: ceiling, name: "512 upserts a transaction", clients: 1, calls: singles(many)},
-			}, func() { endMany(); endOne(); os.RemoveAll(dir) }, errors.Join(errOne, errMany)
+			}, func() { endMany(); endOne() }, errors.Join(errOne, errMany)
 		},
 	}
 }
@@ -233,27 +239,38 @@ func singles(allow about[string]) map[string]about[[]string] {
 const bareUpsert = `insert into tat (key, at) values (?1, ?2 + ?3)
 on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?2 <= ?4`
 
-// bareSQLite is GCRA in one upsert, the least that an exact limiter can ask of SQLite for a decision. This many upserts
-// are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
-func bareSQLite(ctx context.Context, path string, keys []string, atOnce int) (
-	allow func(context.Context, string) (bool, error), end func(), err error,
-) {
+func openSQLite(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+
 		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)")
+	if err == nil {
+		db.SetMaxOpenConns(1)
+	}
+	return db, err
+}
+
+// fillSQLite makes the table of bareUpsert with the keys that users returns.
+func fillSQLite(ctx context.Context, path string, keys []string) error {
+	db, err := openSQLite(path)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, errTable := db.ExecContext(ctx, "create table tat (key text primary key, at integer not null) without rowid")
+	_, errRows := db.ExecContext(ctx, "insert into tat with recursive n(i) as (select 0 union all select i + 1 from n "+
+		"limit ?) select 'user:' || i, 0 from n", len(keys))
+	return errors.Join(errTable, errRows)
+}
+
+// bareSQLite is GCRA in one upsert, the least that an exact limiter can ask of SQLite for a decision. This many upserts
+// are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
+func bareSQLite(ctx context.Context, path string, atOnce int) (
+	allow func(context.Context, string) (bool, error), end func(), err error,
+) {
+	db, err := openSQLite(path)
 	if err != nil {
 		return nil, func() {}, err
 	}
-	db.SetMaxOpenConns(1)
 	end = func() { db.Close() }
-	for _, text := range []string{
-		"create table tat (key text primary key, at integer not null) without rowid",
-		fmt.Sprintf("insert into tat with recursive n(i) as (select 0 union all select i + 1 from n limit %d) "+
-			"select 'user:' || i, 0 from n", len(keys)), // those of users
-	} {
-		if _, err := db.ExecContext(ctx, text); err != nil {
-			return nil, end, err
-		}
-	}
 	statement, err := db.PrepareContext(ctx, bareUpsert) //nolint:sqlclosecheck // it is closed with db
 	if err != nil {
 		return nil, end, err

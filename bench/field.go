@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -17,9 +16,13 @@ type bench struct {
 	before string // the program of another build, see task; empty: none is measured
 }
 
+func (b *bench) fields() []*field {
+	return []*field{b.postgresField(), b.mariadbField(), b.redisField(), b.sqliteField()}
+}
+
 // groups returns the rows of the table, in its order.
 func (b *bench) groups() (list []*group) {
-	for _, f := range []*field{b.postgresField(), b.mariadbField(), b.redisField(), b.sqliteField()} {
+	for _, f := range b.fields() {
 		list = append(list, b.field(f))
 	}
 	return append(append(list, memoryGroups()...), b.fromPostgres(), b.fromMariaDB(), b.served())
@@ -110,9 +113,11 @@ type field struct {
 	processes   bool // several can open it
 	// url returns that of an empty database, for Headgate.
 	url func(ctx context.Context) (url string, drop func(), err error)
-	// beside makes ready what Headgate is compared with, with some keys. What it returns is let go of even where it
-	// returns an error.
-	beside func(ctx context.Context, keys []string) (others []other, stop func(), err error)
+	// ready makes ready what Headgate is compared with, with some keys, and returns the URL or the folder of it. What
+	// it returns is let go of even where it returns an error, as what beside returns.
+	ready func(ctx context.Context, keys []string) (at string, stop func(), err error)
+	// beside connects a process to what is ready.
+	beside func(ctx context.Context, at string) (others []other, stop func(), err error)
 	// clients says by how many clients the others are called where Headgate has that many callers; nil: see fewClients.
 	clients func(callers int) []int
 }
@@ -151,7 +156,7 @@ type stand struct {
 	err    error
 	urls   map[string]string // of Headgate's databases, by program
 	filled map[string]bool   // the databases and works whose keys are there
-	names  []string
+	at     string            // of the others
 	others []other
 }
 
@@ -194,29 +199,39 @@ func (st *stand) cells(ctx context.Context, w work, s shape) (list []cell, err e
 	}
 	for i := range st.others {
 		o := &st.others[i]
-		do := o.calls[w.name]
-		if do == nil {
+		if o.calls[w.name] == nil {
 			continue
 		}
-		numbers := clients(s.all())
-		if o.clients > 0 {
-			numbers = []int{o.clients}
+		shapes := []shape{s}
+		if s.processes == 1 {
+			numbers := clients(s.callers)
+			if o.clients > 0 {
+				numbers = []int{o.clients}
+			}
+			shapes = shapes[:0]
+			for _, n := range numbers {
+				shapes = append(shapes, shape{1, n})
+			}
 		}
-		for _, n := range numbers {
-			list = append(list, st.other(o, do, w, n))
+		for _, s := range shapes {
+			list = append(list, st.other(ctx, o, w, s))
 		}
 	}
 	return list, nil
 }
 
 // open makes ready what Headgate is compared with.
-func (st *stand) open(ctx context.Context) error {
-	st.names = users(100_000)
-	others, stop, err := st.beside(ctx, st.names)
-	if stop != nil {
+func (st *stand) open(ctx context.Context) (err error) {
+	var stop func()
+	if st.at, stop, err = st.ready(ctx, users(100_000)); stop != nil {
 		st.ends = append(st.ends, stop)
 	}
-	st.others = others
+	if err != nil {
+		return err
+	}
+	if st.others, stop, err = st.beside(ctx, st.at); stop != nil {
+		st.ends = append(st.ends, stop)
+	}
 	return err
 }
 
@@ -248,24 +263,26 @@ func (st *stand) headgate(ctx context.Context, c cell, w work, s shape) cell {
 	return c
 }
 
-// other is the cell of what is called by n clients in this process.
-func (st *stand) other(o *other, do about[[]string], w work, n int) cell {
-	names := st.names[:min(max(w.keys, 1), len(st.names))]
-	m := callers(n, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-		if w.keys == 0 {
-			return do(ctx, []string{fresh()})
-		}
-		return do(ctx, keysOf(names, rng.IntN(len(names)), len(w.limits)))
-	})
-	return cell{
-		side: o.side, name: o.name, at: count(n, "client"),
-		measure: func(ctx context.Context, d time.Duration) (sample, error) {
-			if o.before != nil {
-				if err := o.before(ctx); err != nil {
-					return sample{}, err
-				}
-			}
-			return m(ctx, d)
-		},
+// other starts the workers of a cell that calls something else.
+func (st *stand) other(ctx context.Context, o *other, w work, s shape) cell {
+	c := cell{side: o.side, name: o.name, at: count(s.callers, "client")}
+	if s.processes > 1 {
+		c.at = s.String()
 	}
+	group, err := startWorkers(ctx, "", s.processes, task{
+		Field: st.name, Other: o.name, URL: st.at, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
+	})
+	if c.err = err; err != nil {
+		return c
+	}
+	c.close = group.close
+	c.measure = func(ctx context.Context, d time.Duration) (sample, error) {
+		if o.before != nil {
+			if err := o.before(ctx); err != nil {
+				return sample{}, err
+			}
+		}
+		return group.measure(ctx, d)
+	}
+	return c
 }

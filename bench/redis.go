@@ -7,6 +7,7 @@ import (
 	"time"
 
 	redisrate "github.com/go-redis/redis_rate/v10"
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 
 	"github.com/headgate/headgate"
@@ -15,7 +16,14 @@ import (
 // redisField is Redis beside redis_rate and a bare script.
 func (b *bench) redisField() *field {
 	return &field{
-		name: "redis", title: "Redis", works: works, processes: true, beside: b.besideRedis,
+		name: "redis", title: "Redis", works: works, processes: true, beside: besideRedis,
+		ready: func(ctx context.Context, _ []string) (string, func(), error) {
+			url, client, err := b.redis(ctx)
+			if err != nil {
+				return "", nil, err
+			}
+			return url, func() { _ = client.Close() }, nil
+		},
 		url: func(ctx context.Context) (string, func(), error) {
 			url, client, err := b.redis(ctx)
 			if err != nil {
@@ -51,11 +59,12 @@ for i, key in ipairs(KEYS) do
 end
 return 1`
 
-func (b *bench) besideRedis(ctx context.Context, _ []string) (others []other, stop func(), err error) {
-	url, client, err := b.redis(ctx)
+func besideRedis(_ context.Context, url string) (others []other, stop func(), err error) {
+	of, err := goredis.ParseURL(url)
 	if err != nil {
 		return nil, nil, err
 	}
+	client := goredis.NewClient(of)
 	end := func() { _ = client.Close() }
 	options, err := rueidis.ParseURL(url)
 	if err != nil {

@@ -23,7 +23,9 @@ import (
 // parent writes JSON to its standard input, first a task and then orders, and reads an answer to each. Another build
 // that does the same can be measured in the same rounds: see the flag -before.
 type task struct {
-	URL     string   // of the store
+	Field   string   // what Other is beside
+	Other   string   // what is called in the place of Headgate; empty: Headgate
+	URL     string   // of the store, or of what is ready beside it
 	Name    string   // that the names of the limits begin with
 	Limits  []string // a request has a charge of each
 	Keys    int      // that there are; 0: each request has a new one
@@ -83,15 +85,16 @@ func runWorker() error {
 	if err := in.Decode(&t); err != nil {
 		return err
 	}
-	s, err := openStore(ctx, t.URL)
+	w := &worker{task: t, names: users(t.Keys)}
+	open := w.openHeadgate
+	if t.Other != "" {
+		open = w.openOther
+	}
+	end, err := open(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	w := &worker{task: t, limiter: headgate.New(s, nil), names: users(t.Keys)}
-	for i, notation := range t.Limits {
-		w.limits = append(w.limits, headgate.MustParseNamed(fmt.Sprint(t.Name, "-", i), notation))
-	}
+	defer end()
 	if t.Fill {
 		if err := w.fill(ctx); err != nil {
 			return err
@@ -115,10 +118,42 @@ func runWorker() error {
 type worker struct {
 	task
 	limiter *headgate.Limiter
+	other   about[[]string] // in its place
 	limits  []headgate.Limit
 	names   []string
 	ids     atomic.Int64
 	last    report
+}
+
+func (w *worker) openHeadgate(ctx context.Context) (end func(), err error) {
+	s, err := openStore(ctx, w.URL)
+	if err != nil {
+		return nil, err
+	}
+	w.limiter = headgate.New(s, nil)
+	for i, notation := range w.Limits {
+		w.limits = append(w.limits, headgate.MustParseNamed(fmt.Sprint(w.Name, "-", i), notation))
+	}
+	return func() { s.Close() }, nil
+}
+
+func (w *worker) openOther(ctx context.Context) (end func(), err error) {
+	for _, f := range (&bench{}).fields() {
+		if f.name != w.Field {
+			continue
+		}
+		others, end, err := f.beside(ctx, w.URL)
+		for i := range others {
+			if others[i].name == w.Other {
+				w.other = others[i].calls[w.Name]
+			}
+		}
+		if w.other == nil {
+			err = errors.Join(err, fmt.Errorf("%s has no %s for %s", w.Field, w.Other, w.Name))
+		}
+		return end, err
+	}
+	return nil, fmt.Errorf("no field is named %s", w.Field)
 }
 
 func (w *worker) charges(limits []headgate.Limit, keys []string) []headgate.Charge {
@@ -149,6 +184,9 @@ func (w *worker) fill(ctx context.Context) error {
 
 // ask makes one request.
 func (w *worker) ask(ctx context.Context, limits []headgate.Limit, keys []string) (bool, error) {
+	if w.other != nil {
+		return w.other(ctx, keys)
+	}
 	if len(limits) == 1 && !w.ID {
 		d, err := w.limiter.Allow(ctx, limits[0], keys[0])
 		return d.Allowed, err
@@ -181,9 +219,9 @@ func (w *worker) run(ctx context.Context, o order) {
 			all.Add(1)
 			var keys []string
 			if len(w.names) == 0 {
-				keys = slices.Repeat([]string{fresh()}, len(limits))
+				keys = slices.Repeat([]string{fresh()}, len(w.Limits))
 			} else {
-				keys = keysOf(w.names, rng.IntN(len(w.names)), len(limits))
+				keys = keysOf(w.names, rng.IntN(len(w.names)), len(w.Limits))
 			}
 			n := rng.IntN(auditKeys)
 			if o.Audit != "" {
