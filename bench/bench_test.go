@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/xml"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,5 +24,22 @@ func TestAnAuditCountsWhatSingleKeysGotAboveTheirBound(t *testing.T) {
 	e := tally(reports, headgate.MustParse("token-bucket 10/s burst 80").Bound())
 	if e.admitted != 150 || e.allowed != 200 || e.over != 50 {
 		t.Errorf("got %+v; want 150 of 200 admitted, 50 over", e)
+	}
+}
+
+// TestThePictureHasABarForEachFigure draws two rows: one that is ahead, one that is behind.
+func TestThePictureHasABarForEachFigure(t *testing.T) {
+	t.Parallel()
+	row := func(name string, own float64) result {
+		return result{comparison: comparison{name: name}, figures: []figure{{median: own}, {side: rival, median: 100}}}
+	}
+	svg := string(picture([]result{row("postgres-plain-8x4", 250), row("sqlite-plain-1", 80), row("sqlite-log-1", 80)}))
+	for text, want := range map[string]int{`class="ahead"`: 1, ">2.50<": 1, `class="behind"`: 1, ">0.80<": 1} {
+		if got := strings.Count(svg, text); got != want {
+			t.Errorf("%s stands %d times in the picture, want %d", text, got, want)
+		}
+	}
+	if err := xml.Unmarshal([]byte(svg), new(struct{})); err != nil {
+		t.Error(err)
 	}
 }

@@ -129,7 +129,8 @@ func (b *bench) mariadbField() *field {
 				return at, stop, err
 			}
 			defer db.Close()
-			return at, stop, errors.Join(execMariaDB(ctx, db, articles.MariaDB()), fillBare(ctx, db, keys), articles.RequestToken{DB: db}.Fill(ctx, keys),
+			return at, stop, errors.Join(execMariaDB(ctx, db, articles.MariaDB()), fillBare(ctx, db, keys),
+				articles.RequestToken{DB: db}.Fill(ctx, keys),
 				articles.CheckVelocity{DB: db}.Fill(ctx, keys))
 		},
 		beside: func(ctx context.Context, at string) (others []other, stop func(), err error) {

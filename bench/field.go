@@ -168,17 +168,20 @@ func (b *bench) field(f *field) *group {
 			if s.processes > 1 && !f.processes {
 				continue
 			}
-			name := fmt.Sprintf("%s-%s-%d", f.name, w.name, s.callers)
-			if s.processes > 1 {
-				name = fmt.Sprintf("%s-%s-%dx%d", f.name, w.name, s.processes, s.callers)
-			}
 			st.rows = append(st.rows, comparison{
-				name: name, title: fmt.Sprintf("%s, %s, %s", f.title, w.title, s),
+				name: rowName(f.name, w.name, s), title: fmt.Sprintf("%s, %s, %s", f.title, w.title, s),
 				cells: func(ctx context.Context) ([]cell, error) { return st.cells(ctx, w, s) },
 			})
 		}
 	}
 	return &st.group
+}
+
+func rowName(field, work string, s shape) string {
+	if s.processes == 1 {
+		return fmt.Sprintf("%s-%s-%d", field, work, s.callers)
+	}
+	return fmt.Sprintf("%s-%s-%dx%d", field, work, s.processes, s.callers)
 }
 
 // cells returns those of a row; the first row makes the stand ready.

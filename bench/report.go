@@ -83,7 +83,7 @@ func table(w io.Writer, results []result) error {
 	return t.Flush()
 }
 
-// write writes the page of a run into a folder.
+// write writes the page of a run, and its picture, into a folder.
 func write(dir, name, intro string, facts [][2]string, results []result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -99,6 +99,9 @@ func write(dir, name, intro string, facts [][2]string, results []result) error {
 	}
 	for i := range results {
 		results[i].detail(&b)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".svg"), picture(results), 0o644); err != nil {
+		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name+".md"), b.Bytes(), 0o644)
 }
