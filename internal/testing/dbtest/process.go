@@ -129,6 +129,9 @@ func (p *process) said(text string) string {
 func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Duration, ping func() error) (
 	*process, error,
 ) {
+	if err := ctx.Err(); err != nil { // a server that starts quickly would answer before anybody looks at that
+		return nil, err
+	}
 	log, err := os.CreateTemp(f.path, "log-")
 	if err != nil {
 		return nil, err
