@@ -25,8 +25,8 @@ const (
 	burst  = each * tokens
 )
 
-// memoryGroups compare memory, as headgate serve opens it but for room for new keys, with limiters of this kind and
-// bare arithmetic. All tables are in memory at once.
+// memoryGroups compare memory, as headgate serve opens it, with limiters of this kind and bare arithmetic. All tables are
+// in memory at once. Of new keys Headgate keeps a million, as long as the old ones could refuse nothing; the others grow.
 func memoryGroups() []*group {
 	g := &group{}
 	var m *inMemory
@@ -115,7 +115,7 @@ func newInMemory(ctx context.Context) (*inMemory, error) {
 	for i := range m.drawn {
 		m.drawn[i] = int32(min(sort.SearchFloat64s(sums, rand.Float64()*sum), len(sums)-1))
 	}
-	own, err := openStore(ctx, "memory:?max_keys=30000000")
+	own, err := openStore(ctx, "memory:")
 	if err != nil {
 		return nil, err
 	}
