@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -27,18 +26,13 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 // StartSharedMariaDB returns a running server for many tests; see the package comment for where it comes from. It knows
 // the time zones, and does not sync its files. The server dies with this process.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	return given(ctx, MySQLDSN, func(ctx context.Context) (*Server, error) {
-		v, err := newFlavour()
-		if err != nil {
-			return nil, err
-		}
-		s, err := v.start(ctx, &Config{Args: unsynced})
-		if err == nil {
-			if err = v.loadZones(s.DSN); err != nil {
-				s.Stop()
-			}
-		}
-		return s, err
+	return given(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
+		defer rescue(&err)
+		v := newFlavour()
+		s = v.start(ctx, &Config{Args: unsynced})
+		defer undo(s.Stop)
+		v.loadZones(s.DSN)
+		return s, nil
 	})
 }
 
@@ -71,9 +65,10 @@ func mariadbVersion(server string) (version string, err error) {
 // server.
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
+	defer fatal(tb)
 	server := use(tb, sharedMariaDB, mysqlKind, mariadbVersion)
 	name := databaseName()
-	must(tb, execMariaDB(server, "create database "+name))
+	do(execMariaDB(server, "create database "+name))
 	return strings.TrimSuffix(server, "/") + "/" + name
 }
 
@@ -81,12 +76,13 @@ func KeptMariaDB(tb testing.TB) string {
 // nodes of one cluster.
 func MariaDBAt(tb testing.TB, servers ...string) []string {
 	tb.Helper()
+	defer fatal(tb)
 	name := databaseName()
-	must(tb, execMariaDB(servers[0], "create database "+name))
+	do(execMariaDB(servers[0], "create database "+name))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, s := range servers[1:] { // until it has come there
-		must(tb, until(ctx, func() error { return execMariaDB(s, "use "+name) }))
+		do(until(ctx, func() error { return execMariaDB(s, "use "+name) }))
 	}
 	tb.Cleanup(func() {
 		// A session left in a transaction would hold it up for a day.
@@ -153,42 +149,26 @@ func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 }
 
 // start starts a server of its own files.
-func (v *flavour) start(ctx context.Context, c *Config) (*Server, error) {
+func (v *flavour) start(ctx context.Context, c *Config) *Server {
 	args := c.Args
 	if testing.Testing() && !c.Faults { // a test ends servers, never the machine
 		args = append(slices.Clone(unsynced), args...)
 	}
-	return c.start(ctx, "mariadb", "mysql", func(f *folder, port int) (*Server, error) {
+	return c.start(ctx, "mariadb", "mysql", func(f *folder, port int) *Server {
+		v.fill(ctx, f)
 		dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
 		ping := func() error { return execMariaDB(dsn, "do 1") }
-		return &Server{DSN: dsn, polite: syscall.SIGTERM, launch: func(ctx context.Context) (*process, error) {
+		return &Server{DSN: dsn, polite: syscall.SIGTERM, launch: func(ctx context.Context) *process {
 			return v.launch(ctx, f, "data", loopback, port, ping, args...)
-		}}, v.fill(ctx, f)
+		}}
 	})
 }
 
 // loadZones loads the time zones of this machine into a server.
-func (v *flavour) loadZones(dsn string) error {
-	path, err := v.zones()
-	if err != nil {
-		return err
-	}
-	zones, err := orInstall(func() string {
-		const dir = "/usr/share/zoneinfo"
-		if _, err := os.Stat(filepath.Join(dir, "Europe")); err != nil {
-			return ""
-		}
-		return dir
-	}, "the time zones", MySQLDSN, "tzdata")
-	if err != nil {
-		return err
-	}
-	out, err := exec.CommandContext(context.Background(), path, zones).Output()
-	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(path), err)
-	}
-	if err := execMariaDB(dsn, "use mysql; "+string(out)); err != nil {
-		return fmt.Errorf("load time zones: %w", err)
-	}
-	return nil
+func (v *flavour) loadZones(dsn string) {
+	defer about("load time zones")
+	const zones = "/usr/share/zoneinfo"
+	orInstall(existing(filepath.Join(zones, "Europe")), "the time zones", MySQLDSN, "tzdata")
+	out := get(exec.CommandContext(context.Background(), v.zones(), zones).Output())
+	do(execMariaDB(dsn, "use mysql; "+string(out)))
 }

@@ -110,12 +110,12 @@ func (n *Network) route(do string, i int) error {
 }
 
 // port returns a free port of a host. A node has its own, all of them free.
-func (n *Network) port(host string) (int, error) {
+func (n *Network) port(host string) int {
 	if n == nil {
 		return freePort(host)
 	}
 	n.ports++
-	return firstPort + n.ports, nil
+	return firstPort + n.ports
 }
 
 // within has a command run in the namespace of the node that has an address.

@@ -65,9 +65,9 @@ func postgresVersion(dsn string) (string, error) {
 // PostgresAt returns the DSN of a new, empty database on the server of a DSN.
 func PostgresAt(tb testing.TB, server string) string {
 	tb.Helper()
-	dsn, drop, err := (&Server{DSN: server}).Database(context.Background())
-	must(tb, err)
-	tb.Cleanup(drop)
+	defer fatal(tb)
+	dsn, drop := newDatabase(context.Background(), server)
+	tb.Cleanup(func() { _ = drop() })
 	return dsn
 }
 
@@ -75,34 +75,30 @@ func PostgresAt(tb testing.TB, server string) string {
 // server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
-	dsn, drop, err := newDatabase(context.Background(), use(tb, sharedPostgres, postgresKind, postgresVersion))
-	must(tb, err)
-	return dsn, drop
+	defer fatal(tb)
+	return newDatabase(context.Background(), use(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
 // Database creates an empty database on a PostgreSQL. drop removes it, with
 // clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
-	dsn, remove, err := newDatabase(ctx, s.DSN)
-	return dsn, func() { _ = remove() }, err
+	defer rescue(&err)
+	dsn, remove := newDatabase(ctx, s.DSN)
+	return dsn, func() { _ = remove() }, nil
 }
 
-func newDatabase(ctx context.Context, server string) (dsn string, drop func() error, err error) {
+func newDatabase(ctx context.Context, server string) (dsn string, drop func() error) {
 	name := databaseName()
-	if err := execPostgres(ctx, server, "create database "+name); err != nil {
-		return "", nil, fmt.Errorf("create database %s: %w", name, err)
-	}
-	cfg, err := pgx.ParseConfig(server)
-	if err != nil {
-		return "", nil, err
-	}
+	defer about("create database %s", name)
+	do(execPostgres(ctx, server, "create database "+name))
+	cfg := get(pgx.ParseConfig(server))
 	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
 		net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), name)
 	return dsn, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return execPostgres(ctx, server, "drop database if exists "+name+" with (force)")
-	}, nil
+	}
 }
 
 func execPostgres(ctx context.Context, dsn, sql string) error {
@@ -128,12 +124,8 @@ func StartSharedPostgres(ctx context.Context) (*Server, error) {
 }
 
 // postgresPrograms returns the folder of the programs to test with.
-func postgresPrograms() (string, error) {
-	e, mine, err := chosen(postgresKind)
-	switch {
-	case err != nil:
-		return "", err
-	case mine:
+func postgresPrograms() string {
+	if e, mine := chosen(postgresKind); mine {
 		return postgresOf(e.major)
 	}
 	return orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
@@ -141,24 +133,21 @@ func postgresPrograms() (string, error) {
 
 // startPostgres starts a server from a folder of binaries. t is nil for one that
 // lets everyone in.
-func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
-	make := func(f *folder, data string) error {
+func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server {
+	make := func(f *folder, data string) {
 		init := []string{"-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"}
 		if f.log != "" {
 			init = append(init, "--waldir="+f.log, "--wal-segsize=1")
 		}
-		return f.run(ctx, filepath.Join(bin, "initdb"), init...)
+		f.run(ctx, "", filepath.Join(bin, "initdb"), init...)
 	}
 	admin := ""
-	s, err := c.start(ctx, "postgres", "postgres", func(f *folder, port int) (s *Server, err error) {
+	s := c.start(ctx, "postgres", "postgres", func(f *folder, port int) *Server {
 		data := filepath.Join(f.data, "data")
 		if f.log != "" {
-			err = make(f, data)
+			make(f, data)
 		} else {
-			err = f.fill(ctx, bin, data, make)
-		}
-		if err != nil {
-			return nil, err
+			f.fill(ctx, bin, data, make)
 		}
 		options := []string{
 			"-c", "max_connections=600", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
@@ -171,28 +160,23 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server
 		dsn := fmt.Sprintf("postgres://headgate:@127.0.0.1:%d/postgres", port)
 		admin = dsn
 		if t != nil {
-			more, err := t.options(f, data)
-			if err != nil {
-				return nil, err
-			}
-			options = append(options, more...)
+			options = append(options, t.options(f, data)...)
 			admin = fmt.Sprintf("host=%s port=%d user=headgate database=postgres", f.path, port)
 			dsn = fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/postgres", TLSUser, TLSPassword, port)
 		}
-		return f.postgres(bin, data, dsn, admin, port, options...), nil
+		return f.postgres(bin, data, dsn, admin, port, options...)
 	})
-	if err == nil && t != nil {
-		if err = execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"); err != nil {
-			s.Stop()
-		}
+	defer undo(s.Stop)
+	if t != nil {
+		do(execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"))
 	}
-	return s, err
+	return s
 }
 
 // postgres returns a server over the files in data, which answers at admin once it has started.
 func (f *folder) postgres(bin, data, dsn, admin string, port int, options ...string) *Server {
 	args := append([]string{"-D", data, "-h", loopback, "-p", strconv.Itoa(port), "-k", f.path}, options...)
-	return &Server{DSN: dsn, polite: syscall.SIGINT, launch: func(ctx context.Context) (*process, error) {
+	return &Server{DSN: dsn, polite: syscall.SIGINT, launch: func(ctx context.Context) *process {
 		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), args...)
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
 		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execPostgres(ctx, admin, "select 1") })

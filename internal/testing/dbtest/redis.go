@@ -62,39 +62,35 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.
-func (c *Config) startRedis(ctx context.Context, secure bool) (*Server, error) {
-	return c.start(ctx, "redis", "redis", func(f *folder, port int) (*Server, error) {
-		s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
+func (c *Config) startRedis(ctx context.Context, secure bool) *Server {
+	return c.start(ctx, "redis", "redis", func(f *folder, port int) *Server {
 		args := c.Args
 		if secure {
 			args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
 		}
-		s.launch = func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, loopback, port, args...) }
-		return s, nil
+		launch := func(ctx context.Context) *process { return launchRedis(ctx, f, loopback, port, args...) }
+		return &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, launch: launch}
 	})
 }
 
 // RedisProgram returns the path of redis-server or redis-cli, those of the engine
 // to test with.
-func RedisProgram(name string) (string, error) {
-	e, mine, err := chosen(redisKind)
-	if err != nil {
-		return "", err
-	}
-	if mine {
+func RedisProgram(name string) (path string, err error) {
+	defer rescue(&err)
+	return redisProgram(name), nil
+}
+
+func redisProgram(name string) string {
+	if e, mine := chosen(redisKind); mine {
 		return e.program(name)
 	}
 	return program(name, RedisDSN, "redis-server")
 }
 
 // launchRedis starts a server that writes to a folder what little it writes.
-func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) (*process, error) {
-	server, err := RedisProgram("redis-server")
-	if err != nil {
-		return nil, err
-	}
+func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) *process {
 	socket := filepath.Join(f.path, strconv.Itoa(port)+".sock") // without TLS
-	cmd := f.command(context.WithoutCancel(ctx), server, append([]string{
+	cmd := f.command(context.WithoutCancel(ctx), redisProgram("redis-server"), append([]string{
 		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.data, "--save", "",
 		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
