@@ -9,7 +9,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// extend extends requests, as they should and as they should not be.
 func extend(t *testing.T, s store.Store) {
 	b, l := bucket(1, 10), slidingLog(10, 100*sec)
 	request := func(key string) []law.Op {

@@ -27,7 +27,6 @@ func onceAtATime(t *testing.T, s store.Store) {
 	}
 }
 
-// settle settles requests, as they should and as they should not be.
 func settle(t *testing.T, s store.Store) {
 	b, l := bucket(1, 10), slidingLog(10, 100*sec)
 	request := func(id, key string, n int64) []law.Op {

@@ -51,7 +51,6 @@ type Options struct {
 // Open returns a store, to be closed by the suite. It is empty unless said otherwise.
 type Open func(tb testing.TB) store.Store
 
-// withDefaults returns the options with their defaults.
 func (o *Options) withDefaults() *Options {
 	var mine Options
 	if o != nil {
@@ -68,7 +67,6 @@ func (o *Options) fromEnvironment() {
 	}
 }
 
-// run is a test on a store of its own.
 type run func(name string, test func(t *testing.T, s store.Store))
 
 func onItsOwn(t *testing.T, open Open) run {

@@ -92,7 +92,6 @@ func (r *Report) Row() string {
 		strings.Join(kinds, ", "), r.Over, r.Unavailable.Seconds(), r.Recovery.Seconds())
 }
 
-// Count returns how many faults there were.
 func (r *Report) Count() (n int) {
 	for _, of := range r.Faults {
 		n += of
@@ -119,7 +118,6 @@ const (
 	unknownFor = 30 * time.Second
 )
 
-// run is one run on one engine.
 type run struct {
 	system  *System
 	stacks  []*Stack
@@ -329,7 +327,6 @@ func (r *run) finish(t *testing.T) {
 	}
 }
 
-// check judges the histories.
 func (r *run) check() {
 	for _, a := range r.askers {
 		found := check.Check(a.Recorder.History())
@@ -339,7 +336,6 @@ func (r *run) check() {
 	}
 }
 
-// Pause waits for a random time.
 func Pause(rng *rand.Rand, most time.Duration) { time.Sleep(time.Duration(rng.Int64N(int64(most)))) }
 
 // network returns the faults of the network between stacks and servers.

@@ -32,10 +32,8 @@ type Certificate struct {
 	Expired bool     // since an hour ago
 }
 
-// Pair names the files of a certificate and its private key.
 type Pair struct{ Cert, Key string }
 
-// NewAuthority makes an authority.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	defer fatal(tb)

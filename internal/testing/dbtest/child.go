@@ -49,8 +49,6 @@ func StartChild(tb testing.TB, task string) *Child {
 	return c
 }
 
-// Kill ends the process as kill -9 does.
 func (c *Child) Kill() { _ = c.cmd.Process.Kill() }
 
-// Wait returns when the process has ended, and how.
 func (c *Child) Wait() error { return c.wait() }

@@ -20,7 +20,6 @@ type Cluster struct {
 	options []string
 }
 
-// nodeTimeout is cluster-node-timeout.
 const nodeTimeout = 2000 * time.Millisecond
 
 var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedisCluster(context.Background(), nil) })
@@ -103,7 +102,6 @@ func (c *Cluster) ready() error {
 // URL returns the URL of the cluster: all its nodes.
 func (c *Cluster) URL() string { return "redis://" + strings.Join(c.Addrs(), ",") + "/0" }
 
-// Addrs returns the addresses of the nodes.
 func (c *Cluster) Addrs() []string { return c.addrs("", 0, "") }
 
 // Restart starts a node that was killed, and waits until all nodes are well again.

@@ -94,14 +94,12 @@ func chosen(k kind) (e engine, mine bool) {
 
 var trees sync.Map // of a function for each first package
 
-// tree returns the engine's programs.
 func (e *engine) tree() *tree {
 	once, _ := trees.LoadOrStore(e.suite+e.packages[0],
 		sync.OnceValue(func() *tree { return unpackSuite(e.suite, e.packages...) }))
 	return once.(func() *tree)()
 }
 
-// program returns a program of the engine.
 func (e *engine) program(name string) string { return e.tree().program(name, e.programs[name]) }
 
 // NeedEngine skips a test of an engine that is not the one to test with.

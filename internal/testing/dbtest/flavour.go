@@ -19,7 +19,6 @@ type flavour struct {
 	prepare func(ctx context.Context, f *folder, data string)
 }
 
-// newFlavour returns the flavour to test with.
 func newFlavour() *flavour {
 	e, mine := chosen(mysqlKind)
 	switch {
@@ -37,7 +36,6 @@ const mariadbPlain = "--skip-ssl"
 
 func mariadbZones() string { return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server") }
 
-// installedMariaDB returns the distribution's own.
 func installedMariaDB() *flavour {
 	install := program("mariadb-install-db", MySQLDSN, "mariadb-server")
 	return &flavour{

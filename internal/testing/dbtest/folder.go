@@ -135,7 +135,6 @@ func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder
 	f.run(ctx, "", "cp", "-a", filepath.Join(from.path, "data"), data)
 }
 
-// remove removes the files.
 func (f *folder) remove() {
 	for _, path := range []string{f.path, f.data, f.log} {
 		os.RemoveAll(path)

@@ -128,7 +128,6 @@ func (g *GaleraCluster) synced(i int) error {
 	return err
 }
 
-// size returns how many nodes a node sees, itself too.
 func (g *GaleraCluster) size(i int) (int, error) {
 	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_cluster_size'")
 }

@@ -41,7 +41,6 @@ func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
 	return g
 }
 
-// create starts the nodes for the first time.
 func (g *MySQLGroup) create(ctx context.Context, f *folder) {
 	empty := filepath.Join(f.path, "data")
 	for i := range g.list {

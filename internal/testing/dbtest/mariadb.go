@@ -47,7 +47,6 @@ func MariaDB(tb testing.TB) string {
 	return MariaDBAt(tb, use(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
 }
 
-// mariadbVersion returns what the server of a URL is.
 func mariadbVersion(server string) (version string, err error) {
 	if err := queryMariaDB(server, "select version()", &version); err != nil {
 		return "", err
@@ -113,7 +112,6 @@ func OpenMariaDB(server string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// execMariaDB executes statements at the server of a URL.
 func execMariaDB(server, statements string) error {
 	db, err := OpenMariaDB(server)
 	if err != nil {
@@ -148,7 +146,6 @@ func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	return given(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
-// start starts a server of its own files.
 func (v *flavour) start(ctx context.Context, c *Config) *Server {
 	args := c.Args
 	if testing.Testing() && !c.Faults { // a test ends servers, never the machine

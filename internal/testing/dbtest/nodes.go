@@ -48,7 +48,6 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create fun
 // onLoopback is the address of nodes that may share one.
 func onLoopback(int) string { return loopback }
 
-// run starts the server of a node.
 func (n *nodes) run(i int, start func(host string, port int) *process) {
 	defer about("node %d", i)
 	m := &n.list[i]
@@ -64,7 +63,6 @@ func (n *nodes) addrs(before string, port int, after string) []string {
 	return list
 }
 
-// Kill ends a node at once.
 func (n *nodes) Kill(i int) {
 	if p := n.list[i].process; p != nil {
 		p.end(syscall.SIGKILL)
@@ -74,10 +72,8 @@ func (n *nodes) Kill(i int) {
 // Pause stops a node without ending it; Resume lets it go on.
 func (n *nodes) Pause(i int) { n.list[i].process.signal(syscall.SIGSTOP) }
 
-// Resume lets a node go on that was paused.
 func (n *nodes) Resume(i int) { n.list[i].process.signal(syscall.SIGCONT) }
 
-// Stop ends all nodes and removes their files.
 func (n *nodes) Stop() { n.stop() }
 
 // mariadbNodes are those of a cluster that speaks MySQL's protocol.

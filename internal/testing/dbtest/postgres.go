@@ -39,7 +39,6 @@ var databases atomic.Int64
 // containers above all, and a server from the environment outlives them.
 var thisRun = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
 
-// databaseName returns a name that no other test has.
 func databaseName() string {
 	return fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
 }
@@ -51,7 +50,6 @@ func Postgres(tb testing.TB) string {
 	return PostgresAt(tb, use(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
-// postgresVersion returns what the server of a DSN is.
 func postgresVersion(dsn string) (string, error) {
 	conn, err := pgx.Connect(context.Background(), dsn)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"time"
 )
 
-// Server is a running database server.
 type Server struct {
 	DSN  string // of a database or keyspace that is there from the start
 	stop func()
@@ -85,7 +84,6 @@ func (s *Server) Stop() {
 	}
 }
 
-// process is a server's process.
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
@@ -203,7 +201,6 @@ func tail(s string, lines int) string {
 // still does; Resume lets them go on.
 func (s *Server) Pause() { s.current().signal(syscall.SIGSTOP) }
 
-// Resume lets a server go on that was paused.
 func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
 
 // signal sends a signal to a process and to all that it has started.

@@ -33,7 +33,6 @@ func Redis(tb testing.TB) string {
 	return withPrefix(use(tb, sharedRedis, redisKind, redisVersion))
 }
 
-// redisVersion returns what a server of a URL is.
 func redisVersion(dsn string) (string, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {

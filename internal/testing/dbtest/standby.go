@@ -42,7 +42,6 @@ func StartPostgresPair(tb testing.TB) *PostgresPair {
 // Primary returns the server that takes writes, and Standby the other one.
 func (p *PostgresPair) Primary() *Server { return p.nodes[p.primary] }
 
-// Standby returns the server that follows the primary.
 func (p *PostgresPair) Standby() *Server { return p.nodes[1-p.primary] }
 
 // Promote lets the standby take writes, in the place of a primary that has ended.

@@ -83,7 +83,6 @@ func newApt(dir, archives, mirror, suite string) *apt {
 	return a
 }
 
-// get runs apt-get.
 func (a *apt) get(ctx context.Context, args ...string) {
 	run(ctx, a.dir, "apt-get", slices.Concat([]string{"-q"}, a.options, args)...)
 }

@@ -31,7 +31,6 @@ func Installed(tb testing.TB, path string, packages ...string) string {
 	return orInstall(existing(path), path, "", packages...)
 }
 
-// existing finds a file or folder.
 func existing(path string) func() string {
 	return func() string {
 		if _, err := os.Stat(path); err != nil {

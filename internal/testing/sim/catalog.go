@@ -30,14 +30,12 @@ func read[T any](ctx context.Context, d *database, what func(context.Context) (T
 	return got, nil
 }
 
-// ReadCatalog implements store.Catalog.
 func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
 	return read(ctx, d, func(ctx context.Context) (store.CatalogChanges, error) {
 		return d.Catalog.ReadCatalog(ctx, since)
 	})
 }
 
-// Items implements store.Catalog.
 func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
 	type items struct {
 		version int64
@@ -50,7 +48,6 @@ func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store
 	return got.version, got.found, err
 }
 
-// ItemsAfter implements store.Catalog.
 func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
 	return read(ctx, d, func(ctx context.Context) ([]store.Item, error) {
 		return d.Catalog.ItemsAfter(ctx, kind, after, n)
@@ -94,7 +91,6 @@ func (w *world) names(s store.Store) names {
 	return names{catalog.Watch(s, &catalog.Config{Logger: quiet}), w}
 }
 
-// Find implements headgate.Names.
 func (n names) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	l, err := n.Catalog.Find(ctx, name, key)
 	return n.version(l), err
@@ -106,7 +102,6 @@ func (n names) Known(name, key string) (headgate.Limit, bool) {
 	return n.version(l), ok
 }
 
-// FindAll implements headgate.Names.
 func (n names) FindAll(ctx context.Context, charges []headgate.Charge) error {
 	if err := n.Catalog.FindAll(ctx, charges); err != nil {
 		return err

@@ -53,7 +53,6 @@ func (w *world) killNode() {
 	w.start(n, p)
 }
 
-// crash ends the database or the server before it, and starts it again.
 func (w *world) crash() {
 	if w.net != nil && w.s.chance(500) {
 		w.rec.Fault("server", history.Fault{Kind: history.Kill})
@@ -66,7 +65,6 @@ func (w *world) crash() {
 	w.db.crash()
 }
 
-// clockMove is by how much a clock is moved.
 func (w *world) clockMove() time.Duration {
 	moves := []time.Duration{
 		time.Second, -time.Second, 1500 * time.Millisecond, -1900 * time.Millisecond, -10 * time.Second,
@@ -78,7 +76,6 @@ func (w *world) clockMove() time.Duration {
 // setClock moves the clock of a node. No decision depends on it.
 func (w *world) setClock(by time.Duration) { w.someNode().p.wall += by }
 
-// moveClock moves the clock of the store, or of a node.
 func (w *world) moveClock() {
 	by := w.clockMove()
 	if w.s.chance(400) {

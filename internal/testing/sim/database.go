@@ -58,7 +58,6 @@ type undo struct {
 	row  *cells.Cell // nil: there was none
 }
 
-// locks are the locks of the rows that somebody holds.
 type locks map[law.Cell]*rowLock
 
 type rowLock struct{ waiting []chan struct{} }
@@ -74,7 +73,6 @@ func newDatabase(s *scheduler) *database {
 	return d
 }
 
-// clock is the server's clock.
 func (d *database) clock() int64 { return d.s.wallOf(d.p).UnixMicro() }
 
 // crash ends the server with all transactions under way, and starts it again.

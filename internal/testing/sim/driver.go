@@ -18,7 +18,6 @@ var (
 	_ store.Catalog   = (*database)(nil)
 )
 
-// Apply implements store.Store.
 func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -28,7 +27,6 @@ func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) 
 	return err
 }
 
-// once makes one attempt.
 func (d *database) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	// The transaction goes on without the caller, so it has copies of its own.
 	mine, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
@@ -54,7 +52,6 @@ func (d *database) trip(ctx context.Context, do func() error) (came bool, err er
 	return false, fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())
 }
 
-// Sweep implements store.Store.
 func (d *database) Sweep(ctx context.Context, most int) (removed int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -65,7 +62,6 @@ func (d *database) Sweep(ctx context.Context, most int) (removed int, err error)
 	return d.sweep(most), nil
 }
 
-// Close implements store.Store.
 func (d *database) Close() error { return nil }
 
 // Cells implements store.Inspector, at once and without faults.

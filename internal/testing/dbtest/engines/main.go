@@ -26,7 +26,6 @@ import (
 	"time"
 )
 
-// suite is the tests to run on an engine.
 type suite struct {
 	name   string
 	usual  bool // part of `make test`
@@ -178,7 +177,6 @@ func usualPackages(ctx context.Context, pattern string) (packages []string, err 
 	return packages, err
 }
 
-// table prints the results.
 func table(w io.Writer, results []result) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nengine\tversion\thistories\ttests\ttime\tresult")

@@ -59,7 +59,6 @@ func newLevel(r *rule, high, blurred bool) level {
 	}
 }
 
-// tally is a level that is one amount.
 type tally struct{ n num }
 
 func (t *tally) used() num           { return t.n }
@@ -67,7 +66,6 @@ func (t *tally) add(n num)           { t.n = t.n.plus(n) }
 func (t *tally) take(n num, _ int64) { t.n = atLeast(t.n.minus(n), num{}) }
 func (t *tally) clear()              { t.n = num{} }
 
-// bucket drains evenly.
 type bucket struct {
 	tally
 	rate  num
