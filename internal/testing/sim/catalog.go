@@ -17,14 +17,14 @@ import (
 // read asks the server about its catalog, with the faults of the network. It returns nothing with an
 // error: then the server may still write its answer.
 func read[T any](ctx context.Context, d *database, what func(context.Context) (T, error)) (none T, err error) {
-	if err := ctx.Err(); err != nil {
-		return none, err
-	}
 	var got T
-	if _, err := d.trip(ctx, func() (err error) {
-		got, err = what(context.Background())
-		return err
-	}); err != nil {
+	if err = ctx.Err(); err == nil {
+		_, err = d.trip(ctx, func() (err error) {
+			got, err = what(context.Background())
+			return err
+		})
+	}
+	if err != nil {
 		return none, err
 	}
 	return got, nil
@@ -37,15 +37,11 @@ func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogC
 }
 
 func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	type items struct {
-		version int64
-		found   []store.Item
-	}
-	got, err := read(ctx, d, func(ctx context.Context) (got items, err error) {
-		got.version, got.found, err = d.Catalog.Items(ctx, list)
+	got, err := read(ctx, d, func(ctx context.Context) (got store.CatalogChanges, err error) {
+		got.Version, got.Items, err = d.Catalog.Items(ctx, list)
 		return got, err
 	})
-	return got.version, got.found, err
+	return got.Version, got.Items, err
 }
 
 func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {

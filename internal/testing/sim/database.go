@@ -43,7 +43,8 @@ type database struct {
 	number  int64 // of the last entry
 	journal []undo
 
-	store.Catalog // of limits; nil: it keeps none. A fail-over forgets nothing of it, and nodes write nothing
+	store.Inspector // nil: nobody asks for KeyCounts
+	store.Catalog   // of limits; nil: it keeps none. A fail-over forgets nothing of it, and nodes write nothing
 
 	commitTime time.Duration // a commit takes up to this
 

@@ -11,13 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// A database is its own driver too, of which nothing is a matter of one process.
-var (
-	_ store.Store     = (*database)(nil)
-	_ store.Inspector = (*database)(nil)
-	_ store.Catalog   = (*database)(nil)
-)
-
+// Apply is of the database's own driver, of which nothing is a matter of one process.
 func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -75,8 +69,5 @@ func (d *database) Cells(_ context.Context, q store.Query) (cells []store.Cell, 
 	return cells, d.clock(), nil
 }
 
-// Entries implements store.Inspector. Nobody asks for them.
+// Entries returns none: what Inspect says of them is not recorded.
 func (d *database) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
-
-// KeyCounts implements store.Inspector. Nobody asks for them.
-func (d *database) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, nil }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -36,7 +37,7 @@ type scheduler struct {
 	idle     chan struct{}
 	cur      *task // runs now
 	tasks    int   // started
-	instants map[int64]struct{}
+	instants map[int64]bool
 	oldest   int64 // instants before it are forgotten
 }
 
@@ -80,7 +81,7 @@ const mostIdleSteps = 1_000_000
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{
 		rng: rand.New(rand.NewPCG(seed, 0x6865616467617465)), start: time.Now(),
-		idle: make(chan struct{}, 1), instants: map[int64]struct{}{},
+		idle: make(chan struct{}, 1), instants: map[int64]bool{},
 	}
 }
 
@@ -155,21 +156,14 @@ func (s *scheduler) now() time.Duration { return time.Since(s.start) }
 func (s *scheduler) timer(d time.Duration) time.Duration {
 	now := int64(s.now())
 	if now > s.oldest+int64(time.Minute) {
-		for at := range s.instants {
-			if at < now {
-				delete(s.instants, at)
-			}
-		}
+		maps.DeleteFunc(s.instants, func(at int64, _ bool) bool { return at < now })
 		s.oldest = now
 	}
 	at := now + int64(max(d, 1))
-	for {
-		if _, taken := s.instants[at]; !taken {
-			break
-		}
+	for s.instants[at] {
 		at++
 	}
-	s.instants[at] = struct{}{}
+	s.instants[at] = true
 	return time.Duration(at - now)
 }
 
