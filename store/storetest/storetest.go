@@ -28,9 +28,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// throughTheStack says that what is promised to callers is tested through all wrappers, too.
-func throughTheStack() bool { return tier.Pick(false, true, true) }
-
 // Options adjust the suite. Nil, and every zero field, is fine.
 type Options struct {
 	// Histories is how many random batches are compared with package law.
@@ -60,13 +57,6 @@ func (o *Options) withDefaults() *Options {
 	return &mine
 }
 
-// fromEnvironment sets what the environment says.
-func (o *Options) fromEnvironment() {
-	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
-		o.Histories = n
-	}
-}
-
 type run func(name string, test func(t *testing.T, s store.Store))
 
 func onItsOwn(t *testing.T, open Open) run {
@@ -94,11 +84,13 @@ func histories(with run, o *Options) {
 // Run runs the suite.
 func Run(t *testing.T, open Open, o *Options) {
 	o = o.withDefaults()
-	o.fromEnvironment()
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
+		o.Histories = n
+	}
 	with := onItsOwn(t, open)
 	through := func(name string, test func(t *testing.T, s store.Store)) {
 		with(name, test)
-		if !throughTheStack() {
+		if tier.Current() == tier.OfTest {
 			return
 		}
 		with(name+", through the whole stack", func(t *testing.T, s store.Store) {
@@ -134,7 +126,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("sweeps what cannot matter, and nothing else",
 		func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
-	if throughTheStack() {
+	if tier.Current() > tier.OfTest {
 		with("admits nobody when it fails", func(t *testing.T, s store.Store) {
 			failing(t, func(t *testing.T, test func(t *testing.T, s store.Store)) { test(t, s) })
 		})
