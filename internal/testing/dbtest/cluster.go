@@ -24,9 +24,7 @@ const nodeTimeout = 2000 * time.Millisecond
 
 var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedisCluster(context.Background(), nil) })
 
-// RedisCluster returns the URL of a cluster with a key prefix that no other
-// test has. The cluster is shared by the tests of the process, and ends with
-// it.
+// RedisCluster returns the URL of the shared cluster with a key prefix that no other test has.
 func RedisCluster(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)

@@ -30,9 +30,8 @@ const (
 
 var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return StartGalera(context.Background(), nil) })
 
-// Galera returns the URLs of a new, empty database on each node of a cluster.
-// The cluster is shared by the tests of the process, and ends with it. The test is
-// skipped unless [GaleraEngine] is the engine to test with.
+// Galera returns the URLs of a new, empty database on each node of the shared cluster. The test is skipped unless
+// [GaleraEngine] is the engine to test with.
 func Galera(tb testing.TB) []string {
 	tb.Helper()
 	NeedEngine(tb, GaleraEngine)
@@ -64,7 +63,6 @@ func galeraLibrary() string {
 	return ""
 }
 
-// create starts the nodes for the first time, and waits until each sees all.
 func (g *GaleraCluster) create(ctx context.Context, f *folder) {
 	data := filepath.Join(f.path, "data")
 	if f.network != nil { // root comes from this machine's address there
@@ -132,8 +130,7 @@ func (g *GaleraCluster) size(i int) (int, error) {
 	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_cluster_size'")
 }
 
-// Restart starts a node that was killed, and waits until it has joined the
-// others. One of them must be left: there is nothing to join otherwise.
+// Restart starts a node that was killed, and waits until it has joined the others, of which one must be left.
 func (g *GaleraCluster) Restart(ctx context.Context, i int) (err error) {
 	defer rescue(&err)
 	g.start(ctx, i, false)

@@ -23,8 +23,7 @@ const MySQLDSN = "HEADGATE_TEST_MYSQL_DSN"
 
 var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartSharedMariaDB(context.Background()) })
 
-// StartSharedMariaDB returns a running server for many tests; see the package comment for where it comes from. It knows
-// the time zones, and does not sync its files. The server dies with this process.
+// StartSharedMariaDB returns a running server for many tests. It knows the time zones, and does not sync its files.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
 	return given(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
 		defer rescue(&err)
@@ -40,8 +39,7 @@ func StartSharedMariaDB(ctx context.Context) (*Server, error) {
 // that of the machine. They save a third of the time of a migration.
 var unsynced = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", "--sync-binlog=0"}
 
-// MariaDB returns the URL of a new, empty database. The server is shared by
-// the tests of the process, and ends with it. It knows the time zones, and does not sync its files.
+// MariaDB returns the URL of a new, empty database of the shared server: see StartSharedMariaDB.
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
 	return MariaDBAt(tb, use(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
@@ -60,8 +58,7 @@ func mariadbVersion(server string) (version string, err error) {
 	return "MySQL " + version, nil
 }
 
-// KeptMariaDB returns the URL of a new, empty database of the shared server that outlives the test: it ends with the
-// server.
+// KeptMariaDB is MariaDB for a database that outlives the test: it ends with the server.
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)
@@ -139,9 +136,8 @@ func queryMariaDB(server, query string, columns ...any) error {
 	return db.QueryRowContext(context.Background(), query).Scan(columns...)
 }
 
-// StartMariaDB returns a running server, with more options for mariadbd if
-// wanted; see the package comment for where it comes from. It flushes at each
-// commit, but not in a test. The server dies with this process.
+// StartMariaDB returns a running server, with more options for mariadbd if wanted. It flushes at each commit, but not in
+// a test.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	return given(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }

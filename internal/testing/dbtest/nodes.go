@@ -12,7 +12,7 @@ import (
 type nodes struct {
 	folder *folder
 	list   []node
-	stop   func()
+	Stop   func() // ends all nodes and removes their files
 }
 
 type node struct {
@@ -25,13 +25,13 @@ type node struct {
 // folder has no network.
 func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create func()) {
 	n.folder = f
-	n.stop = stopper(func() {
+	n.Stop = stopper(func() {
 		for i := range n.list {
 			n.Kill(i)
 		}
 		f.remove()
 	})
-	defer undo(n.stop)
+	defer undo(n.Stop)
 	if f.network != nil {
 		hosts = f.network.Host
 	}
@@ -73,8 +73,6 @@ func (n *nodes) Kill(i int) {
 func (n *nodes) Pause(i int) { n.list[i].process.signal(syscall.SIGSTOP) }
 
 func (n *nodes) Resume(i int) { n.list[i].process.signal(syscall.SIGCONT) }
-
-func (n *nodes) Stop() { n.stop() }
 
 // mariadbNodes are those of a cluster that speaks MySQL's protocol.
 type mariadbNodes struct {

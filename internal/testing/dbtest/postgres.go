@@ -5,7 +5,9 @@
 // unprivileged user; else the distribution's package is installed, where that
 // is allowed; else the test fails with what is missing. Nothing is
 // ever skipped in silence. [Engine] chooses another server of the same kind, which
-// is fetched and not installed.
+// is fetched and not installed. Each dies with this process.
+//
+// A server that is not asked for by Config or Start is shared by all tests of the process.
 package dbtest
 
 import (
@@ -43,8 +45,7 @@ func databaseName() string {
 	return fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
 }
 
-// Postgres returns the DSN of a new, empty database. The server is shared by
-// the tests of the process, and ends with it.
+// Postgres returns the DSN of a new, empty database of the shared server.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
 	return PostgresAt(tb, use(tb, sharedPostgres, postgresKind, postgresVersion))
@@ -69,8 +70,7 @@ func PostgresAt(tb testing.TB, server string) string {
 	return dsn
 }
 
-// KeptPostgres returns the DSN of a new, empty database of the shared server that outlives the test: it ends with the
-// server, or by drop.
+// KeptPostgres is Postgres for a database that outlives the test: it ends with the server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
 	defer fatal(tb)
@@ -109,14 +109,12 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 	return err
 }
 
-// StartPostgres returns a running server; see the package comment for where
-// it comes from. It keeps fsync on. The server dies with this process.
+// StartPostgres returns a running server, which keeps fsync on.
 func StartPostgres(ctx context.Context) (*Server, error) {
 	return given(ctx, PostgresDSN, new(Config).Postgres)
 }
 
-// StartSharedPostgres returns a running server for many tests, which does not sync its files. The server dies with this
-// process.
+// StartSharedPostgres returns a running server for many tests, which does not sync its files.
 func StartSharedPostgres(ctx context.Context) (*Server, error) {
 	return given(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }

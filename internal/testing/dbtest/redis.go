@@ -26,8 +26,7 @@ var sharedRedis = sync.OnceValues(func() (*Server, error) { return StartRedis(co
 
 var prefixes atomic.Int64
 
-// Redis returns the URL of a server with a key prefix that no other test has.
-// The server is shared by the tests of the process, and ends with it.
+// Redis returns the URL of the shared server with a key prefix that no other test has.
 func Redis(tb testing.TB) string {
 	tb.Helper()
 	return withPrefix(use(tb, sharedRedis, redisKind, redisVersion))
@@ -53,9 +52,7 @@ func withPrefix(dsn string) string {
 	return fmt.Sprintf("%s?prefix=t%s_%d:", dsn, thisRun, prefixes.Add(1))
 }
 
-// StartRedis returns a running server, with more options for redis-server if
-// wanted; see the package comment for where it comes from. It keeps nothing on
-// disk. The server dies with this process.
+// StartRedis returns a running server, with more options for redis-server if wanted. It keeps nothing on disk.
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 	return given(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
 }

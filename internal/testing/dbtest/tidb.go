@@ -29,8 +29,8 @@ const (
 
 var sharedTiDB = sync.OnceValues(func() (*Server, error) { return given(context.Background(), TiDBDSN, startTiDB) })
 
-// TiDB returns the URL of a new, empty database of a TiDB. The server is shared by the tests of the process, and ends
-// with it. It is built once, which takes a quarter of an hour of CPU, and kept in the cache folder.
+// TiDB returns the URL of a new, empty database of the shared TiDB. It is built once, which takes a quarter of an hour
+// of CPU, and kept in the cache folder.
 func TiDB(tb testing.TB) string {
 	tb.Helper()
 	return MariaDBAt(tb, use(tb, sharedTiDB, anyKind, mariadbVersion))[0]
