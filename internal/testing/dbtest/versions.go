@@ -56,7 +56,7 @@ func linkLibraries(dir string) {
 	var links []struct{ Source, Target string }
 	do(json.Unmarshal(get(os.ReadFile(filepath.Join(dir, "native", "pg-symlinks.json"))), &links))
 	root := get(os.OpenRoot(dir))
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for _, l := range links {
 		source, err := filepath.Rel(filepath.Dir(l.Target), l.Source)
 		if err != nil || !filepath.IsLocal(l.Source) {
