@@ -34,7 +34,8 @@ func RedisCluster(tb testing.TB) string {
 }
 
 // StartRedisCluster starts a cluster, which dies with this process, on a network of six nodes or on the loopback
-// device. Its nodes keep nothing on disk, unless options of redis-server say so: each has a name of its own for its files.
+// device. Its nodes keep nothing on disk, unless options of redis-server say so: each has a name of its own for its
+// files.
 func StartRedisCluster(ctx context.Context, network *Network, options ...string) (c *Cluster, err error) {
 	defer rescue(&err)
 	defer about("start a Redis Cluster")

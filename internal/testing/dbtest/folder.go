@@ -48,19 +48,6 @@ func (c *Config) Redis(ctx context.Context) (s *Server, err error) {
 	return c.startRedis(ctx, false), nil
 }
 
-// prepare makes what the configuration wants in a folder that is there.
-func (c *Config) prepare(f *folder, kind string) {
-	for in, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
-		if in != "" {
-			*path = get(os.MkdirTemp(in, kind+"-"))
-			f.own(*path)
-		}
-	}
-	if c.Faults {
-		f.prepareFaults()
-	}
-}
-
 // own makes the folder's owner that of a file.
 func (f *folder) own(path string) {
 	if f.owner != nil {
@@ -101,15 +88,23 @@ func (c *Config) folder(kind, user string) *folder {
 	defer undo(f.remove)
 	f.lock = locked(filepath.Join(dir, lockFile))
 	f.own(dir)
-	c.prepare(f, kind)
+	for in, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
+		if in != "" {
+			*path = get(os.MkdirTemp(in, kind+"-"))
+			f.own(*path)
+		}
+	}
+	if c.Faults {
+		f.prepareFaults()
+	}
 	return f
 }
 
 // empties are folders with the files of a server that has never run, by how they were made. They end with the process.
-var empties struct {
+var empties = struct {
 	sync.Mutex
 	made map[string]*folder
-}
+}{made: map[string]*folder{}}
 
 // fill puts the files of an empty server into the folder data. make makes them once in this process: a copy takes a
 // tenth of the three seconds of mariadb-install-db.
@@ -117,18 +112,10 @@ func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder
 	empties.Lock()
 	defer empties.Unlock()
 	from := empties.made[how]
-	if from != nil {
-		if _, err := os.Stat(from.path); err != nil { // it was in a folder that a test has removed
-			from = nil
-		}
-	}
-	if from == nil {
+	if from == nil || existing(from.path)() == "" { // it may have been in a folder that a test has removed
 		from = newFolder("empty", f.user)
 		defer undo(from.remove)
 		make(from, filepath.Join(from.path, "data"))
-		if empties.made == nil {
-			empties.made = map[string]*folder{}
-		}
 		empties.made[how] = from
 		stopper(from.remove)
 	}

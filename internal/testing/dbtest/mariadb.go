@@ -136,8 +136,8 @@ func queryMariaDB(server, query string, columns ...any) error {
 	return db.QueryRowContext(context.Background(), query).Scan(columns...)
 }
 
-// StartMariaDB returns a running server, with more options for mariadbd if wanted. It flushes at each commit, but not in
-// a test.
+// StartMariaDB returns a running server, with more options for mariadbd if wanted. It flushes at each commit, but not
+// in a test.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	return given(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }

@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,8 +24,7 @@ const (
 	TLSPassword = "s3cret-word"
 )
 
-// PostgresTLS returns the URL of a database on a server that ends with the test. Its
-// host is 127.0.0.1, its user TLSUser.
+// PostgresTLS returns the URL of a database on a server that ends with the test, for TLSUser at 127.0.0.1.
 func PostgresTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
 	defer fatal(tb)
@@ -46,12 +46,12 @@ func (t *TLS) options(f *folder, data string) []string {
 	hba := "local all all trust\n" + kind + " all all 127.0.0.1/32 scram-sha-256" + more + "\n"
 	do(os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600))
 	list := []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
-	for name, file := range map[string]string{
-		"ssl_cert_file": t.Cert, "ssl_key_file": t.Key,
-		"ssl_ca_file": t.Clients,
-	} {
+	for name, file := range map[string]string{"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients} {
 		if file != "" { // PostgreSQL takes no key that others can read
-			list = append(list, "-c", name+"="+f.adopt(file))
+			mine := filepath.Join(f.path, name)
+			do(os.WriteFile(mine, get(os.ReadFile(file)), 0o600))
+			f.own(mine)
+			list = append(list, "-c", name+"="+mine)
 		}
 	}
 	if t.Cert != "" {
@@ -60,16 +60,7 @@ func (t *TLS) options(f *folder, data string) []string {
 	return list
 }
 
-// adopt copies a file into the folder, for its owner alone.
-func (f *folder) adopt(file string) string {
-	mine := filepath.Join(f.path, filepath.Base(file))
-	do(os.WriteFile(mine, get(os.ReadFile(file)), 0o600))
-	f.own(mine)
-	return mine
-}
-
-// MariaDBTLS returns the URL of a database on a server that ends with the test. Its
-// host is 127.0.0.1, its user TLSUser.
+// MariaDBTLS returns the URL of a database on a server that ends with the test, for TLSUser at 127.0.0.1.
 func MariaDBTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
 	defer fatal(tb)
@@ -103,12 +94,9 @@ func RedisTLS(tb testing.TB, t TLS) string {
 	defer fatal(tb)
 	options := []string{"--requirepass", TLSPassword}
 	if t.Cert != "" {
-		options = append(options, "--tls-cert-file", t.Cert, "--tls-key-file", t.Key, "--tls-auth-clients")
-		if t.Clients != "" {
-			options = append(options, "yes", "--tls-ca-cert-file", t.Clients)
-		} else {
-			options = append(options, "no", "--tls-ca-cert-file", t.Cert)
-		}
+		clients := map[bool]string{true: "yes", false: "no"}[t.Clients != ""]
+		options = append(options, "--tls-cert-file", t.Cert, "--tls-key-file", t.Key, "--tls-auth-clients", clients,
+			"--tls-ca-cert-file", cmp.Or(t.Clients, t.Cert))
 	}
 	s := (&Config{Args: options}).startRedis(context.Background(), t.Cert != "")
 	tb.Cleanup(s.Stop)
