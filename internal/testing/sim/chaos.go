@@ -31,7 +31,10 @@ func (w *world) chaos() {
 	start(w.faults.full && w.db != nil, 4, w.fill)
 	start(w.faults.forgets && w.db != nil, 3, w.failOver)
 	start(w.faults.changes && w.net == nil && !w.keyed, 16, w.changeLimit)
-	start(w.rushed, 200, w.rushSometime)
+	start(w.rushed, 200, func() {
+		n := w.someNode()
+		w.rush(n, (&caller{w, n}).charges(1), 2+w.s.rng.IntN(7))
+	})
 	start(w.keyed, 24, w.overrideKey)
 }
 
@@ -135,13 +138,6 @@ func (w *world) changeLimit() {
 			w.s.sleep(2 * time.Minute)
 		}
 	}
-}
-
-// rushSometime lets callers of some node rush to some key.
-func (w *world) rushSometime() {
-	n := w.someNode()
-	c := &caller{w, n}
-	w.rush(n, c.charges(1), 2+w.s.rng.IntN(7))
 }
 
 // rush lets callers of a node ask for the same within two milliseconds: so most

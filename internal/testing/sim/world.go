@@ -192,7 +192,10 @@ func (w *world) populate() {
 	// Nodes with a database, clients of a server with a database, or clients of a server with its memory.
 	n := s.rng.IntN(10)
 	if n < 8 || w.rollout {
-		w.startDatabase()
+		w.db = newDatabase(s)
+		if w.imperfect(&w.db.way) {
+			w.db.conflicts, w.db.hanging = s.rng.IntN(50), max(0, s.rng.IntN(6)-3)
+		}
 	} else {
 		w.startMemory()
 	}
@@ -263,13 +266,6 @@ func (w *world) imperfect(to *way) bool {
 	}
 	to.refused, to.lostBefore, to.lostAfter = s.rng.IntN(10), s.rng.IntN(10), s.rng.IntN(10)
 	return true
-}
-
-func (w *world) startDatabase() {
-	w.db = newDatabase(w.s)
-	if w.imperfect(&w.db.way) {
-		w.db.conflicts, w.db.hanging = w.s.rng.IntN(50), max(0, w.s.rng.IntN(6)-3)
-	}
 }
 
 // startMemory makes a process whose memory is the store.
