@@ -111,7 +111,6 @@ func same(tb testing.TB, what string, got []store.Item, want ...store.Item) {
 	}
 }
 
-// Items for tests.
 var (
 	loginItem = store.Item{
 		Kind: store.KindLimit, Name: "login", Text: "token-bucket 5/1m", Note: "a description, with 'quotes' and ä",
@@ -138,7 +137,6 @@ func became(before, after store.Item) store.Change { return store.Change{Before:
 
 func came(i store.Item) store.Change { return became(gone(i), i) }
 
-// catalog reads and writes limits, plans and overrides.
 func catalog(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	ctx := t.Context()

@@ -49,7 +49,6 @@ type History struct {
 	Events []Event
 }
 
-// Write writes a history as lines.
 func (h *History) Write(to io.Writer) error {
 	lines := bufio.NewWriter(to)
 	write := json.NewEncoder(lines)
@@ -61,7 +60,6 @@ func (h *History) Write(to io.Writer) error {
 	return lines.Flush()
 }
 
-// Event is one line of a history.
 type Event struct {
 	T       int64    `json:"t"`              // true time, nanoseconds since the start of the run; never goes back
 	Node    string   `json:"node,omitempty"` // the process of calls and returns, or what a fault hit
@@ -85,7 +83,6 @@ const (
 	Concurrency   = "concurrency"
 )
 
-// Limit is one version of a limit.
 type Limit struct {
 	Name      string `json:"name"`
 	Algorithm string `json:"algorithm"`

@@ -20,7 +20,6 @@ type network struct {
 	w *world
 }
 
-// server is a process that serves.
 type server struct {
 	p       *process
 	handler http.Handler
@@ -31,7 +30,6 @@ var (
 	errBroken  = errors.New("simulated: connection lost")
 )
 
-// RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	s, to := n.s, n.w.server
 	trace := httptrace.ContextClientTrace(req.Context())
@@ -72,7 +70,6 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// serve lets a server answer a request.
 func serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
 	got := req.Clone(ctx)
 	got.Body, got.ContentLength, got.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
@@ -98,7 +95,6 @@ type trip struct {
 	lostBefore, lostAfter bool
 }
 
-// send lets a process do something that it is asked for.
 func (w *way) send(to *process, do func()) *trip {
 	t := &trip{w, to, make(chan struct{}), w.s.chance(w.lostBefore), w.s.chance(w.lostAfter)}
 	w.s.spawn(to, func() {

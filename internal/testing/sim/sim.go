@@ -30,7 +30,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Result is what one run was.
 type Result struct {
 	History   *history.History
 	Decisions int64 // answers; of them
