@@ -48,7 +48,7 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	if s.pool != nil { // in the caller's transaction a second call could wait for a row out of order
 		if b, ok := sum(ops, &a); ok && !s.crowd() {
-			return s.applySums(ctx, &b, ops, outs)
+			return s.applySums(ctx, &b, &a, ops, outs)
 		}
 	}
 	return s.applyAll(ctx, &a, ops, outs)

@@ -11,7 +11,7 @@ import (
 
 // entries are the functions that people, the driver and the server call, and those that set
 // something else: each sets the search_path, for itself and for the inner ones that it calls.
-const entries = `apply apply_once apply_plain take_one take_sums sweep_from compile_limit compile_notation
+const entries = `apply apply_once apply_plain take_one take_sums take_sums_or_nothing sweep_from compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions record_action actions
 	take check limit_of grant_role block reset attempts take_once extend settle cancel reserve acquire renew release

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// sums is a batch of plain charges, each a request of its own, in the form that headgate_internal.take_sums takes.
+// sums is a batch of plain charges in the form that headgate_internal.take_sums takes.
 type sums struct {
 	keys []string // of each cell
 	// Of each limit.
@@ -22,6 +22,8 @@ type sums struct {
 	rule []int32 // its limit
 	cost []int64 // the sum of its charges
 	now  int64   // a test's time
+
+	several bool // some requests have several charges: so each cell is granted its sum, or none is
 
 	index []int   // of each charge, in the caller's slice
 	cell  []int32 // of each charge, from 1 on
@@ -36,7 +38,7 @@ func sum(ops []law.Op, a *arranged) (b sums, ok bool) {
 		op, c := &ops[i], a.cell[i]-1
 		one := *op
 		one.Count, one.Partial = 1, false
-		if op.Count > 1 && !op.Partial || !plain(&one) || op.Now != b.now || a.joined(ops, k) ||
+		if op.Count > 1 && !op.Partial || !plain(&one) || op.Now != b.now ||
 			op.Count > (op.Params.Capacity-b.cost[c])/op.Cost {
 			return b, false
 		}
@@ -45,6 +47,7 @@ func sum(ops []law.Op, a *arranged) (b sums, ok bool) {
 			return b, false
 		}
 		b.rule[c], b.cell[k] = rule, c+1
+		b.several = b.several || a.joined(ops, k)
 		b.cost[c] += op.Cost * op.Count
 	}
 	_, b.keys = a.names()
@@ -100,23 +103,29 @@ func (s *Store) crowd() bool {
 }
 
 // applySums applies a batch of plain charges.
-func (s *Store) applySums(ctx context.Context, b *sums, ops []law.Op, outs []law.Outcome) error {
+func (s *Store) applySums(ctx context.Context, b *sums, a *arranged, ops []law.Op, outs []law.Outcome) error {
+	statement := `select headgate_internal.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+	if b.several {
+		statement = `select headgate_internal.take_sums_or_nothing_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+	}
 	args := []any{
 		b.keys, b.rule, b.limits, b.anchor, b.unit, b.capacity, b.step, b.drain, b.cost, b.now,
 	}
 	var res pgtype.FlatArray[int64]
 	err := s.retry(ctx, func() error {
 		err := s.call(context.WithValue(ctx, impatience{}, nil), // the function has a setting of its own
-			s.def.statement(`select headgate_internal.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
-			args, &res)
+			s.def.statement(statement), args, &res)
 		if inTheWay(err) {
 			return &lockWait{err}
 		}
 		return err
 	})
 	if waited(err) && impatient(ctx) != givesWay { // nothing is done, and this one may wait
-		a := arrange(ops, outs)
-		return s.applyAll(ctx, &a, ops, outs)
+		return s.applyAll(ctx, a, ops, outs)
+	}
+	if err == nil && b.several && len(res) == 0 {
+		s.crowded.Store(crowdedFor)
+		return s.applyAll(ctx, a, ops, outs)
 	}
 	var left []int
 	if err == nil {

@@ -29,7 +29,7 @@ func TestSumsAreOfPlainChargesAlone(t *testing.T) {
 		"ceiling":      {func(op *law.Op) { op.Ceiling = 5 }, false},
 		"late":         {func(op *law.Op) { op.Deferred = true }, false},
 		"id":           {func(op *law.Op) { op.ID = "1" }, false},
-		"one request":  {func(op *law.Op) { op.Group = 1 }, false},
+		"one request":  {func(op *law.Op) { op.Group = 1 }, true},
 		"one cell":     {func(op *law.Op) { op.Cell.Key = "a" }, true},
 		"other limits": {func(op *law.Op) { op.Cell.Key, op.Params.Capacity = "a", 4 }, false},
 		"other times":  {func(op *law.Op) { op.Now = 5 }, false},
@@ -41,8 +41,12 @@ func TestSumsAreOfPlainChargesAlone(t *testing.T) {
 			ops[i].Params.Capacity = 3
 		}
 		tt.change(&ops[1])
-		if _, ok := summed(ops); ok != tt.ok {
+		b, ok := summed(ops)
+		if ok != tt.ok {
 			t.Errorf("%s: %t", name, ok)
+		}
+		if b.several != (name == "one request") {
+			t.Errorf("%s: several charges of a request: %t", name, b.several)
 		}
 	}
 }

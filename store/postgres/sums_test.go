@@ -87,6 +87,56 @@ func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
 	}
 }
 
+// TestRequestsOfSeveralChargesAreSummedUp has batches of requests on cells in common, while headgate_internal.apply_plain
+// answers nothing: it decides about a batch in which something has no room, and about none in which all fits.
+func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
+	t.Parallel()
+	const now = 1_800_000_000_000_000
+	dsn := migrated.Postgres(t)
+	s, conn, m := openAt(t, dsn), connect(t, dsn), memory.New(nil)
+	apply := func(ops []law.Op) error {
+		got, want := make([]law.Outcome, len(ops)), make([]law.Outcome, len(ops))
+		if err := s.Apply(t.Context(), ops, got); err != nil {
+			return err
+		}
+		if err := m.Apply(t.Context(), slices.Clone(ops), want); err != nil {
+			t.Fatal(err)
+		}
+		for i := range ops {
+			if got[i] != want[i] {
+				t.Errorf("%q: \n%+v, want\n%+v", ops[i].Cell.Key, got[i], want[i])
+			}
+		}
+		return nil
+	}
+	requests := []law.Op{
+		alone(1, "new", now), window(alone(1, "window", now)), alone(2, "new 2", now), alone(2, "new", now),
+		alone(3, "alone", now),
+	}
+	requests[1].Cell.Limit = "w"
+	if err := apply(requests); err != nil {
+		t.Fatal(err)
+	}
+	const put = `create or replace function headgate_internal.apply_plain_1(
+			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
+			p_prints bigint[], p_parts int[])
+		returns bigint[] language sql volatile as $$ select '{}'::bigint[] $$`
+	if _, err := conn.Exec(t.Context(), put); err != nil {
+		t.Fatal(err)
+	}
+	requests[4].Cell.Key = "also new" // "new" had two of three
+	if err := apply(requests[3:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(requests); err == nil {
+		t.Error("apply_plain was not asked about cells of which one has no room")
+	}
+	var level int64
+	if err := conn.QueryRow(t.Context(), `select sum(level) from headgate.cells`).Scan(&level); err != nil || level != 7000 {
+		t.Errorf("the cells have %d, want that of seven charges: a batch that was not granted has left something, %v", level, err)
+	}
+}
+
 // TestSinglesOfAHeldRowArePassedBy holds the row of one of three keys that are charged by one each.
 func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 	t.Parallel()

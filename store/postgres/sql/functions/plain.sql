@@ -134,7 +134,7 @@ begin
             step => p_step, drain => p_drain, block => p_block, cost => p_cost, count => 1, now => p_now}], null);
 end $$;
 
--- headgate_internal.take_sums_N: a batch of plain charges, each a request of its own. One update grants
+-- headgate_internal.take_sums_N: a batch of plain charges. One update grants
 -- each cell all that is asked of it, or nothing: if it is there, is of the same law in the same unit
 -- and step, has had nothing returned if it is a bucket, is neither blocked nor ahead of the clock, and has room for the
 -- sum. Where a sum fits, its charges are granted one after another too: see TakePlain of package law.
@@ -260,4 +260,26 @@ begin
         end if;
     end if;
     return array[array[first_, coalesce(array_length(res, 1), 0), clock, coalesce(cardinality(made_), 0), 0]] || coalesce(res, '{}') || coalesce(states, '{}');
+end $$;
+
+-- headgate_internal.take_sums_or_nothing_N is for a batch in which a request has several charges: all of
+-- them are granted, or none. It returns an empty array if one of the cells was not granted its sum. What
+-- was granted until then is undone with a subtransaction: an error that reached the caller would be a line in the
+-- server's log for each refusal.
+create or replace function headgate_internal.take_sums_or_nothing_N(
+    p_keys text[], p_rule int[], p_limit text[], p_anchor bigint[], p_unit bigint[], p_capacity bigint[], p_step bigint[],
+    p_drain bigint[], p_cost bigint[], p_now bigint)
+returns bigint[] language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    res bigint[];
+begin
+    res := headgate_internal.take_sums_N(p_keys, p_rule, p_limit, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now);
+    if res[1][2] < cardinality(p_keys) then
+        raise exception using errcode = 'HG001';
+    end if;
+    return res;
+exception when sqlstate 'HG001' then
+    return '{}';
 end $$;
