@@ -1,6 +1,6 @@
 -- What is in use in a plain cell: drained and use of laws.lua in one place, without a
 -- function, which would cost a call of one charge more than this does. It is inside
--- plain.lua and lone.lua.
+-- groups.lua and lone.lua.
 --
 -- level, at and empty are the cell, clock is the time. x is what is in use as of t, and
 -- from is where the steps are counted in which it drains.

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"encoding/binary"
+	"slices"
 	"strconv"
 
 	"github.com/redis/rueidis"
@@ -44,8 +45,8 @@ func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	if how == forGood && severally(ops, index) {
-		return s.severalCall(scripts[n|needsGroups](), ops, index)
+	if how == forGood && slices.ContainsFunc(index, func(i int) bool { return plain(&ops[i]) }) {
+		return s.groupsCall(scripts[n|needsGroups](), ops, index)
 	}
 	return s.call(scripts[n](), nil, ops, index, how)
 }
@@ -59,42 +60,28 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 	c.args = append(c.args, own...)
 	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
 	var runs doubles
-	var open run
-	group, last, print := int64(0), true, int64(0)
+	group, print := int64(0), int64(0)
 	for n, i := range index {
 		op := &ops[i]
 		c.keys[n] = s.cellKey(op.Cell)
-		first := last // of its request
-		last = n == len(index)-1 || !together(ops, i, index[n+1])
-		if first {
+		if n == 0 || !together(ops, index[n-1], i) {
 			group++
 			if once(op) {
 				print = law.Fingerprint(whole(ops, i))
 			}
 		}
 		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		if first && last && how == forGood && plain(op) {
-			if next.group = 0; n > 0 && open.group == 0 && open.asked == next.asked {
-				open.ops++
-				continue
-			}
-		} else {
-			next.log, next.note = c.own(s, op, print, how)
-		}
-		if n > 0 {
-			runs.run(open)
-		}
-		open = next
+		next.log, next.note = c.own(s, op, print, how)
+		runs.run(next)
 	}
-	runs.run(open)
 	head := what.doubles[:0]
 	head.add(s.slack.Milliseconds(), s.history, int64(how), int64(len(what.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
 	return c
 }
 
-// severalCall writes the arguments of a script with groups.lua.
-func (s *Store) severalCall(script script, ops []law.Op, index []int) *call {
+// groupsCall writes the arguments of a script with groups.lua.
+func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 	g, cells := divide(ops, index)
 	c := &call{
 		script: script, index: index, grouped: g, keys: make([]string, len(cells), len(index)+4),
@@ -196,7 +183,7 @@ func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
 	if len(v) < 8 {
 		return errAnswer
 	}
-	return decodeOps(v[8:], c.index, ops, outs, double(v))
+	return decodeOps(v[8:], c.index, outs)
 }
 
 // alone decides a batch of one plain charge by lone.lua. If it reports false, nothing was

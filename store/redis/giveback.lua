@@ -64,7 +64,7 @@ local function undo(op, c, p, t, moved)
   withdraw(c, member, expires, p.history, cost)
 end
 
-local answers = {}
+answers = {}
 for i, op in ipairs(rest) do
   local c, admission, forgotten = cell(op), ARGV[5 * i - 1], ARGV[5 * i]
   c.clock, c.test = op.clock, op.p.now > 0

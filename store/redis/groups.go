@@ -14,18 +14,6 @@ type grouped struct {
 	cells int     // of plain requests
 }
 
-// severally reports whether groups.lua is to decide the plain requests of a call: one of them has
-// several charges.
-func severally(ops []law.Op, index []int) bool {
-	for n := 1; n < len(index); n++ {
-		i := index[n-1]
-		if index[n] == i+1 && ops[i].Group == ops[i+1].Group && plain(&ops[i]) && plain(&ops[i+1]) {
-			return true
-		}
-	}
-	return false
-}
-
 // end returns the end of the request of op n of a call.
 func end(ops []law.Op, index []int, n int) int {
 	m := n + 1
@@ -134,7 +122,7 @@ func (g *grouped) decode(index []int, v string, ops []law.Op, outs []law.Outcome
 		}
 		n = m
 	}
-	return decodeOps(v, rest, ops, outs, d.clock)
+	return decodeOps(v, rest, outs)
 }
 
 // decider derives the outcomes of plain requests from the states of their cells before the batch.

@@ -1,5 +1,5 @@
--- Plain requests: of one charge or of several, all or none, of charges as plain.lua has them. A
--- script has this file in the place of plain.lua where a request of the batch has several. Each
+-- Plain requests: of one charge or of several, all or none, of charges by the bucket law, without boundaries, of a cell
+-- that has the limit's unit and step, is not blocked and remembers no returns. Each
 -- cell is read once and written once, and what is in use in it is worked out once: all charges of a
 -- limit are decided at one time, so those that are granted leave one time and a level that is
 -- higher by the cost of each (see TakePlain of package law). What is not plain goes into rest, and
@@ -16,8 +16,7 @@
 -- outcomes. '+' is for a request that was granted, '-' for one that was refused and has written
 -- nothing, '?' for one in rest. The answers about rest come after that, in the order of the batch.
 
-local ANSWER = '<c1{out.width * d}'
-local keys, answers = KEYS
+local keys = KEYS
 
 local function later(key, asked, group, log, note)
   rest = rest or {}

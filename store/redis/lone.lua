@@ -1,4 +1,4 @@
--- A lone plain charge: a call of one op of those that plain.lua decides in place, without
+-- A lone plain charge: a call of one op of those that groups.lua decides, without
 -- the encoding of a batch. Before it stands clock.lua.
 --
 -- KEYS are the cell. ARGV are the slack and what is asked, doubles in a string, and the limit's unit and step as they

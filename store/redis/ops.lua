@@ -10,7 +10,7 @@ local function read(asked)
   return p
 end
 
-if not rest then -- without plain.lua, all are
+if not rest then -- without groups.lua, all are
   rest = {}
   local pos = runs
   while pos <= #packed do

@@ -49,8 +49,7 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 	return int64(headSize + a.place*askSize + 1)
 }
 
-// run are ops that stand next to each other in a call: plain charges who ask
-// the same, with group 0, or one op of any other kind.
+// run are requests of plain charges of one shape that stand next to each other in a call, or one op of any other kind.
 type run struct{ asked, ops, group, log, note int64 }
 
 func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
@@ -83,28 +82,17 @@ func together(ops []law.Op, i, j int) bool {
 var errAnswer = errors.New("the script answered with something else")
 
 // decodeOps reads the answers about the ops of index.
-func decodeOps(v string, index []int, ops []law.Op, outs []law.Outcome, clock int64) error {
+func decodeOps(v string, index []int, outs []law.Outcome) error {
 	for _, i := range index {
-		op, out := &ops[i], &outs[i]
-		switch {
-		case len(v) > law.Width*8 && v[0] == '=':
-			var n law.Numbers
-			for k := range n {
-				n[k] = double(v[1+8*k:])
-			}
-			*out = n.Outcome()
-			v = v[1+law.Width*8:]
-		default:
-			n, rest, ok := numbers(v)
-			if !ok {
-				return errAnswer
-			}
-			*out = law.Outcome{Granted: op.Count, State: decodeState(n[:]), Used: n[1], Clock: op.Now}
-			if op.Now == 0 {
-				out.Clock = clock
-			}
-			v = rest
+		if len(v) <= law.Width*8 || v[0] != '=' {
+			return errAnswer
 		}
+		var n law.Numbers
+		for k := range n {
+			n[k] = double(v[1+8*k:])
+		}
+		outs[i] = n.Outcome()
+		v = v[1+law.Width*8:]
 	}
 	if v != "" {
 		return errAnswer
@@ -127,7 +115,7 @@ func decodeState(n []int64) law.State {
 	}
 }
 
-// plain reports whether a request of op alone is one that plain.lua may decide in place.
+// plain reports whether groups.lua may decide about an op, and lone.lua about a request of it alone.
 func plain(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain()
 }

@@ -23,8 +23,7 @@ func lua(name string) string {
 	return string(text)
 }
 
-// asks is the order of the doubles of what an op asks. Those to partial are all that
-// plain.lua reads.
+// asks is the order of the doubles of what an op asks.
 var asks = wire.Order("unit capacity step drain heal cost count ceiling now anchor block partial " +
 	"verb kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred")
 
@@ -99,11 +98,11 @@ func needsOf(op *law.Op) (n needs) {
 var scripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
-			n, plain := needs(i), lua("plain")
+			n, text := needs(i), headText
 			if n&needsGroups != 0 {
-				plain = lua("groups")
+				text += lua("groups")
 			}
-			text := headText + plain + decideText
+			text += decideText
 			if n&needsReturns != 0 {
 				text += lua("returns")
 			}
