@@ -129,7 +129,7 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 // requests have their answers: its error is that of its outcomes.
 func (l *Limiter) refresh(ctx context.Context, r *request) error {
 	for attempt := 1; r.stale(); attempt++ {
-		if attempt == mostAttempts { // the store's clock is not one
+		if attempt == maxAttempts { // the store's clock is not one
 			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
 				r.ops[0].Cell.Limit)
 		}
@@ -295,8 +295,8 @@ func (e *staleError) Error() string {
 
 func (e *staleError) Unwrap() error { return store.ErrSetup }
 
-// mostAttempts is how often a request is made, at most, until its limits hold at the store's time.
-const mostAttempts = 4
+// maxAttempts is how often a request is made, at most, until its limits hold at the store's time.
+const maxAttempts = 4
 
 // attempts are those of one request. The zero attempts are none.
 type attempts struct {
@@ -312,7 +312,7 @@ func (a *attempts) another(err error) bool {
 	a.n++
 	stale, ok := errors.AsType[*staleError](err)
 	a.stale = stale
-	return ok && a.n < mostAttempts
+	return ok && a.n < maxAttempts
 }
 
 // stale learns the store's time from outcomes of one request. It returns nil if each of its limits
