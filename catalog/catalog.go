@@ -227,7 +227,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	if since == 0 { // what was read is all there is, also after version 0, which may have limits
 		base = nil
 	}
-	s := next(base, &read, begin, asked)
+	s := nextSnapshot(base, &read, begin, asked)
 	switch {
 	case since > 0:
 	case old != nil && !lost && old.version == read.Version: // 0, again and again

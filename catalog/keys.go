@@ -28,10 +28,10 @@ type keys struct {
 }
 
 // A statement reads perLookup items at most, and what it finds is of one version on every store. More callers than
-// mostLookups do not wait: a store that is slow would fall behind.
+// maxLookups do not wait: a store that is slow would fall behind.
 const (
-	perLookup   = 400
-	mostLookups = 100_000
+	perLookup  = 400
+	maxLookups = 100_000
 )
 
 // id says which item of a single key one is.
@@ -48,7 +48,7 @@ func (k *keys) init(most int, fly func(context.Context, []*flight.Party[struct{}
 	}
 	k.cache = otter.Must(&otter.Options[id, *entry]{MaximumSize: most})
 	k.queue = flight.New(flight.Config[struct{}, *lookup]{
-		Flights: 1, Least: 1, Most: perLookup, Waiting: mostLookups,
+		Flights: 1, Least: 1, Most: perLookup, Waiting: maxLookups,
 		New: func() *lookup { return &lookup{} },
 		Fly: fly, Land: func([]*flight.Party[struct{}, *lookup], error) {},
 	})
@@ -244,7 +244,7 @@ func (k *keys) missingIn(ctx context.Context, now store.Catalog) []string {
 			list = append(list, nameOf(&h))
 		}
 	}
-	return some(list)
+	return shorten(list)
 }
 
 // lookForKeys finds out whether there is anything for single keys. Most stores have neither plans
