@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// mostAudited is how many entries of the audit are listed at most.
-const mostAudited = 1000
+// maxAudited is how many entries of the audit are listed at most.
+const maxAudited = 1000
 
 func newAuditCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var q api.AuditQuery
 	cmd := &cobra.Command{
 		Use:   "audit [LIMIT]",
@@ -31,10 +31,10 @@ func newAuditCommand() *cobra.Command {
 				q.Limit = args[0]
 			}
 			q.HasKey = cmd.Flags().Changed("key")
-			if q.Max < 1 || q.Max > mostAudited {
-				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, mostAudited)
+			if q.Max < 1 || q.Max > maxAudited {
+				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, maxAudited)
 			}
-			return show(cmd, &a, func(s answerer) (*api.Audit, error) {
+			return show(cmd, &a, func(s backend) (*api.Audit, error) {
 				return askAudit(cmd.Context(), s, &q)
 			}, printAudit)
 		},

@@ -19,7 +19,7 @@ import (
 var completeWithin = 2 * time.Second
 
 // words are what an argument may be, of which the beginning is typed.
-type words func(cmd *cobra.Command, s answerer, typed string) []string
+type words func(cmd *cobra.Command, s backend, typed string) []string
 
 // completed completes each argument of a command by its words, and by the last those that follow. It offers nothing
 // if nobody answers in time. No store is made for that.
@@ -50,13 +50,13 @@ func completed(arguments ...words) cobra.CompletionFunc {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
-		_ = ask(cmd, func(s answerer) error { found = arguments[n](cmd, s, typed); return nil })
+		_ = ask(cmd, func(s backend) error { found = arguments[n](cmd, s, typed); return nil })
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // theLimit is the name of a limit.
-func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
+func theLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askLimits(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
@@ -68,7 +68,7 @@ func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
 }
 
 // thePlan is the name of a plan.
-func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
+func thePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askCatalog(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
@@ -80,7 +80,7 @@ func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
 }
 
 // theKey is a key that the store knows, of the first limits: a page of each is read.
-func theKey(cmd *cobra.Command, s answerer, typed string) (keys []string) {
+func theKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
 	const most = 20
 	limits := theLimit(cmd, s, "")
 	for _, limit := range limits[:min(len(limits), namesShown)] {
@@ -99,9 +99,9 @@ func theKey(cmd *cobra.Command, s answerer, typed string) (keys []string) {
 // quotedName is a name in an error.
 var quotedName = regexp.MustCompile(`"([a-z0-9._-]+)"`)
 
-// near adds to an error about a limit of a server, or about a plan, which of those that there are look like it. Errors
-// about limits of a store say that themselves.
-func near(cmd *cobra.Command, s answerer, err error) error {
+// withSuggestion adds similar names to an error about a limit of a server, or about a plan. Errors about limits of a
+// store have them already.
+func withSuggestion(cmd *cobra.Command, s backend, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func near(cmd *cobra.Command, s answerer, err error) error {
 	return err
 }
 
-// suggest adds to an error about a name which of those that there are look like it.
+// suggest adds similar names to an error.
 func suggest(err error, name string, names []string) error {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, n := range names {

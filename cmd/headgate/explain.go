@@ -16,7 +16,7 @@ import (
 )
 
 func newExplainCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var client string
 	cmd := &cobra.Command{
 		Use:   "explain LIMIT | 'METHOD URL' [HEADER...]",
@@ -52,7 +52,7 @@ func newExplainCommand() *cobra.Command {
 					return wrong
 				}
 				if named || there && c.File == "" {
-					return ask(cmd, func(s answerer) error { return showLimit(cmd, s, args[0]) })
+					return ask(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
 				}
 			}
 			if err != nil {
@@ -91,13 +91,13 @@ func requestOf(args []string) (*api.Explain, bool) {
 }
 
 // explain explains a request.
-func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
-	return askOrSuppose(cmd, func(s answerer) error {
+func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
+	return askOrSuppose(cmd, func(s backend) error {
 		e, err := askExplain(cmd.Context(), s, r)
 		if err != nil {
 			return err
 		}
-		err = a.json.print(cmd.OutOrStdout(), e, func(w io.Writer) error { return printExplanation(w, e) })
+		err = f.json.print(cmd.OutOrStdout(), e, func(w io.Writer) error { return printExplanation(w, e) })
 		if err == nil && !e.Allowed {
 			err = errRefused
 		}
@@ -121,7 +121,7 @@ func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, er
 
 // askOrSuppose is ask, but where nobody names a store and the default one is not there, it supposes an
 // empty one with the limits of the file.
-func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
+func askOrSuppose(cmd *cobra.Command, do func(backend) error) error {
 	named, there, c, err := whereLimitsAre(cmd)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
 		cmd.CommandPath())
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()
-	return do(answerer{local: newService(s, c, c)})
+	return do(backend{local: newService(s, c, c)})
 }
 
 // printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.

@@ -21,7 +21,7 @@ const ofAllLimits = "Without a LIMIT it is done for each that the key has: those
 func exists(l *api.LimitUsage) bool { return l.Exists }
 
 func newInspectCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:   "inspect KEY [LIMIT]",
 		Short: "Show all about a key of one limit or of all",
@@ -31,7 +31,7 @@ func newInspectCommand() *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.look(cmd, func(s answerer, w io.Writer) error {
+			return a.look(cmd, func(s backend, w io.Writer) error {
 				n := 0
 				_, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
 					st, err := askInspect(cmd.Context(), s, inspection(limit, args[0], 0))
@@ -93,7 +93,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 func between(from, to int64) string { return service.Span(time.Duration(to-from) * time.Microsecond) }
 
 func newResetCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var reason string
 	cmd := &cobra.Command{
 		Use:        "reset KEY [LIMIT]",
@@ -105,7 +105,7 @@ func newResetCommand() *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				w := cmd.OutOrStdout()
 				n, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
 					r, err := askReset(cmd.Context(), s, &api.ResetRequest{
@@ -136,7 +136,7 @@ func newResetCommand() *cobra.Command {
 }
 
 func newBlockCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	in := api.Block{}
 	cmd := &cobra.Command{
 		Use:   "block KEY [LIMIT] --for PERIOD",
@@ -149,7 +149,7 @@ func newBlockCommand() *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				wanted := func(*api.LimitUsage) bool { return true }
 				if in.For == "0" {
 					wanted = func(l *api.LimitUsage) bool { return l.BlockedUntil != nil }
@@ -188,12 +188,12 @@ func newBlockCommand() *cobra.Command {
 }
 
 // printLifted says that a key is not blocked, and what refuses it all the same.
-func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
+func printLifted(cmd *cobra.Command, s backend, st *api.Status) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "not blocked  %s  %s\n", st.Limit, key(st.Key))
 	u, err := askUsage(cmd.Context(), s, &api.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
 	if err != nil || len(u.Limits) == 0 {
-		if unaskable(err) {
+		if unreadable(err) {
 			return nil // such as the cell that new keys share
 		}
 		return err
@@ -215,7 +215,7 @@ func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
 }
 
 func newHistoryCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var since string
 	var max int
 	cmd := &cobra.Command{
@@ -239,7 +239,7 @@ func newHistoryCommand() *cobra.Command {
 					return err
 				}
 			}
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				var none string
 				rows := []attempted{}
 				_, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {

@@ -50,7 +50,7 @@ func (l *looking) of(args []string) {
 }
 
 // each hands over the keys after a cell, in the order of limits and keys, page by page, until do wants no more.
-func (l *looking) each(ctx context.Context, s answerer, after law.Cell, do func(*keyUse) (more bool, err error)) error {
+func (l *looking) each(ctx context.Context, s backend, after law.Cell, do func(*keyUse) (more bool, err error)) error {
 	q := api.CellsQuery{Limit: l.limit, Blocked: l.blocked, Max: store.DefaultMax}
 	q.AfterLimit, q.AfterKey = after.Limit, after.Key
 	if l.prefix != "" && after == (law.Cell{}) && headgate.ValidName(l.limit) == nil {
@@ -126,12 +126,12 @@ func (u *keyUse) measure() {
 }
 
 // ask reads of one key that is refused when it can pass, and what is in force for it.
-func (u *keyUse) ask(ctx context.Context, s answerer) error {
+func (u *keyUse) ask(ctx context.Context, s backend) error {
 	if !u.Refused {
 		return nil
 	}
 	answer, err := askUsage(ctx, s, &api.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
-	if unaskable(err) {
+	if unreadable(err) {
 		return nil
 	}
 	if err != nil || len(answer.Limits) == 0 {
@@ -191,7 +191,7 @@ func (u *keyUse) wait() int64 {
 
 // sorted returns the first keys of an order, at most max of them, or all if that is 0, and how many there are.
 // It holds no more than twice as many.
-func (l *looking) sorted(ctx context.Context, s answerer, order string, max int) (
+func (l *looking) sorted(ctx context.Context, s backend, order string, max int) (
 	list []*keyUse, total int, err error,
 ) {
 	compare := func(a, b *keyUse) int {
@@ -231,7 +231,7 @@ func (l *looking) sorted(ctx context.Context, s answerer, order string, max int)
 
 // inOrder returns the keys after a cell in the order in which they are stored, at most max of them, or all
 // if that is 0, and whether there are more.
-func (l *looking) inOrder(ctx context.Context, s answerer, after law.Cell, max int) (
+func (l *looking) inOrder(ctx context.Context, s backend, after law.Cell, max int) (
 	list []*keyUse, more bool, err error,
 ) {
 	err = l.each(ctx, s, after, func(u *keyUse) (bool, error) {

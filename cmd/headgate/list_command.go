@@ -13,7 +13,7 @@ import (
 
 // listing are the flags of list.
 type listing struct {
-	asking
+	queryFlags
 	looking
 	sort, after string
 	max         int
@@ -37,10 +37,10 @@ func newListCommand() *cobra.Command {
 		ValidArgsFunction: completed(theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.of(args)
-			return l.look(cmd, func(s answerer, w io.Writer) error { return l.run(cmd, s, w) })
+			return l.look(cmd, func(s backend, w io.Writer) error { return l.run(cmd, s, w) })
 		},
 	}
-	l.asking.flags(cmd)
+	l.queryFlags.flags(cmd)
 	l.watchFlag(cmd)
 	l.looking.flags(cmd)
 	cmd.Flags().StringVar(&l.sort, "sort", "", "the `order`: used, percent, key or retry")
@@ -52,7 +52,7 @@ func newListCommand() *cobra.Command {
 	return cmd
 }
 
-func (l *listing) run(cmd *cobra.Command, s answerer, w io.Writer) error {
+func (l *listing) run(cmd *cobra.Command, s backend, w io.Writer) error {
 	if l.max < 0 {
 		return headgate.Invalid("max", "is %d; it must not be below 0", l.max)
 	}

@@ -31,13 +31,13 @@ func newPlanCommand() *cobra.Command {
 }
 
 func newPlanListCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the plans with their limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &a, func(s answerer) ([]planLine, error) {
+			return show(cmd, &a, func(s backend) ([]planLine, error) {
 				c, err := askCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
@@ -178,14 +178,14 @@ func newPlanUnsetCommand() *cobra.Command {
 
 // setPlanFlags are those of commands that give a key a plan or take it away.
 func setPlanFlags(cmd *cobra.Command, in *api.SetPlan, prefix string) {
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	cmd.Flags().BoolVar(&in.Prefix, "prefix", false, prefix)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "`why`, for the history")
 }
 
 func setPlan(cmd *cobra.Command, in *api.SetPlan, key string) error {
 	in.Key = key
-	return ask(cmd, func(s answerer) error {
+	return ask(cmd, func(s backend) error {
 		if err := needsStore(cmd, s, "prefix", "until"); err != nil {
 			return err
 		}

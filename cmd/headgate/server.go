@@ -102,7 +102,7 @@ func newHealthCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			health, err := get[api.Health](cmd.Context(), serverAt(url, token.Value, healthWithin), path, nil)
+			health, err := get[api.Health](cmd.Context(), serverBackend(url, token.Value, healthWithin), path, nil)
 			switch {
 			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // nothing was sent
 				return err

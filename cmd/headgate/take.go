@@ -33,7 +33,7 @@ func newTakeCommand(check bool) *cobra.Command {
 	if check {
 		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
 	}
-	var a asking
+	var a queryFlags
 	var c charging
 	var id string
 	var wait time.Duration
@@ -55,7 +55,7 @@ func newTakeCommand(check bool) *cobra.Command {
 				}
 				return a.takeWithin(cmd, args[0], args[1], &c, wait)
 			}
-			return decide(cmd, &a, func(s answerer) (*api.Decision, error) {
+			return decide(cmd, &a, func(s backend) (*api.Decision, error) {
 				take := askTake
 				if check {
 					take = askCheck
@@ -77,10 +77,10 @@ func newTakeCommand(check bool) *cobra.Command {
 }
 
 // decide takes or checks, and prints the decision. Its error is errRefused for a refusal.
-func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error), allowed func(T) bool,
+func decide[T any](cmd *cobra.Command, a *queryFlags, question func(backend) (T, error), allowed func(T) bool,
 	sentence func(T) string,
 ) error {
-	return ask(cmd, func(s answerer) error {
+	return ask(cmd, func(s backend) error {
 		d, err := question(s)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, er
 }
 
 // takeWithin waits for up to --wait until the charge is admitted.
-func (a *asking) takeWithin(cmd *cobra.Command, limit, key string, c *charging, wait time.Duration) error {
+func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charging, wait time.Duration) error {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key string, c *charging, 
 			said.RetryAfterMS = &ms
 		}
 	}
-	err = a.json.print(cmd.OutOrStdout(), said, func(w io.Writer) error {
+	err = f.json.print(cmd.OutOrStdout(), said, func(w io.Writer) error {
 		if refused {
 			_, err := fmt.Fprintf(w, "refused  %s  %s\n", said.Limit, denied)
 			return err
@@ -164,7 +164,7 @@ func sentence(d *api.Decision) string {
 
 func newFillUpCommand() *cobra.Command {
 	const short = "Take as much of an amount as fits: exit 0 some or all of it, 1 nothing, 2 error"
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:               "fill-up LIMIT KEY AMOUNT",
 		Short:             short,
@@ -178,7 +178,7 @@ func newFillUpCommand() *cobra.Command {
 			if err != nil {
 				return service.InField("amount", err)
 			}
-			return decide(cmd, &a, func(s answerer) (*api.Filled, error) {
+			return decide(cmd, &a, func(s backend) (*api.Filled, error) {
 				return askFillUp(cmd.Context(), s, &api.Request{Charge: api.Charge{
 					Limit: args[0], Key: args[1], Cost: json.Number(amount.String()),
 				}})

@@ -11,7 +11,7 @@ import (
 )
 
 func newWhyCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:   "why KEY [LIMIT...]",
 		Short: "Show what a key has used of its limits, why it is refused, and what to do",
@@ -26,7 +26,7 @@ func newWhyCommand() *cobra.Command {
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completed(theKey, theLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(cmd, &a, func(s answerer) (*api.Usage, error) {
+			return show(cmd, &a, func(s backend) (*api.Usage, error) {
 				return askUsage(cmd.Context(), s, &api.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
 			}, func(w io.Writer, u *api.Usage) error { return printUsage(w, u, len(args) > 1) })
 		},
