@@ -125,9 +125,9 @@ func (c *charge) of(r *rule, a *normalized) (keys []string, made headgate.Charge
 		if len(values) == 0 {
 			values = []string{""}
 		}
-		if len(lists)*len(values) > mostCookies {
+		if len(lists)*len(values) > maxCookies {
 			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges at "+
-				"most %d", len(lists)*len(values), r.name, mostCookies)
+				"most %d", len(lists)*len(values), r.name, maxCookies)
 		}
 		lists = extended(lists, values)
 	}

@@ -128,7 +128,7 @@ func (srv *server) serve(ctx context.Context) error {
 		return cmp.Or(srv.applied.Problem(), srv.followed.Problem(), srv.envoy.Problem())
 	}
 	state := newCondition(log, store.RedactURL(srv.place.URL))
-	state.heard = func(ill string) { tellStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
+	state.heard = func(ill string) { notifyStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
 	srv.rest.Away = state.away
 	state.say("")
 	s, opened, err := srv.start(ctx, state)
@@ -165,7 +165,7 @@ func (srv *server) serve(ctx context.Context) error {
 			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, All: true, Handler: srv.measure.Handler().ServeHTTP,
 		})
 	}
-	srv.hang(all, service, log)
+	srv.attach(all, service, log)
 	select {
 	case <-opened:
 		if err := srv.givenUp(s); err != nil {
@@ -182,7 +182,7 @@ func (srv *server) serve(ctx context.Context) error {
 	var watched sync.WaitGroup
 	watched.Go(func() { watch(watching, s, opened, service.Healthy, state, srv.Pauses.Probe) })
 	watched.Go(func() { srv.applied.follow(watching, s, opened, srv.followed) })
-	watched.Go(func() { srv.followed.follow(watching, srv.Pauses.Reload, log) })
+	watched.Go(func() { srv.followed.watch(watching, srv.Pauses.Reload, log) })
 	watched.Go(func() { srv.envoy.follow(watching) })
 	watched.Go(func() { watchdog(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
@@ -297,10 +297,10 @@ func soon(end func(), within time.Duration, log *slog.Logger) {
 
 // until waits for the end of a server, and ends it.
 func (srv *server) until(
-	ctx context.Context, all doors, s store.Store, opened <-chan struct{}, log *slog.Logger,
+	ctx context.Context, all endpoints, s store.Store, opened <-chan struct{}, log *slog.Logger,
 ) error {
 	served := all.serve()
-	tell(log, daemon.SdNotifyReady)
+	notify(log, daemon.SdNotifyReady)
 	for {
 		select {
 		case err := <-served:
@@ -316,7 +316,7 @@ func (srv *server) until(
 			opened = nil
 		case <-ctx.Done():
 			log.Info("stopping")
-			tell(log, daemon.SdNotifyStopping)
+			notify(log, daemon.SdNotifyStopping)
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 			defer cancel()
 			return cmp.Or(all.Shutdown(within), all.wait(served, 0))
