@@ -16,10 +16,10 @@ const (
 	// sweepWithin bounds one sweep, so that a server that is silent does not hold the
 	// sweeper for ever.
 	sweepWithin = 30 * time.Second
-	// A sweep that has left something is followed by a pause of leastShare to mostShare times as long
+	// A sweep that has left something is followed by a pause of minShare to maxShare times as long
 	// as it took: the longer, the less of what it looked at was dead. So a flood of new keys is
 	// removed as fast as it came, and a table of live keys costs a twentieth of a connection.
-	leastShare, mostShare = 0.02, 19
+	minShare, maxShare = 0.02, 19
 	// leastPause is the shortest of these pauses while all that a sweep looked at is dead, and
 	// shortPause otherwise.
 	leastPause = time.Millisecond
@@ -143,9 +143,9 @@ func (w *sweeper) pause(removed, failures int, took time.Duration, more bool) ti
 	mean := w.every
 	switch {
 	case failures == 0 && more:
-		share, least := float64(mostShare), shortPause
+		share, least := float64(maxShare), shortPause
 		if removed > 0 {
-			share = min(max(sweepMax/float64(removed)-1, leastShare), mostShare)
+			share = min(max(sweepMax/float64(removed)-1, minShare), maxShare)
 		}
 		if removed >= sweepMax {
 			least = leastPause

@@ -72,7 +72,7 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 	err := s.retry(ctx, n, func(n *node) error {
 		for tries := 0; ; tries++ {
 			err := s.fly(ctx, n, ops, outs)
-			if !raced.on(err) || tries == mostRaces {
+			if !raced.on(err) || tries == maxRaces {
 				return err
 			}
 		}
@@ -87,8 +87,8 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 	return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 }
 
-// mostRaces is how often a batch is decided again at once because others made its cells first.
-const mostRaces = 10
+// maxRaces is how often a batch is decided again at once because others made its cells first.
+const maxRaces = 10
 
 // fly decides a batch by rows once.
 func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {

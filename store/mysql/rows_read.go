@@ -44,7 +44,7 @@ func (f *flight) look(begin string) string {
 func ofCells(b *strings.Builder, cells []law.Cell) {
 	for i, c := range cells {
 		switch {
-		case i > 0 && c.Limit == cells[i-1].Limit && i%mostListed > 0:
+		case i > 0 && c.Limit == cells[i-1].Limit && i%maxListed > 0:
 			b.WriteByte(',')
 		default:
 			if i > 0 {
@@ -59,8 +59,8 @@ func ofCells(b *strings.Builder, cells []law.Cell) {
 	b.WriteByte(')')
 }
 
-// mostListed bounds a list: MariaDB makes a subquery of one of 1,000.
-const mostListed = 500
+// maxListed bounds a list: MariaDB makes a subquery of one of 1,000.
+const maxListed = 500
 
 // step writes a statement that reads what one of some conditions is true of, and how its rows are taken in.
 func (f *flight) step(b *strings.Builder, query string, conditions []string, take func(*sql.Rows) error) {

@@ -26,7 +26,7 @@ import (
 // An item that was removed stays as one that is Removed, for processes that have read it.
 const (
 	perCatalogCall = 1000      // items that a script reads: it takes less than 1 ms
-	mostVersion    = 256 << 20 // bytes of the text of a version; a server takes 512 MiB
+	maxVersion     = 256 << 20 // bytes of the text of a version; a server takes 512 MiB
 )
 
 // itemID is what items are found by. Names and keys may have any character, so the
@@ -104,8 +104,8 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 	}
 }
 
-// mostScans is how many round trips MayHave makes.
-const mostScans = 10
+// maxScans is how many round trips MayHave makes.
+const maxScans = 10
 
 // MayHave implements store.KindFinder: it reads until it has found an item of each kind, and at
 // most about 10,000 items.
@@ -115,7 +115,7 @@ func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error
 		return nil, err
 	}
 	cursor := "0"
-	for range mostScans {
+	for range maxScans {
 		some, next, err := s.scanItems(ctx, true, cursor)
 		if err != nil {
 			return nil, err
@@ -246,9 +246,9 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 	if err != nil {
 		return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
 	}
-	if len(whole) > mostVersion {
+	if len(whole) > maxVersion {
 		return 0, fmt.Errorf("redis: %w", law.Invalid("items",
-			"are %d bytes with what they replace; one edit may have %d", len(whole), mostVersion))
+			"are %d bytes with what they replace; one edit may have %d", len(whole), maxVersion))
 	}
 	args := make([]string, 0, 3+len(pairs[0])+len(pairs[1]))
 	args = append(args, strconv.FormatInt(e.Base, 10), string(whole), strconv.Itoa(len(pairs[0])))

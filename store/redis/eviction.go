@@ -85,7 +85,7 @@ func (s *Store) look(ctx context.Context) error {
 			if primary {
 				s.compare(address, now)
 			}
-		case noPermission(err), errors.Is(err, errUntold):
+		case noPermission(err), errors.Is(err, errNotReported):
 			answered = true
 			s.untold(address, err)
 		default:
@@ -98,7 +98,7 @@ func (s *Store) look(ctx context.Context) error {
 	return failed
 }
 
-var errUntold = errors.New("its answer does not say it")
+var errNotReported = errors.New("its answer does not say it")
 
 // evictionOf reads from a server its evictions, and whether it is a primary.
 func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
@@ -111,7 +111,7 @@ func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary b
 	}
 	e.policy, e.memory = fields["maxmemory_policy"], fields["maxmemory"]
 	if e.keys, err = strconv.ParseInt(fields["evicted_keys"], 10, 64); err != nil || e.policy == "" || e.memory == "" {
-		return e, true, errUntold
+		return e, true, errNotReported
 	}
 	if e.memory == "0" || e.policy == "noeviction" {
 		e.policy = ""

@@ -8,14 +8,13 @@
 // HEADGATE_TEST_HISTORIES sets how many random histories Run compares, and
 // HEADGATE_TEST_SEED which: the same on every store.
 //
-// A promise to callers holds for the store alone, and through what headgate serve puts in
-// front of it. Run tests the latter, and what wrappers make of a store that fails, with make
-// engines and make nightly: see package tier. With make test, package front does, which runs
-// the suite through all of it.
+// A promise to callers holds for the store alone, and through the wrappers that headgate serve puts in front of it.
+// With make engines and make nightly, Run tests the latter, and wrappers over a store that fails (see package tier).
+// With make test, package front runs the suite through all wrappers.
 //
-// A bug fixed in one store adds its case here. What the law says of a single cell is a case of the tests of package
-// law: the random histories show that a store says the same. Times are injected by Op.Now wherever a decision depends
-// on them, so nothing sleeps for a refill.
+// A bug fixed in one store adds its case here. Cases of a single cell belong to the tests of package law: the random
+// histories show that a store decides the same. Times are injected by Op.Now wherever a decision depends on them, so
+// nothing sleeps for a refill.
 package storetest
 
 import (
@@ -28,23 +27,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// throughTheStack says that what is promised to callers is tested through all wrappers, too.
-func throughTheStack() bool { return tier.Pick(false, true, true) }
+// testsStack reports whether promises to callers are tested through all wrappers too.
+func testsStack() bool { return tier.Pick(false, true, true) }
 
 // Options adjust the suite. Nil, and every zero field, is fine.
 type Options struct {
 	// Histories is how many random batches are compared with package law.
 	// Zero: 150 with make test, else 2000.
 	Histories int
-	// SelfExpiring says that cells vanish by themselves, by the store's own
-	// clock, and that Sweep need not remove any.
+	// SelfExpiring says that the store itself removes cells by its clock, and that Sweep need not remove any.
 	SelfExpiring bool
-	// GroupsOnTrial says that a request whose keys lie apart is taken on trial
-	// and given back when it is refused, so that its outcome may differ in
-	// detail and a refused one may stay charged where others came between.
-	// Histories then have one key; and a level may be above what was admitted,
-	// by what was refused. A reservation of such keys that may start later has to
-	// be store.ErrUnsupported, with nothing charged.
+	// GroupsOnTrial says that the store takes a request whose keys lie apart on trial and gives it back when it is
+	// refused. Its outcome may differ in detail, and a refused one may stay charged where others came between.
+	// Histories then have one key, and a level may exceed what was admitted by what was refused. A reservation of
+	// such keys that may start later has to be store.ErrUnsupported, with nothing charged.
 	GroupsOnTrial bool
 }
 
@@ -61,17 +57,17 @@ func (o *Options) withDefaults() *Options {
 	return &mine
 }
 
-// fromEnvironment sets what the environment says.
+// fromEnvironment applies HEADGATE_TEST_HISTORIES.
 func (o *Options) fromEnvironment() {
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
 		o.Histories = n
 	}
 }
 
-// run is a test on a store of its own.
-type run func(name string, test func(t *testing.T, s store.Store))
+// subtest runs a test on a store of its own.
+type subtest func(name string, test func(t *testing.T, s store.Store))
 
-func onItsOwn(t *testing.T, open Open) run {
+func onOwnStore(t *testing.T, open Open) subtest {
 	return func(name string, test func(t *testing.T, s store.Store)) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
@@ -81,13 +77,13 @@ func onItsOwn(t *testing.T, open Open) run {
 	}
 }
 
-// RunHistories runs the random histories alone, as many as the options say whatever the environment does: they go
-// through every verb under every law.
+// RunHistories runs the random histories alone, which cover every verb under every law. It ignores
+// HEADGATE_TEST_HISTORIES.
 func RunHistories(t *testing.T, open Open, o *Options) {
-	histories(onItsOwn(t, open), o.withDefaults())
+	histories(onOwnStore(t, open), o.withDefaults())
 }
 
-func histories(with run, o *Options) {
+func histories(with subtest, o *Options) {
 	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
 	with("decides batches of plain charges as package law does",
 		func(t *testing.T, s store.Store) { merged(t, s, o) })
@@ -97,10 +93,10 @@ func histories(with run, o *Options) {
 func Run(t *testing.T, open Open, o *Options) {
 	o = o.withDefaults()
 	o.fromEnvironment()
-	with := onItsOwn(t, open)
+	with := onOwnStore(t, open)
 	through := func(name string, test func(t *testing.T, s store.Store)) {
 		with(name, test)
-		if !throughTheStack() {
+		if !testsStack() {
 			return
 		}
 		with(name+", through the whole stack", func(t *testing.T, s store.Store) {
@@ -136,7 +132,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("sweeps what cannot matter, and nothing else",
 		func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
-	if throughTheStack() {
+	if testsStack() {
 		with("admits nobody when it fails", func(t *testing.T, s store.Store) {
 			failing(t, func(t *testing.T, test func(t *testing.T, s store.Store)) { test(t, s) })
 		})
