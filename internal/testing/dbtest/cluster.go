@@ -32,7 +32,7 @@ func RedisCluster(tb testing.TB) string {
 	tb.Helper()
 	c, err := sharedCluster()
 	must(tb, err)
-	say(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
+	logVersion(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
 

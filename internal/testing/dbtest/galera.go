@@ -38,7 +38,7 @@ func Galera(tb testing.TB) []string {
 	NeedEngine(tb, GaleraEngine)
 	g, err := sharedGalera()
 	must(tb, err)
-	say(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
+	logVersion(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
 	return MariaDBAt(tb, g.Servers()...)
 }
 

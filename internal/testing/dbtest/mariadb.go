@@ -27,7 +27,7 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 // StartSharedMariaDB returns a running server for many tests; see the package comment for where it comes from. It knows
 // the time zones, and does not sync its files. The server dies with this process.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	return given(ctx, MySQLDSN, func(ctx context.Context) (*Server, error) {
+	return serverFrom(ctx, MySQLDSN, func(ctx context.Context) (*Server, error) {
 		v, err := newFlavour()
 		if err != nil {
 			return nil, err
@@ -50,7 +50,7 @@ var unsynced = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", 
 // the tests of the process, and ends with it. It knows the time zones, and does not sync its files.
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
-	return MariaDBAt(tb, use(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
+	return MariaDBAt(tb, sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
 }
 
 // mariadbVersion returns what the server of a URL is.
@@ -71,7 +71,7 @@ func mariadbVersion(server string) (version string, err error) {
 // server.
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
-	server := use(tb, sharedMariaDB, mysqlKind, mariadbVersion)
+	server := sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion)
 	name := databaseName()
 	must(tb, execMariaDB(server, "create database "+name))
 	return strings.TrimSuffix(server, "/") + "/" + name
@@ -149,7 +149,7 @@ func queryMariaDB(server, query string, columns ...any) error {
 // wanted; see the package comment for where it comes from. It flushes at each
 // commit, but not in a test. The server dies with this process.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
-	return given(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
+	return serverFrom(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
 // start starts a server of its own files.

@@ -48,7 +48,7 @@ func databaseName() string {
 // the tests of the process, and ends with it.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
-	return PostgresAt(tb, use(tb, sharedPostgres, postgresKind, postgresVersion))
+	return PostgresAt(tb, sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
 // postgresVersion returns what the server of a DSN is.
@@ -75,7 +75,7 @@ func PostgresAt(tb testing.TB, server string) string {
 // server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
-	dsn, drop, err := newDatabase(context.Background(), use(tb, sharedPostgres, postgresKind, postgresVersion))
+	dsn, drop, err := newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 	must(tb, err)
 	return dsn, drop
 }
@@ -118,13 +118,13 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 // StartPostgres returns a running server; see the package comment for where
 // it comes from. It keeps fsync on. The server dies with this process.
 func StartPostgres(ctx context.Context) (*Server, error) {
-	return given(ctx, PostgresDSN, new(Config).Postgres)
+	return serverFrom(ctx, PostgresDSN, new(Config).Postgres)
 }
 
 // StartSharedPostgres returns a running server for many tests, which does not sync its files. The server dies with this
 // process.
 func StartSharedPostgres(ctx context.Context) (*Server, error) {
-	return given(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
+	return serverFrom(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }
 
 // postgresPrograms returns the folder of the programs to test with.

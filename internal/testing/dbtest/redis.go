@@ -30,7 +30,7 @@ var prefixes atomic.Int64
 // The server is shared by the tests of the process, and ends with it.
 func Redis(tb testing.TB) string {
 	tb.Helper()
-	return withPrefix(use(tb, sharedRedis, redisKind, redisVersion))
+	return withPrefix(sharedDSN(tb, sharedRedis, redisKind, redisVersion))
 }
 
 // redisVersion returns what a server of a URL is.
@@ -58,7 +58,7 @@ func withPrefix(dsn string) string {
 // wanted; see the package comment for where it comes from. It keeps nothing on
 // disk. The server dies with this process.
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
-	return given(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
+	return serverFrom(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.

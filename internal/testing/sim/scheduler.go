@@ -71,14 +71,14 @@ func (p *process) kill() {
 func (s *scheduler) alive() {
 	if now := s.now(); now > s.moved {
 		s.moved, s.idleSteps = now, 0
-	} else if s.idleSteps++; s.idleSteps > mostIdleSteps {
+	} else if s.idleSteps++; s.idleSteps > maxIdleSteps {
 		panic(fmt.Sprintf("process %s goes on and on, and no time passes", s.cur.of.name))
 	}
 }
 
-// mostIdleSteps is how often goroutines are resumed or read their clocks at most while no
+// maxIdleSteps is how often goroutines are resumed or read their clocks at most while no
 // virtual time passes: more are in a loop without an end.
-const mostIdleSteps = 1_000_000
+const maxIdleSteps = 1_000_000
 
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{

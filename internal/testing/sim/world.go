@@ -207,7 +207,7 @@ func (w *world) populate() {
 	}
 	ppm := w.storeProcess().ppm
 	// Callers that wait for a start sleep by their own clocks, which drift too.
-	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: max(ppm, -ppm) + mostDrift})
+	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: max(ppm, -ppm) + maxDrift})
 	nodes := 1 + s.rng.IntN(4)
 	if w.rollout {
 		nodes = max(nodes, 2)
@@ -257,13 +257,13 @@ func (w *world) storeTime() time.Time {
 	return w.s.wallOf(w.memoryP)
 }
 
-// mostDrift is by how many millionths a clock may be too fast or too slow.
-const mostDrift = 200
+// maxDrift is by how many millionths a clock may be too fast or too slow.
+const maxDrift = 200
 
-func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*mostDrift+1)) - mostDrift }
+func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*maxDrift+1)) - maxDrift }
 
 // imperfect gives a connection its faults, and reports whether it has some.
-func (w *world) imperfect(to *way) bool {
+func (w *world) imperfect(to *link) bool {
 	s := w.s
 	if !s.chance(500) || w.calm() {
 		return false
@@ -275,7 +275,7 @@ func (w *world) imperfect(to *way) bool {
 // startDatabase starts a database.
 func (w *world) startDatabase() {
 	w.db = newDatabase(w.s)
-	if w.imperfect(&w.db.way) {
+	if w.imperfect(&w.db.link) {
 		w.db.conflicts, w.db.hanging = w.s.rng.IntN(50), max(0, w.s.rng.IntN(6)-3)
 	}
 }
@@ -337,8 +337,8 @@ func (w *world) stack(s store.Store) store.Store {
 
 // serve starts a server, and a network to it.
 func (w *world) serve() {
-	w.net = &network{way: way{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
-	w.imperfect(&w.net.way)
+	w.net = &network{link: link{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
+	w.imperfect(&w.net.link)
 	w.restart()
 }
 
