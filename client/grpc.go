@@ -164,9 +164,9 @@ func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
 	}
 	if p := problemOf(st); p != nil {
 		if ended != nil {
-			return fmt.Errorf("%w: %w", failure(p), ended)
+			return fmt.Errorf("%w: %w", problemError(p), ended)
 		}
-		return failure(p)
+		return problemError(p)
 	}
 	class := store.ErrUnknownOutcome
 	switch {

@@ -151,7 +151,7 @@ func (f *failed) Unwrap() []error { return []error{f.class, f.error} }
 func (t *httpTransport) refused(res *http.Response, text []byte) error {
 	var p api.Problem
 	if json.Unmarshal(text, &p) == nil && p.Title != "" {
-		return failure(&p)
+		return problemError(&p)
 	}
 	class := store.ErrSetup
 	if res.StatusCode >= http.StatusInternalServerError {

@@ -14,7 +14,7 @@ import (
 
 // Acquire is [headgate.Limiter.Acquire]. The lease is renewed from here.
 func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
-	if _, err := weigh(charges); err != nil {
+	if _, err := checkSize(charges); err != nil {
 		return nil, err
 	}
 	in := request(charges)
@@ -41,14 +41,14 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 
 // The pauses between attempts to acquire a lease.
 const (
-	firstPause = 20 * time.Millisecond
-	mostPause  = time.Second
+	firstPause   = 20 * time.Millisecond
+	longestPause = time.Second
 )
 
 // Await is [headgate.Limiter.Await]. Callers who wait retry, without an order
 // among them.
 func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
-	for again := firstPause; ; again = min(2*again, mostPause) {
+	for again := firstPause; ; again = min(2*again, longestPause) {
 		lease, err := c.Acquire(ctx, charges...)
 		if err != nil || lease.Decision.Allowed {
 			return lease, err

@@ -16,7 +16,9 @@ type alb struct {
 	cells [][]byte
 }
 
-func openALB(_ *format, names []string, cfg Config) Reader { return &alb{fields: choose(names, cfg)} }
+func openALB(_ *format, names []string, cfg Config) Reader {
+	return &alb{fields: chooseFields(names, cfg)}
+}
 
 var (
 	errALBTime    = errors.New("does not begin with a type of ALB's and a time, or a time")

@@ -35,7 +35,7 @@ type auth struct {
 
 func openSSHD(_ *format, names []string, cfg Config) Reader {
 	return &auth{
-		fields: choose(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
+		fields: chooseFields(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
 		announced: map[string]bool{},
 	}
 }
