@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is the way of every verb that decides one request: it finds the limits, asks the store, and reports to the
+// call decides one request of any verb: it finds the limits, calls the store, and reports to the
 // observer. The charges of a caller stay on its stack.
 func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
 	var begin time.Time

@@ -56,8 +56,7 @@ func Named(name string) (Limit, error) {
 	return Limit{&rule{name: name, named: true, notation: name}}, nil
 }
 
-// MustNamed is Named for names that stand in the program: it panics where that returns an
-// error.
+// MustNamed panics where Named returns an error. The name should be a constant.
 func MustNamed(name string) Limit {
 	l, err := Named(name)
 	if err != nil {

@@ -94,7 +94,7 @@ func digitsOf(credits, unit int64) (n uint8) {
 // minScale is the least scale that can be said: without one costs are counted in thousandths.
 const minScale = 4
 
-// errScale is the error of a scale that is none.
+// errScale returns the error of a scale that is none.
 func errScale(s string) error {
 	return Invalid("scale", "%.100q is not a number of digits from %d to %d; without it costs are counted in "+
 		"thousandths", s, minScale, maxExp)

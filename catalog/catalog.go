@@ -202,7 +202,7 @@ func (c *Catalog) Err() error {
 	return nil
 }
 
-// refresh is Refresh for one at a time.
+// refresh allows one caller at a time.
 func (c *Catalog) refresh(ctx context.Context) error {
 	k, err := c.keeper()
 	if err != nil {
@@ -253,7 +253,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	return nil
 }
 
-// item is the row of a definition.
+// item returns the row of a definition.
 func (d *Definition) item() store.Item {
 	return store.Item{
 		Kind: store.KindLimit, Name: d.Name(), Text: d.String(), Note: d.Description, Origin: d.Origin,
@@ -333,7 +333,7 @@ func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
 	return list[0], true
 }
 
-// Now is the store's time, as far as it is known from when the catalog was read last.
+// Now returns the store's time, as far as it is known from when the catalog was read last.
 func (c *Catalog) Now() time.Time {
 	if s := c.now.Load(); s != nil {
 		return time.UnixMicro(s.clock()).UTC()

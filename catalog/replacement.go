@@ -24,7 +24,7 @@ func appliedOverride(of string) string     { return "override" + of }
 func appliedPlan(plan, of string) string   { return "plan " + plan + of }
 func ofPrefix(prefix string) (text string) { return " of " + prefix + "*" }
 
-// replacementOf is the meaning of an item.
+// replacementOf returns the meaning of an item.
 func replacementOf(i *store.Item) Replacement {
 	r := Replacement{Limit: i.Name, Until: moment(i.Until), Reason: i.Note}
 	switch i.Kind {

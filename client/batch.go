@@ -116,7 +116,7 @@ func retryAfter(ms *int64) time.Duration {
 	return millis(*ms)
 }
 
-// millis is saturated.
+// millis saturates.
 func millis(ms int64) time.Duration {
 	if ms > int64(headgate.Never/time.Millisecond) {
 		return headgate.Never

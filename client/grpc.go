@@ -155,7 +155,7 @@ var notDone = []codes.Code{
 	codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented,
 }
 
-// failed is the error of a call. It was sent if its message was handed to a connection; only then may the server
+// failed returns the error of a call. It was sent if its message was handed to a connection; only then may the server
 // have charged something.
 func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
 	st, ended := grpcstatus.Convert(err), ctx.Err()

@@ -43,7 +43,7 @@ var verbs = map[string]verb{
 	"GET /v1/cells":     asking("ListCells", cellsOf, wire.From[api.Cells, pb.ListCellsResponse]),
 }
 
-// cellsOf is a query for keys as a message.
+// cellsOf returns a query for keys as a message.
 func cellsOf(q *api.CellsQuery) *pb.ListCellsRequest {
 	return &pb.ListCellsRequest{
 		Limit: q.Limit, Blocked: q.Blocked, Max: int64(q.Max),

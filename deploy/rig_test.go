@@ -216,7 +216,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	return s
 }
 
-// tokens is a file with one token, which may charge the limits whose names begin with api.
+// tokens returns a file with one token, which may charge the limits whose names begin with api.
 func tokens(t *testing.T, token string) *auth.File {
 	t.Helper()
 	text, err := auth.Text([]auth.Entry{

@@ -136,7 +136,7 @@ func UnaryServer(l headgate.Taker, limit headgate.Limit, key KeyFunc) grpc.Unary
 	return mustServer(l, limit, key).Unary
 }
 
-// StreamServer is [UnaryServer] for streams, each of which is charged once, when it starts.
+// StreamServer charges each stream once, when it starts: see [UnaryServer].
 func StreamServer(l headgate.Taker, limit headgate.Limit, key KeyFunc) grpc.StreamServerInterceptor {
 	return mustServer(l, limit, key).Stream
 }

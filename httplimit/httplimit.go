@@ -109,8 +109,7 @@ func invalid(field, format string, args ...any) error {
 	return fmt.Errorf("httplimit: %w", headgate.Invalid(field, format, args...))
 }
 
-// HostKey is the host that a request goes to, in lower case, with its port if
-// that is not the scheme's own.
+// HostKey returns the host that a request goes to, in lower case, with its port if that is not the scheme's own.
 func HostKey(req *http.Request) string {
 	u := req.URL
 	if u == nil {

@@ -265,7 +265,7 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	return true, 0
 }
 
-// perStep is how many credits a cell of the limit forgets in a step at most.
+// perStep returns how many credits a cell of the limit forgets in a step at most.
 func (p *Params) perStep() int64 {
 	if p.Kind == Bucket {
 		return min(p.Drain, p.Capacity)

@@ -130,7 +130,7 @@ type Item struct {
 	Removed bool   `json:"removed,omitempty"` // it is not there; the rest is empty
 }
 
-// ID is the item with nothing but what says which it is.
+// ID returns the item with nothing but what says which it is.
 func (i Item) ID() Item { return Item{Kind: i.Kind, Name: i.Name, Key: i.Key} }
 
 // FirstItems returns the first n of a list of items of one kind, ordered. It is for drivers.

@@ -92,7 +92,7 @@ func newBench(ctx context.Context, l *headgate.Limiter, q *question, prefix stri
 	return b, nil
 }
 
-// ask is a load.Ask.
+// ask implements load.Ask.
 func (b *bench) ask(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
 	charges, books := make([]headgate.Charge, len(b.limits)), make([]*book, len(b.limits))
 	for i := range charges {

@@ -131,7 +131,7 @@ func (r *benchReport) printJSON(w, stderr io.Writer) error {
 	return printJSON(w, r)
 }
 
-// verdict is the audit in words.
+// verdict returns the audit in words.
 func (r *benchReport) verdict() string {
 	s := r.Admitted.grouped() + " of " + r.Bound.grouped() + " allowed: "
 	if r.over.Sign() > 0 {

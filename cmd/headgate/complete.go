@@ -55,7 +55,7 @@ func completed(arguments ...words) cobra.CompletionFunc {
 	}
 }
 
-// theLimit is the name of a limit.
+// theLimit returns the name of a limit.
 func theLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askLimits(cmd.Context(), s, nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func theLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// thePlan is the name of a plan.
+// thePlan returns the name of a plan.
 func thePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askCatalog(cmd.Context(), s, nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func thePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// theKey is a key that the store knows, of the first limits: a page of each is read.
+// theKey returns a key that the store knows, of the first limits: a page of each is read.
 func theKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
 	const most = 20
 	limits := theLimit(cmd, s, "")

@@ -119,8 +119,8 @@ func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, er
 	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 
-// askOrSuppose is ask, but where nobody names a store and the default one is not there, it supposes an
-// empty one with the limits of the file.
+// askOrSuppose supposes an empty store with the limits of the file if no store is named and the default one does not
+// exist.
 func askOrSuppose(cmd *cobra.Command, do func(backend) error) error {
 	named, there, c, err := whereLimitsAre(cmd)
 	if err != nil {

@@ -312,7 +312,7 @@ func parseSince(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// attempts are those of a key that are not older than young, or all if that is 0.
+// attempts returns the attempts of a key that are at most young old; 0: all.
 func attempts(st *api.Status, young time.Duration) []api.Attempt {
 	list := make([]api.Attempt, 0, len(st.History))
 	for _, a := range st.History {

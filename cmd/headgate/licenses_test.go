@@ -104,7 +104,7 @@ func source(m module) string {
 	return "https://pkg.go.dev/" + m.Path + "@" + m.Version
 }
 
-// licenseFile is what licenses.txt has to be.
+// licenseFile returns what licenses.txt has to be.
 func licenseFile(t *testing.T) string {
 	t.Helper()
 	var index, body strings.Builder

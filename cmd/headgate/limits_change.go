@@ -64,7 +64,7 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 	}
 }
 
-// by is the author of a change of a version that was shown.
+// by returns the author of a change of a version that was shown.
 func (c *changing) by(seen int64) catalog.By {
 	a := by(c.reason)
 	a.Seen = &seen

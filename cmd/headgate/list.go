@@ -88,7 +88,7 @@ func (l *looking) each(ctx context.Context, s backend, after law.Cell, do func(*
 	}
 }
 
-// beforeAll is a key that stands before all keys with a prefix, and close to them.
+// beforeAll returns a key that stands before all keys with a prefix, and close to them.
 func beforeAll(prefix string) string {
 	r, size := utf8.DecodeLastRuneInString(prefix)
 	head := prefix[:len(prefix)-size]

@@ -66,7 +66,7 @@ func (n *catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) e
 	return err
 }
 
-// unknown is what to do about an error, if a limit is not known which the file has.
+// unknown adds a hint to headgate.ErrUnknownLimit.
 func (n *catalogNames) unknown(ctx context.Context, err error, name string) error {
 	if !errors.Is(err, headgate.ErrUnknownLimit) {
 		return err
@@ -97,7 +97,7 @@ func (n *catalogNames) Err() error {
 	return err
 }
 
-// by is the author of a change that a command makes.
+// by returns the author of a change that a command makes.
 func by(reason string) catalog.By {
 	name := "user " + strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {

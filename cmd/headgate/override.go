@@ -25,7 +25,7 @@ func (e *ending) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.until, "until", "", "until which `time` it is in force, such as 2027-01-31T18:00:00Z")
 }
 
-// end is what --until says; nil: nothing.
+// end returns what --until says; nil: nothing.
 func (e *ending) end() (*time.Time, error) {
 	switch {
 	case e.until == "":
@@ -166,7 +166,7 @@ func (o *overriding) list(cmd *cobra.Command, s backend, args []string) error {
 	return o.json.print(cmd.OutOrStdout(), lines, func(w io.Writer) error { return printOverrides(w, lines) })
 }
 
-// limitOf is the limit whose overrides are listed; empty: all.
+// limitOf returns the limit whose overrides are listed; empty: all.
 func (o *overriding) limitOf(args []string) string {
 	if len(args) > 1 {
 		return args[1]

@@ -121,7 +121,7 @@ func newPlanKeysCommand() *cobra.Command {
 	return cmd
 }
 
-// assignments are those of all prefixes and of some single keys, or those of one key and its prefixes.
+// assignments returns those of all prefixes and of some keys, or those of one key and its prefixes.
 func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after string, most int) (
 	list []catalog.Assignment, err error,
 ) {
@@ -176,7 +176,7 @@ func newPlanUnsetCommand() *cobra.Command {
 	return cmd
 }
 
-// setPlanFlags are those of commands that give a key a plan or take it away.
+// setPlanFlags adds the flags of commands that set or remove a plan.
 func setPlanFlags(cmd *cobra.Command, in *api.SetPlan, prefix string) {
 	addPlaceSettings(cmd)
 	cmd.Flags().BoolVar(&in.Prefix, "prefix", false, prefix)

@@ -118,7 +118,7 @@ func newHealthCommand() *cobra.Command {
 	return cmd
 }
 
-// healthURL is the health address of a server with the settings of a command.
+// healthURL returns the health address of a server with the settings of a command.
 func healthURL(cmd *cobra.Command) (string, error) {
 	given := flags(cmd)
 	c, err := config.Load(given)
@@ -137,8 +137,8 @@ func healthURL(cmd *cobra.Command) (string, error) {
 	return localURL(scheme, cmp.Or(metrics, public)), nil
 }
 
-// localURL is the URL of a server on this machine that listens on an address. One that
-// listens on all addresses has a loopback address there.
+// localURL returns the URL of a server on this machine that listens on an address. One that listens on all addresses
+// has a loopback address there.
 func localURL(scheme, addr string) string {
 	if strings.HasPrefix(addr, "unix:") {
 		return addr

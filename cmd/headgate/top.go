@@ -182,7 +182,7 @@ func rates(limits []api.LimitTraffic, seconds int) string {
 	return fmt.Sprintf("a second: %.1f admitted, %.1f refused, %.1f failed", admitted/s, refused/s, failed/s)
 }
 
-// rowOf is the row of a key that a server lists.
+// rowOf returns the row of a key that a server lists.
 func rowOf(k *api.KeyTraffic) topRow {
 	u := &keyUse{Status: api.Status{Limit: k.Limit, Key: k.Key, Used: k.Used}}
 	if k.Now != nil {

@@ -49,7 +49,7 @@ func helm(t *testing.T, args ...string) (out string, err error) {
 	return said.String(), err
 }
 
-// valuesFiles are the files of values, to which docs/kubernetes.md links.
+// valuesFiles returns the files of values, to which docs/kubernetes.md links.
 func valuesFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("values/*.yaml")

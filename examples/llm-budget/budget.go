@@ -47,7 +47,7 @@ func limit(name, notation string) headgate.Limit {
 	return l
 }
 
-// charges are what a request costs that uses u: at most, to take, or in the end, to settle.
+// charges returns what a request costs that uses u: at most, to take, or in the end, to settle.
 func (b *budgets) charges(c client, u usage) []headgate.Charge {
 	team := c.org + "/" + c.team
 	user := team + "/" + c.user

@@ -236,7 +236,7 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 	return &contained{Reader: row.open(row, fields, cfg)}, nil
 }
 
-// noField is the error about a field that a format or a log does not have.
+// noField returns the error about a field that a format or a log does not have.
 func noField(f Format, field string, has []string) error {
 	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, list(has))
 }
@@ -252,5 +252,5 @@ func list(words []string) string {
 // ErrNoField is the Err of a Value: the line is as it should be and lacks the field.
 var ErrNoField = errors.New("the field is not there")
 
-// missing is ErrNoField about a field.
+// missing returns ErrNoField with a field.
 func missing(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }

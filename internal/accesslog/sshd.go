@@ -246,7 +246,7 @@ func (a *auth) Notes() []string {
 	return []string{s + "; each line is a request (they are " + Plural(attempts, "attempt") + ")"}
 }
 
-// verb is the form of a verb after a number.
+// verb returns the form of a verb after a number.
 func verb(n int64, one, many string) string {
 	if n == 1 {
 		return one

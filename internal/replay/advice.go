@@ -48,7 +48,7 @@ var periodNames = map[time.Duration]string{
 // per writes a period for people.
 func per(d time.Duration) string { return cmp.Or(periodNames[d], span(d)) }
 
-// aPer is per with its article.
+// aPer adds the article.
 func aPer(d time.Duration) string {
 	switch periodNames[d] {
 	case "":
@@ -78,7 +78,7 @@ func (g *Suggestion) textChoices(b *strings.Builder) {
 	table(b, "  %9s  %8s  %9s  %8s  %s", rows)
 }
 
-// number is what the limits of a Curve differ in.
+// number returns what the limits of a Curve differ in.
 func (k kind) number() string {
 	if k == tokenBucket {
 		return "burst"

@@ -124,7 +124,7 @@ func wider(list []Bucket, width int64) (sums []Bucket) {
 // minBuckets is how few buckets there may be for that.
 const minBuckets = 24
 
-// usualGap is how far buckets that are not empty are from the one before: the median.
+// usualGap returns how far buckets that are not empty are from the one before: the median.
 func usualGap(buckets []Bucket) int {
 	var gaps []int
 	last := -1

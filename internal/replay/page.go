@@ -42,7 +42,7 @@ type section struct {
 	Views   []pageView
 }
 
-// Bar is the share of the requests that are refused, of 100.
+// Bar returns the share of the requests that are refused, of 100.
 func (s section) Bar() float64 { return round(100 * float64(s.Denied) / float64(s.Requests)) }
 
 // pageView is the pictures of one key.

@@ -201,7 +201,7 @@ const (
 	costMemory  = 36
 )
 
-// Memory is about how many bytes the requests and their keys take.
+// Memory estimates the bytes of the requests and their keys.
 func (in *Requests) Memory() int64 {
 	return in.text + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.list)) +
 		costMemory*int64(len(in.events.costs))

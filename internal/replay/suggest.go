@@ -123,7 +123,7 @@ const (
 	fixedWindow
 )
 
-// limit is the limit of a family with a number, or nil if that is too large.
+// limit returns the limit of a family with a number, or nil if that is too large.
 func (f *family) limit(n int64) *candidate {
 	var a headgate.Algorithm
 	switch f.kind {

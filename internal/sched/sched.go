@@ -178,7 +178,7 @@ func Wall() time.Time {
 	return time.Now()
 }
 
-// WithTimeout is context.WithTimeout.
+// WithTimeout replaces context.WithTimeout.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if simulator != nil {
 		d = simulator.Until(d)

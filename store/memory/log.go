@@ -103,7 +103,7 @@ func (e *entries) prune(at, now int64) {
 	e.list = slices.Delete(e.list, 0, n)
 }
 
-// compact is prune for the whole list, also of a cell that is empty since
+// compact prunes the whole list, also of a cell that is empty since
 // emptyAt. It forgets at most most entries, and returns how many.
 func (e *entries) compact(at, emptyAt, now int64, most int) (n int) {
 	if emptyAt <= now {

@@ -171,7 +171,7 @@ func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 	return at, false
 }
 
-// takeLocked is take with the table locked, for cells that are not there yet.
+// takeLocked takes from a cell that may not be there yet. The table is locked.
 func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64) (
 	level, at int64, res result,
 ) {

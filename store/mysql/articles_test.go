@@ -44,7 +44,7 @@ func (r *tokenRequester) RequestToken(ctx context.Context) error {
 	return nil
 }
 
-// limited is the article's wrapper around what is limited.
+// limited returns the article's wrapper around what is limited.
 func limited(r *tokenRequester, action func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := r.RequestToken(ctx); err != nil {

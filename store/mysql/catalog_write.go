@@ -220,7 +220,7 @@ func (w *writer) note(ctx context.Context, db querier, version int64, changes []
 	return list.execute(ctx, db)
 }
 
-// namesOf are the literals of what says which an item is.
+// namesOf returns the literals of what says which an item is.
 func namesOf(i *store.Item) string {
 	return quoted(string(i.Kind)) + ", " + quoted(i.Name) + ", " + quoted(i.Key)
 }

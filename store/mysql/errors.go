@@ -209,7 +209,7 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("mysql: %s: %w: %s", doing, c, text)
 }
 
-// classifyRead is classify for what only reads.
+// classifyRead classifies an error of a read.
 func classifyRead(doing string, err error) error { return classify(doing, nothingDone(err)) }
 
 // again reports whether an error of do may be met by a retry.

@@ -187,7 +187,7 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 	return err
 }
 
-// ofWrite is the error of a second text of which nothing is left.
+// ofWrite returns the error of a second text of which nothing is left.
 func ofWrite(err error) error {
 	if number, _ := numberOf(err); number == errDuplicate {
 		return raced.of(err)

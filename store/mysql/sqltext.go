@@ -111,8 +111,7 @@ func ofCell(b *strings.Builder, c law.Cell) {
 	literal(b, c.Key)
 }
 
-// afterCell is (limit_name, cell_key) > the names of a cell, in a form for which
-// MariaDB uses the primary key.
+// afterCell compares (limit_name, cell_key) with the names of a cell, in a form for which MariaDB uses the primary key.
 func afterCell(c law.Cell) string {
 	limit := quoted(c.Limit)
 	return "(limit_name > " + limit + " OR limit_name = " + limit + " AND cell_key > " + quoted(c.Key) + ")"
@@ -131,13 +130,13 @@ const sweepSlack = 3 * time.Second
 // cluster.
 const clusterSlack = time.Minute
 
-// emptied is the condition under which a cell has been empty for long enough for a sweep.
+// emptied returns the condition under which a cell has been empty for long enough for a sweep.
 func emptied(cell, now string, slack time.Duration) string {
 	return cell + ".empty_at <= " + now + " - " + strconv.FormatInt(slack.Microseconds(), 10)
 }
 
-// isDead is the condition under which a cell can be removed: it could refuse nobody, has
-// no entries, and nothing is remembered of it. Its row is looked at under its lock.
+// isDead returns the condition under which a cell can be removed: it could refuse nobody, has no entries, and nothing
+// is remembered of it. Its row is looked at under its lock.
 func isDead(cell, now string) string {
 	of := func(table string) string {
 		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell +

@@ -30,7 +30,7 @@ var sumsText string
 // One: it is of a single charge. Makes: it makes cells that are not there.
 type sumsShape struct{ Epoch, One, Coupled, Makes bool }
 
-// Within is madeWithin, for the template.
+// Within gives the template madeWithin.
 func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
 
 // madeWithin is how long before the lock of its row the clock of a new cell may be read. A

@@ -29,8 +29,7 @@ const (
 	maxVersion     = 256 << 20 // bytes of the text of a version; a server takes 512 MiB
 )
 
-// itemID is what items are found by. Names and keys may have any character, so the
-// length says where a name ends.
+// itemID returns what items are found by. Names and keys may have any character, so the length says where a name ends.
 func itemID(i *store.Item) string {
 	return string(i.Kind) + ":" + strconv.Itoa(len(i.Name)) + ":" + i.Name + ":" + i.Key
 }
@@ -338,7 +337,7 @@ func parseVersion(number int64, text string) (v store.Version, err error) {
 	return v, nil
 }
 
-// errNoItem is of a text that this driver has not written.
+// errNoItem refuses a text that this driver has not written.
 func errNoItem(text string, err error) error {
 	return fmt.Errorf("redis: %w: the catalog has %.100q: %w", store.ErrSetup, text, err)
 }

@@ -113,7 +113,7 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("redis: %s: %w: %s", doing, c, text)
 }
 
-// asking is classify for what charges nothing: then a lost answer is no doubt.
+// asking classifies an error of what charges nothing: a lost answer then leaves no doubt.
 func asking(doing string, err error) error {
 	if c := class(err); errors.Is(c, store.ErrUnknownOutcome) {
 		return fmt.Errorf("redis: %s: %w: %w", doing, store.ErrUnavailable, err)

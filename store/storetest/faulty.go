@@ -68,8 +68,8 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	return f.Store.Apply(ctx, ops, outs)
 }
 
-// stack is what headgate serve puts in front of a store, without a sweeper that
-// would come between. It takes every store for one that is not in this process.
+// stack returns what headgate serve puts in front of a store, without a sweeper that would come between. It takes every
+// store for one that is not in this process.
 func stack(s store.Store) store.Store {
 	return front.New(&distant{s}, &front.Config{
 		SweepEvery: -1, Guard: patient(), Coalesce: &front.CoalesceConfig{Timeout: time.Minute},

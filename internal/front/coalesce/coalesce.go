@@ -166,7 +166,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return err
 }
 
-// leftEarly is the error of a caller whose context ended before the answer came.
+// leftEarly returns the error of a caller whose context ended before the answer came.
 func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 	charges := slices.ContainsFunc(ops, func(op law.Op) bool { return op.Verb != law.Check })
 	if sent && charges {

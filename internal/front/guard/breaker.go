@@ -122,7 +122,7 @@ func (b *breaker) close(t turn) {
 	}
 }
 
-// away is the error of a decision for which the store was not called.
+// away returns the error of a decision for which the store was not called.
 func (b *breaker) away() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -244,8 +244,8 @@ func (s *Store) Close() error {
 	return s.inner.Close()
 }
 
-// errAway is the error of decisions for which the store was not called. It has not the class of the last
-// error, since nothing was done, but it says that a disk is full.
+// errAway returns the error of decisions for which the store was not called. It has not the class of the last error,
+// since nothing was done, but it says that a disk is full.
 func errAway(last error) error {
 	class := store.ErrUnavailable
 	if errors.Is(store.Class(last), store.ErrNoSpace) {

@@ -131,7 +131,7 @@ func (s *shares) keep(ctx context.Context) {
 	}
 }
 
-// op is an op on one of the two cells.
+// op returns an op on one of the two cells.
 func (s *shares) op(c cell, verb law.Verb, cost, entry int64) law.Op {
 	return law.Op{
 		Verb: verb, Cell: law.Cell{Limit: instances, Key: c.key}, Cost: cost, Count: 1, EntryNumber: entry,

@@ -54,8 +54,8 @@ func New(inner store.Store) *Store {
 	return s
 }
 
-// now is microseconds on a clock that is never set back, and is read exactly:
-// a clock that lags would hand tokens out beyond their life.
+// now returns microseconds on a clock that is never set back, and is read exactly: a clock that lags would hand tokens
+// out beyond their life.
 func (s *Store) now() int64 { return sched.Since(s.born).Microseconds() }
 
 // Unwrap implements store.Unwrapper.

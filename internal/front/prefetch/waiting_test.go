@@ -79,7 +79,7 @@ func (q *queue) let(err error) {
 	q.letOne(0, err)
 }
 
-// letOne is let for one of the questions.
+// letOne answers one of the requests.
 func (q *queue) letOne(i int, err error) {
 	q.t.Helper()
 	q.mu.Lock()

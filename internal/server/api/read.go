@@ -156,7 +156,7 @@ func (s *scanner) list(to reflect.Value) bool {
 	}
 }
 
-// unknown is wrong about a name.
+// unknown reports an unknown name.
 func (s *scanner) unknown(at int, name []byte) bool {
 	hint := ""
 	if !bytes.Equal(bytes.ToLower(name), name) {

@@ -21,7 +21,7 @@ type Notations struct {
 // changed.
 var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, Max: 1000}
 
-// Notations are the bounds that flags, variables or the file say, or else the defaults.
+// Notations returns the bounds that flags, variables or the file say, or else the defaults.
 func (r *Reader) Notations() (n Notations) {
 	n.MaxPeriod = read(r, NotationMaxPeriod, DefaultNotations.MaxPeriod, "a length of time such as 30s, 15m or 30d",
 		headgate.ParsePeriod)

@@ -38,8 +38,8 @@ func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 	return list
 }
 
-// Warnings are what may be a mistake in the file, a line each with its place: those of [rules.Rules], constant costs
-// that are finer than their limit counts, and plans of limits that the file does not define.
+// Warnings returns what may be a mistake in the file, a line each with its place: those of [rules.Rules], constant
+// costs that are finer than their limit counts, and plans of limits that the file does not define.
 func (c *Config) Warnings() []string {
 	list := c.Rules.Warnings()
 	for _, p := range c.Plans {

@@ -130,7 +130,7 @@ func trueOrFalse(to *bool) func(strict.Value) error {
 	}
 }
 
-// at is the place of a value in the file, which begins messages.
+// at returns the place of a value in the file, which begins messages.
 func at(v strict.Value) string {
 	p := v.At
 	p.Path = ""

@@ -138,7 +138,7 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	return append(list, slog.Duration("took", e.Took))
 }
 
-// amount is a number: a whole one, but of limits that have digits after the point.
+// amount returns a number: a whole one, but of limits that have digits after the point.
 func amount(name string, units int64, exact headgate.Cost) slog.Attr {
 	if exact == headgate.Units(units) {
 		return slog.Int64(name, units)

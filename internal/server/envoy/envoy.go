@@ -41,7 +41,7 @@ func (s *Server) Use(c *Config) { s.config.Store(c) }
 // Config returns the configuration in force; nil: there is none yet.
 func (s *Server) Config() *Config { return s.config.Load() }
 
-// Service is what a server of gRPC registers.
+// Service returns what a server of gRPC registers.
 func (s *Server) Service() rpc.Service {
 	return rpc.Service{Desc: &envoypb.RateLimitService, Impl: s, Files: envoypb.Files, Objects: func(message any) int {
 		q, ok := message.(*envoypb.RateLimitRequest)

@@ -151,7 +151,7 @@ func (t *task) hit(i int, addend uint32, asked *envoypb.RateLimitDescriptor) err
 // valid reports whether a cost can be said.
 func valid(c headgate.Cost) bool { return c.String() != "invalid" }
 
-// charge is what is asked about a task.
+// charge returns what is asked about a task.
 func (t *task) charge() headgate.Charge {
 	return headgate.Charge{Limit: t.rule.limit, Key: t.key, Cost: t.cost}
 }
@@ -266,7 +266,7 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 	}
 }
 
-// used is what the key has used of the limit.
+// used returns what the key has used of the limit.
 func (t *task) used(ctx context.Context, s *service.Service) (headgate.Usage, error) {
 	list, err := s.Limiter().Usage(ctx, t.key, t.rule.limit)
 	if err != nil {

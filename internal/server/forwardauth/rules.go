@@ -155,8 +155,8 @@ func block(w http.ResponseWriter, refused int) {
 	})
 }
 
-// replayed is the problem of an id that was admitted before. Proxies that take only 401 and 403 get
-// the status they take.
+// replayed returns the problem of an id that was admitted before. Proxies that take only 401 and 403 get the status
+// they take.
 func replayed(refused int) error {
 	if refused == http.StatusTooManyRequests {
 		refused = http.StatusConflict

@@ -70,7 +70,7 @@ func (s *Share) Leave() {
 	}
 }
 
-// Bytes is how many bytes it holds.
+// Bytes returns how many bytes it holds.
 func (s *Share) Bytes() int64 { return s.bytes }
 
 // Hold counts n more bytes, or fewer if n is negative. The error is store.ErrBusy.

@@ -98,7 +98,7 @@ func newTarget(t *testing.T, protection bool, own http.Handler) *target {
 	return tt
 }
 
-// state is what the store of a target holds.
+// state returns what the store of a target holds.
 func (tt *target) state() string {
 	_, out, _ := ask(tt.handler, "GET", "/v1/cells", "")
 	var keys []string

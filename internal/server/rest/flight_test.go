@@ -73,7 +73,7 @@ func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
 	return s, strings.TrimPrefix(server.URL, "http://")
 }
 
-// conn is a connection with a deadline.
+// conn returns a connection with a deadline.
 func conn(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)

@@ -122,7 +122,7 @@ func (d *description) check(t *testing.T, at string, value any) {
 	}
 }
 
-// query are the examples of the parameters, with other values for some.
+// query returns the examples of the parameters, with other values for some.
 func (o *operation) query(other map[string]any) string {
 	if other == nil {
 		other = map[string]any{}

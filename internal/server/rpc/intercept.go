@@ -136,8 +136,8 @@ func (s *Server) logFailure(name string, err error) {
 	s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
 }
 
-// Status is the status of a problem: the code of [api.Problem.Code], the problem itself in ErrorInfo,
-// the field that is wrong in BadRequest, and RetryInfo where nothing was charged and it may pass later.
+// Status returns the status of a problem: the code of [api.Problem.Code], the problem itself in ErrorInfo, the field
+// that is wrong in BadRequest, and RetryInfo where nothing was charged and it may pass later.
 func Status(p *api.Problem) *status.Status {
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: p.Reason(), Domain: api.Domain, Metadata: p.Metadata()},

@@ -58,7 +58,7 @@ type Charge struct {
 	Settle      Text
 }
 
-// wrong is an error at a place.
+// wrong returns an error at a place.
 func wrong(at, field, format string, args ...any) error {
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }

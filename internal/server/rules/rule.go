@@ -93,7 +93,7 @@ func (r *rule) apply(a *normalized) (Match, error) {
 	return m, nil
 }
 
-// wrong is what a rule says of a request that has not what it needs.
+// wrong returns what a rule says of a request that has not what it needs.
 func (r *rule) wrong(err error) (Match, error) {
 	if r.mode != Enforce {
 		return Match{Rule: r.name, Mode: r.mode, Problem: err}, nil

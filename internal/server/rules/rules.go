@@ -104,7 +104,7 @@ type Rules struct {
 // Enforces reports whether a rule is enforced. Else no request is refused.
 func (r *Rules) Enforces() bool { return r != nil && r.enforces }
 
-// Len is the number of rules.
+// Len returns the number of rules.
 func (r *Rules) Len() int {
 	if r == nil {
 		return 0
@@ -112,7 +112,7 @@ func (r *Rules) Len() int {
 	return len(r.list)
 }
 
-// Warnings are what may be a mistake in the file, a line each with its place.
+// Warnings returns what may be a mistake in the file, a line each with its place.
 func (r *Rules) Warnings() []string {
 	if r == nil {
 		return nil
@@ -197,7 +197,7 @@ func (r *Rules) first(a *normalized) int {
 	return slices.IndexFunc(r.list, func(one *rule) bool { return one.matches(a) })
 }
 
-// slashAllowed is the error of a path with an encoded slash.
+// slashAllowed returns the error of a path with an encoded slash.
 func slashAllowed(q *Request, hint string) error {
 	if !strings.Contains(q.Path, EncodedSlash) {
 		return nil

@@ -205,7 +205,7 @@ func (s source) plain(a *normalized, p pattern) ([]string, error) {
 	return []string{value}, nil
 }
 
-// single is all where several values make no sense: of a cost or an id. Empty: there is none.
+// single refuses several values, of a cost or an id. It returns "" for none.
 func (s source) single(a *normalized, p pattern) (string, error) {
 	values, err := s.all(a, p)
 	switch {

@@ -60,9 +60,8 @@ func watchdog(ctx context.Context, log *slog.Logger) {
 // addresses are the settings that say what is listened on.
 var addresses = []config.Setting{config.HTTP, config.GRPC, config.RESP, config.Admin, config.Metrics}
 
-// Sockets are those that the service manager has opened before it started this process, for Config.Sockets. They listen
-// while no server runs, so that a restart refuses no connection. A name of one that is none of an address is a
-// headgate.ErrInvalid.
+// Sockets returns the listeners that the service manager has opened, for Config.Sockets. They listen while no server
+// runs, so that a restart refuses no connection. A socket whose name is no address setting is headgate.ErrInvalid.
 func Sockets() (map[string][]net.Listener, error) {
 	passed := map[string][]net.Listener{}
 	unnamed := ""

@@ -162,7 +162,7 @@ func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.
 	return &api.Difference{From: q.From, To: q.To, Changes: itemChanges(list, auth.From(ctx))}, nil
 }
 
-// itemChanges are the changes of which a caller may know.
+// itemChanges returns the changes of which a caller may know.
 func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
 	out := []api.ItemChange{}
 	for _, change := range list {

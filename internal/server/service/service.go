@@ -55,7 +55,7 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	return s
 }
 
-// Rules are those in force, at first those of the configuration; nil: there are none.
+// Rules returns the rules in force, at first those of the configuration; nil: none.
 func (s *Service) Rules() *rules.Rules { return s.rules.Load() }
 
 // UseRules makes the service go by rules that are held elsewhere. It is called before the service

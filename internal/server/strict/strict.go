@@ -31,7 +31,7 @@ type Place struct {
 	Path      string // as descriptors[0].rate_limit
 }
 
-// In is a place within another one: a name, or an index as [0].
+// In returns a place within another one: a name, or an index as [0].
 func (p Place) In(path string) Place {
 	if p.Path != "" && path != "" && path[0] != '[' {
 		path = "." + path
@@ -52,7 +52,7 @@ func (p Place) String() string {
 	return text
 }
 
-// Wrong is an error at a place. It is headgate.ErrInvalid.
+// Wrong returns an error at a place. It is headgate.ErrInvalid.
 func (p Place) Wrong(format string, args ...any) error {
 	return headgate.Invalid(p.String(), format, args...)
 }
@@ -100,7 +100,7 @@ func syntaxError(file string, text []byte, err error) error {
 	return Place{File: file, Line: line, Col: column}.Wrong("%s", message)
 }
 
-// value is a node of the file of v.
+// value returns a node of the file of v.
 func (v Value) value(n *yaml.Node, at Place) (Value, error) {
 	at.Line, at.Col = n.Line, n.Column
 	if *v.seen++; *v.seen > maxValues {

@@ -127,7 +127,7 @@ func (t *Traffic) count(l *limit, now int64, c law.Cell, e *headgate.Event, char
 	s.add(now, c, weight)
 }
 
-// costOf is what a charge has cost that was admitted.
+// costOf returns what a charge has cost that was admitted.
 func costOf(e *headgate.Event, charge int) float64 {
 	switch {
 	case e.Verb == headgate.VerbFillUp:

@@ -48,7 +48,7 @@ const (
 	maxTop    = 100
 )
 
-// Routes are the paths that it serves.
+// Routes returns the paths that it serves.
 func (l *Logs) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Handler: l.with(l.post), MaxBody: held},
@@ -143,7 +143,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// owner is the name of the caller of a request, to whom a log belongs.
+// owner returns the name of the caller of a request, to whom a log belongs.
 func owner(ctx context.Context) string {
 	if c := auth.From(ctx); c != nil {
 		return c.Name
@@ -225,7 +225,7 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte
 	})
 }
 
-// limit is the limit of a name or a notation.
+// limit returns the limit of a name or a notation.
 func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
 	limit, err := headgate.Parse(text)
 	if headgate.ValidName(text) == nil && l.cfg.Names != nil {

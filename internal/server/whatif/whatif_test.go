@@ -108,8 +108,8 @@ func figuresOf(t *testing.T, text string) (f figures) {
 	return f
 }
 
-// accessLog is a log of 10,000 requests of about 1,700 addresses within four days, as busy sites have it: few addresses
-// ask for much.
+// accessLog returns a log of 10,000 requests of about 1,700 addresses within four days, as busy sites have it: few
+// addresses ask for much.
 func accessLog() []byte {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)

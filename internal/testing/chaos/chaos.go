@@ -82,7 +82,7 @@ type Report struct {
 	Recovery                  time.Duration    // the longest time from the end of a fault to the first decision
 }
 
-// Row is a line of a table.
+// Row returns a line of a table.
 func (r *Report) Row() string {
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {

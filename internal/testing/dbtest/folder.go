@@ -94,7 +94,7 @@ const lockFile = "headgate.lock"
 // unless that is root.
 func newFolder(kind, user string) (*folder, error) { return new(Config).folder(kind, user) }
 
-// folder is newFolder for a server with a configuration.
+// folder makes a folder with a configuration.
 func (c *Config) folder(kind, user string) (*folder, error) {
 	owner, err := unprivileged(user)
 	if err != nil {

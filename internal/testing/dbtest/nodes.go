@@ -53,7 +53,7 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, do func() 
 	return err
 }
 
-// onLoopback is the address of nodes that may share one.
+// onLoopback returns the address of nodes that may share one.
 func onLoopback(int) string { return loopback }
 
 // run starts the server of a node.

@@ -103,7 +103,7 @@ func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 	return s
 }
 
-// Launch is Start without a test: the program is killed by Stop, or dies with this process.
+// Launch needs no test. The program ends with Stop, or with this process.
 func Launch(ctx context.Context, command func() *exec.Cmd, ping func() error) (*Server, error) {
 	f, err := newFolder("program", "nobody")
 	if err != nil {

@@ -66,7 +66,7 @@ func (w *world) crash() {
 	w.db.crash()
 }
 
-// clockMove is by how much a clock is moved.
+// clockMove returns a random move of a clock.
 func (w *world) clockMove() time.Duration {
 	moves := []time.Duration{
 		time.Second, -time.Second, 1500 * time.Millisecond, -1900 * time.Millisecond, -10 * time.Second,

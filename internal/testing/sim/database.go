@@ -74,7 +74,7 @@ func newDatabase(s *scheduler) *database {
 	return d
 }
 
-// clock is the server's clock.
+// clock returns the server's clock.
 func (d *database) clock() int64 { return d.s.wallOf(d.p).UnixMicro() }
 
 // crash ends the server with all transactions under way, and starts it again.

@@ -152,7 +152,7 @@ func (s *scheduler) run() {
 	}
 }
 
-// now is the time since the start of the simulation.
+// now returns the time since the start of the simulation.
 func (s *scheduler) now() time.Duration { return time.Since(s.start) }
 
 // timer returns how long a timer must be set for d of true time, so that no other timer
@@ -239,7 +239,7 @@ func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
 // sleep waits for a true time.
 func (s *scheduler) sleep(d time.Duration) { s.block(s.timer(d), nil, nil, nil) }
 
-// own is the time of a process that has passed after a true time.
+// own returns the time of a process that has passed after a true time.
 func (p *process) own(d time.Duration) time.Duration { return d + d/1_000_000*time.Duration(p.ppm) }
 
 // Now implements sched.Simulator.
@@ -277,7 +277,7 @@ func (s *scheduler) Hash(v any) uint64 {
 	return h ^ h>>31
 }
 
-// chance is true in this share of cases, in thousandths.
+// chance returns true in this share of cases.
 func (s *scheduler) chance(thousandths int) bool { return s.rng.IntN(1000) < thousandths }
 
 // between returns a random time between two.

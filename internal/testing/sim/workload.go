@@ -37,7 +37,7 @@ type charge struct {
 	keep    headgate.Headroom
 }
 
-// recorded is the charge as a history has it.
+// recorded returns the charge as a history has it.
 func (g *charge) recorded() history.Charge {
 	return record.Charge(&g.of.versions[g.version-1].recorded, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
 }
@@ -98,7 +98,7 @@ func (c *caller) step() {
 	}
 }
 
-// context is one that mostly outlasts a call, and sometimes ends within it.
+// context mostly outlasts a call, and sometimes ends within it.
 func (c *caller) context() (context.Context, context.CancelFunc) {
 	d := 20 * time.Second
 	if c.w.s.chance(c.w.cancels) {
@@ -107,7 +107,7 @@ func (c *caller) context() (context.Context, context.CancelFunc) {
 	return sched.WithTimeout(context.Background(), d)
 }
 
-// charges are random charges of limits that are taken, not held.
+// charges returns random charges of limits that are taken, not held.
 func (c *caller) charges(n int) []charge {
 	var list []charge
 	for range n {
@@ -250,7 +250,7 @@ func (c *caller) extendTo(ctx context.Context, name string, g []charge) error {
 	return err
 }
 
-// plus is a cost and some tenths.
+// plus returns a cost and some tenths.
 func plus(cost headgate.Cost, tenths int64) headgate.Cost {
 	n, ok := new(big.Rat).SetString(cost.String())
 	if cost == (headgate.Cost{}) || !ok {

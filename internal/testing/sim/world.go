@@ -180,7 +180,7 @@ func (w *world) chooseFaults() {
 	}
 }
 
-// pause is the time between two steps of a caller.
+// pause returns the time between two steps of a caller.
 func (w *world) pause() time.Duration {
 	switch n := w.s.rng.IntN(100); {
 	case n < 30:
@@ -231,7 +231,7 @@ func (w *world) all() []*limit {
 	return slices.Concat([]*limit{w.held}, w.taken)
 }
 
-// store is what the processes ask that decide.
+// store returns the store of the processes.
 func (w *world) store() store.Store {
 	if w.memory != nil {
 		return w.memory
@@ -241,7 +241,7 @@ func (w *world) store() store.Store {
 
 func (w *world) someNode() *node { return w.nodes[w.s.rng.IntN(len(w.nodes))] }
 
-// storeProcess is the process whose clock is the store's.
+// storeProcess returns the process whose clock is the store's.
 func (w *world) storeProcess() *process {
 	if w.db != nil {
 		return w.db.p
@@ -249,7 +249,7 @@ func (w *world) storeProcess() *process {
 	return w.memoryP
 }
 
-// storeTime is what the store's clock says.
+// storeTime returns what the store's clock says.
 func (w *world) storeTime() time.Time {
 	if w.db != nil {
 		return time.UnixMicro(w.db.clock())

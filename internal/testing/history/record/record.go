@@ -82,7 +82,7 @@ func (r *Recorder) State(limit history.Limit, st headgate.Status) {
 	}})
 }
 
-// Charge is a charge of a version of a limit.
+// Charge returns a charge of a version of a limit.
 func Charge(l *history.Limit, c headgate.Charge) history.Charge {
 	cost := c.Cost.String()
 	if c.Cost == (headgate.Cost{}) {
@@ -211,12 +211,12 @@ var vias = map[headgate.Via]string{
 	headgate.ViaPrefetch: history.ViaPrefetch, headgate.ViaFallback: history.ViaFallback,
 }
 
-// Because is why a version of a limit applies, as decisions say it.
+// Because returns why a version of a limit applies, as decisions say it.
 func Because(version int) string { return becauseVersion + strconv.Itoa(version) }
 
 const becauseVersion = "version "
 
-// versionOf is the version that a decision has applied; 0: it does not say.
+// versionOf returns the version that a decision has applied; 0: it does not say.
 func versionOf(applied string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(applied, becauseVersion))
 	return n

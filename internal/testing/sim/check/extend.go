@@ -113,7 +113,7 @@ func (m *model) steady(first *entry, a *ask) bool {
 	})
 }
 
-// id is the one that a call is about.
+// id returns the one that a call is about.
 func (a *ask) id() string {
 	if a.Idem == "" && a.admitted != nil {
 		return a.admitted.Idem

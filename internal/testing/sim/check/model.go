@@ -26,14 +26,14 @@ type ask struct {
 	by       int64    // true time by which it was charged, if another call shows it; 0: none does
 }
 
-// front is the process that repeats refusals for the one that asks.
+// front returns the process that repeats refusals for the one that asks.
 func (a *ask) front() string { return cmp.Or(a.Front, a.node) }
 
 func (a *ask) outcome() string { return a.ret.Outcome }
 
 func (a *ask) via() string { return cmp.Or(a.ret.Via, history.ViaStore) }
 
-// until is when it was done at the latest, if it was.
+// until returns when it was done at the latest, if it was.
 func (a *ask) until() int64 {
 	if a.by == 0 && a.outcome() != history.Unknown {
 		return a.to
@@ -119,7 +119,7 @@ type fault struct {
 	t int64
 }
 
-// begun is the true time from which on the fault can have had its effect.
+// begun returns the true time from which on the fault can have had its effect.
 func (f *fault) begun() int64 {
 	if f.Kind == history.Forget {
 		return max(0, f.t-f.By*1000)
@@ -307,8 +307,8 @@ func (e *entry) maybe() bool {
 	return e.outcome() == history.Unknown
 }
 
-// need is how much has to be free before a charge for it to pass, at most: headroom is rounded
-// up to what the limit counts.
+// need returns how much has to be free before a charge for it to pass, at most: headroom is rounded up to what the
+// limit counts.
 func (e *entry) need() num {
 	if !e.keep.positive() {
 		return e.cost
@@ -316,10 +316,10 @@ func (e *entry) need() num {
 	return e.cost.plus(e.keep).plus(e.cell.family.least())
 }
 
-// start is when what was charged passes, by the store's clock.
+// start returns when what was charged passes, by the store's clock.
 func (e *entry) start() int64 { return max(e.ret.At, e.ret.StartAt) }
 
-// figures are what was said of the entry's charge, if its call has but that one.
+// figures returns what was said of the entry's charge, if its call has but that one.
 func (e *entry) figures() (f history.Figures, ok bool) {
 	if e.place >= len(e.ret.Each) {
 		return f, false

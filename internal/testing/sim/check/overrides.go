@@ -195,7 +195,7 @@ func (m *model) boundOfEach(c *cell, breaks *spans) {
 	}
 }
 
-// boundOfTwo is boundOfEach for two versions.
+// boundOfTwo checks two versions together.
 func (m *model) boundOfTwo(c *cell, breaks *spans, one, other *rule) {
 	for _, entries := range m.runs(c, breaks, one, other) {
 		entries = slices.DeleteFunc(entries, func(e *entry) bool { return e.ret.StartAt > e.ret.At })

@@ -116,10 +116,10 @@ func (f *family) count(r *big.Rat) num {
 	return fromBig(n.Quo(n, r.Denom()))
 }
 
-// one is a whole unit of cost.
+// one returns a whole unit of cost.
 func (f *family) one() num { return fromBig(f.unit) }
 
-// least is the rounding of what is written with six digits.
+// least returns the rounding of what is written with six digits.
 func (f *family) least() num { return fromBig(new(big.Int).Quo(f.unit, big.NewInt(fine))) }
 
 // units returns how many whole units of cost n is, rounded down.
