@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Request is one request of a Batch.
+// Request is a request of a Batch.
 type Request struct {
 	Charges []Charge // admitted all or none
 	Check   bool     // consume nothing

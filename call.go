@@ -298,7 +298,7 @@ func (e *staleError) Unwrap() error { return store.ErrSetup }
 // maxAttempts is how often a request is made, at most, until its limits hold at the store's time.
 const maxAttempts = 4
 
-// attempts are those of one request. The zero attempts are none.
+// attempts counts the attempts of a request.
 type attempts struct {
 	n     int
 	stale *staleError // of the last one; nil: another error, or none

@@ -37,7 +37,7 @@ type Status struct {
 	History []Attempt // newest first, for limits that keep a log
 }
 
-// Attempt is one entry in the log of a key.
+// Attempt is an entry in the log of a key.
 type Attempt struct {
 	Number  int64 // transaction number
 	At      time.Time
@@ -260,7 +260,7 @@ func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err e
 	return i.KeyCounts(ctx)
 }
 
-// Usage is what a key has used of one limit, and when it can go on. Its Status has no History.
+// Usage is the use of a limit by a key, and when it can go on. Its Status has no History.
 type Usage struct {
 	Status
 	// RetryAfter is the time until a cost of 1 can pass if nobody else comes, or the smallest amount of a limit

@@ -23,7 +23,7 @@ type Tail struct {
 	Block time.Duration
 	// Prefetch lets nodes take tokens up front. Zero: not.
 	Prefetch Prefetch
-	// Away says what is answered while the store cannot decide. Zero: an error.
+	// Away is the answer while the store cannot decide. Zero: an error.
 	Away Away
 	// Deadline is how long a decision may take. Zero: as long as the Limiter lets it, see
 	// Config.Timeout. Of the limits of one request the shortest holds.

@@ -13,7 +13,7 @@ type Observer interface {
 	Decided(ctx context.Context, e Event)
 }
 
-// Event is one decision, or an attempt at one.
+// Event is a decision, or an attempt at one.
 type Event struct {
 	Verb     Verb
 	Limit    string   // name of the limit of the first charge, also with an error; empty: there is no charge

@@ -35,7 +35,7 @@ const (
 	heldOnly            // concurrency alone
 )
 
-// request is what one call sends to the store: for each charge an op, its limit, and later its outcome.
+// request is a request to the store: for each charge an op, its limit, and later its outcome.
 type request struct {
 	ops    []law.Op
 	outs   []law.Outcome

@@ -194,7 +194,7 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 	return r.settler(ctx, actual)
 }
 
-// reserved is what a Limiter knows of a reservation.
+// reserved is a reservation of a Limiter.
 type reserved struct {
 	request
 	l *Limiter

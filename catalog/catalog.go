@@ -54,7 +54,7 @@ type Config struct {
 	// Quiet is for a program that logs by itself that the store is away: there is no line then
 	// about a catalog that cannot be read.
 	Quiet bool
-	// Observer hears of each look and of each file. Nil: nobody does.
+	// Observer receives each look and each file. Nil: none.
 	Observer Observer
 }
 

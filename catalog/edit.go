@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// By says who makes a change, and why. A database adds the user by whom it was made.
+// By is the author of a change, and the reason. A database adds its user.
 type By struct {
 	Author string // at most 1000 bytes, as the reason
 	Reason string

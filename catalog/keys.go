@@ -89,7 +89,7 @@ func instead(base headgate.Limit, notation, applied string) (headgate.Limit, err
 	return l.Because(applied), nil
 }
 
-// lookup is what a caller asks the store, and then what was found for all who asked with it.
+// lookup is a caller's lookup, and then the items that were found for its batch.
 type lookup struct {
 	ids     []id
 	version int64 // of what was found; -1: of several, so what is remembered counts alone

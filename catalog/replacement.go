@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Replacement is what stands in the place of limits for a key: an override, or a plan.
+// Replacement replaces limits for a key: an override, or a plan.
 type Replacement struct {
 	Limit   string    // in whose place an override stands; empty: it is a plan
 	Applied string    // what decisions by it say: see headgate.Decision.Applied

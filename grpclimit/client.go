@@ -22,7 +22,7 @@ import (
 type ClientConfig struct {
 	// Methods says which calls are charged, as [Charge].Methods does. Empty: all but those of health and reflection.
 	Methods []string
-	// Key says what a call is charged to. Nil: ByTarget.
+	// Key returns the key of a call. Nil: ByTarget.
 	Key KeyFunc
 	// Cost says how much a call is charged. Nil: 1. A call that costs headgate.Units(0) is sent at once.
 	Cost CostFunc

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
-// Charge is what a call is charged to one limit.
+// Charge charges a call to a limit.
 type Charge struct {
 	// Methods says which calls are charged: by the full name of a method, such as "/pkg.Service/Method", or by that
 	// of a service with a slash at its end, such as "/pkg.Service/". Empty: all but those of health and reflection.
@@ -21,7 +21,7 @@ type Charge struct {
 	// LimitFor chooses the limit of a call, such as that of the customer's tier, in the place of Limit. The zero
 	// Limit leaves this charge out. An error means what one of Key means.
 	LimitFor func(*Call) (headgate.Limit, error)
-	// Key says what the call is charged to.
+	// Key returns the key of a call.
 	Key KeyFunc
 	// Cost says how much is charged. Nil: 1. A cost of headgate.Units(0) leaves this charge out.
 	Cost CostFunc

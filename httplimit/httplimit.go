@@ -22,7 +22,7 @@ const DefaultMaxRetryAfter = time.Hour
 type Config struct {
 	// Next sends the requests. Nil: http.DefaultTransport.
 	Next http.RoundTripper
-	// Key says what a request is charged to. Nil: HostKey.
+	// Key returns the key of a request. Nil: HostKey.
 	Key func(*http.Request) string
 	// Cost says how much a request is charged. Nil: 1.
 	Cost func(*http.Request) headgate.Cost

@@ -118,7 +118,7 @@ func (op *Op) DecidedAt(out *Outcome) int64 {
 	return out.State.At
 }
 
-// usage is what a law finds in a cell at the time of a decision.
+// usage is the state of a cell at the time of a decision.
 type usage struct {
 	x   int64 // credits in use
 	t   int64 // Bucket: the time x holds for

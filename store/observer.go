@@ -15,7 +15,7 @@ type Observer interface {
 	Swept(Sweep)
 }
 
-// Batch is what callers have shared.
+// Batch was shared by callers.
 type Batch struct {
 	Callers int // that share it
 	Ops     int
@@ -29,7 +29,7 @@ type Retries struct {
 	Err   error // of the last attempt; nil: it succeeded
 }
 
-// Sweep is one sweep.
+// Sweep is a sweep.
 type Sweep struct {
 	Removed int  // rows
 	Full    bool // it removed as many as it may: there may be more

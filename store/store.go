@@ -41,7 +41,7 @@ type Store interface {
 	Close() error
 }
 
-// Role is what a database user may do with a store.
+// Role is a database user's permission.
 type Role string
 
 // The roles.

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/load"
 )
 
-// benchReport is what came out. Amounts are in units of cost.
+// benchReport has the results. Amounts are in units of cost.
 type benchReport struct {
 	Rate     float64 `json:"decisions_per_s"`
 	Admitted amount  `json:"admitted"`

@@ -18,7 +18,7 @@ import (
 // completeWithin is how long a shell waits for names and keys. Tests wait longer, on a busy machine.
 var completeWithin = 2 * time.Second
 
-// words are what an argument may be, of which the beginning is typed.
+// words lists the values of an argument that begin as typed.
 type words func(cmd *cobra.Command, s backend, typed string) []string
 
 // completed completes each argument of a command by its words, and by the last those that follow. It offers nothing
@@ -129,7 +129,7 @@ func suggest(err error, name string, names []string) error {
 	return err
 }
 
-// nearTo asks whether one of the commands below a command is meant, if some are like a name.
+// nearTo suggests commands below a command that are like a name.
 func nearTo(cmd *cobra.Command, name string) string {
 	names := cmd.SuggestionsFor(name)
 	slices.Sort(names)

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// ofAllLimits says what commands mean by KEY [LIMIT].
+// ofAllLimits explains KEY [LIMIT].
 const ofAllLimits = "Without a LIMIT it is done for each that the key has: those of the catalog, or, if that has\n" +
 	"none, those that the store knows the key of."
 

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// keyUse is what a key uses of a limit, as list, top and export show it.
+// keyUse is the use of a limit by a key, in list, top and export.
 type keyUse struct {
 	api.Status
 	Percent *float64 `json:"percent"` // of the capacity; null: that is not known, or 0

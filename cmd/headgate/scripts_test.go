@@ -77,7 +77,7 @@ type order struct {
 	Args []string
 }
 
-// result is what became of it.
+// result is the result of a command.
 type result struct {
 	Code           int
 	Stdout, Stderr string

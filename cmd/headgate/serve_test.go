@@ -30,7 +30,7 @@ type server struct {
 	over chan struct{} // closed when it has said all
 }
 
-// output is what a process has said so far.
+// output is the output of a process so far.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -100,7 +100,7 @@ func validate(t *testing.T, objects string) {
 	}
 }
 
-// object is one that Kubernetes gets: the fields that tests look at.
+// object has the fields of a Kubernetes object that tests look at.
 type object struct {
 	Kind     string
 	Metadata struct{ Name string }

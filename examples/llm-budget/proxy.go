@@ -53,7 +53,7 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// event is one event of the model's stream.
+// event is an event of the model's stream.
 type event struct {
 	Choices []choice `json:"choices"`
 	Usage   *usage   `json:"usage,omitempty"`

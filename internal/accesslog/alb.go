@@ -27,7 +27,7 @@ var (
 	errALBRequest = errors.New("has no request and agent in quotes in their place")
 )
 
-// albTypes are what a line of the Application Load Balancer begins with.
+// albTypes begin the lines of an Application Load Balancer.
 var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
 
 // Read implements Reader.

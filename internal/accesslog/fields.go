@@ -34,10 +34,10 @@ var columnNames = []string{
 	"ip", "user", "host", "method", "path", "status", "bytes", "referer", "agent", "frontend", "backend", "server",
 }
 
-// row is what a line says of each plain field.
+// row has the plain fields of a line.
 type row [columns][]byte
 
-// fields are those that are asked for.
+// fields selects fields.
 type fields struct {
 	names   []string
 	proxies httpkey.Proxies

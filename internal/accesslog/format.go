@@ -140,7 +140,7 @@ func Names() string {
 	return strings.Join(names, ", ")
 }
 
-// Value is what a line says of a field.
+// Value is the value of a field in a line.
 type Value struct {
 	Text []byte // good until the next line is read
 	Err  error  // ErrNoField, or that the value cannot be a text, or an ip no address
@@ -153,7 +153,7 @@ type Spent struct {
 	End            int64 // microseconds since the epoch; 0: the line does not say
 }
 
-// Record is what a line says.
+// Record is a parsed line.
 type Record struct {
 	At      int64   // microseconds since the epoch
 	Count   int     // how many requests it stands for; 0: none, and Skip says what it is

@@ -158,7 +158,7 @@ func (q *Queue[K, L]) Party() *Party[K, L] {
 	return p
 }
 
-// Start says what a caller who came has to start.
+// Start is what a new caller has to start.
 type Start int
 
 const (

@@ -40,7 +40,7 @@ func (ask *Ask) of() string {
 	return "requests"
 }
 
-// periodNames are those of periods that people name.
+// periodNames has periods with a name.
 var periodNames = map[time.Duration]string{
 	time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day",
 }

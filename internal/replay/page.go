@@ -21,7 +21,7 @@ var (
 	pageScript string
 )
 
-// page is what the template shows.
+// page is the template's data.
 type page struct {
 	Policy string
 	Style  template.CSS
@@ -34,7 +34,7 @@ type page struct {
 	No     string
 }
 
-// section is one limit on the page.
+// section shows a limit.
 type section struct {
 	*Report
 	Yes, No string

@@ -26,7 +26,7 @@ type player struct {
 	settling func(ctx context.Context, at int64) (after func() error, err error)
 }
 
-// step is what became of a request.
+// step is the result of a request.
 type step struct {
 	allowed  bool  // all of it
 	accepted int64 // in millionths

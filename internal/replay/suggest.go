@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Ask is what limits are suggested for.
+// Ask is a request for suggestions.
 type Ask struct {
 	Refuse  float64         // the share that may be refused, from 0 to below 1
 	Keys    bool            // the share is of the keys, else of the requests
@@ -39,7 +39,7 @@ type Choice struct {
 	Others   []Point `json:"other_rates,omitempty"` // of a token bucket, each with the least burst that will do
 }
 
-// Point is what another limit would refuse.
+// Point is the effect of another limit.
 type Point struct {
 	Limit  string `json:"limit"`
 	Denied int64  `json:"denied"`

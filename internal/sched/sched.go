@@ -56,7 +56,7 @@ func Simulate(s Simulator) {
 	}
 }
 
-// TimeOut is what Wait returns when the time has passed.
+// TimeOut is returned by Wait when the time has passed.
 const TimeOut = -1
 
 // Forever is a wait without an end.

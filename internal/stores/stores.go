@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// Kind is what the stores of a URL scheme have in common.
+// Kind opens the stores of a URL scheme.
 type Kind struct {
 	// Server is whether they are servers, which may be away.
 	Server bool

@@ -212,7 +212,7 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// none is what New was given instead of a store.
+// none replaces a nil store.
 type none struct{}
 
 func (none) err() error { return law.Invalid("store", "is nil; front.New was given none") }

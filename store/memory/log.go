@@ -16,7 +16,7 @@ type entries struct {
 	ids  int64 // the bytes of their ids
 }
 
-// entryBytes is what an entry takes without its id, and with its share of the room for more.
+// entryBytes is the size of an entry without its id, with its share of the room for more.
 const entryBytes = 100
 
 // bytes returns what the entries take.

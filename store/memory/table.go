@@ -24,7 +24,7 @@ type table struct {
 	_       [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
 }
 
-// slot is one cell, in 24 bytes. A free one is all zeros.
+// slot is a cell in 24 bytes. A free one is all zeros.
 type slot struct {
 	lo atomic.Uint64 // of the hash; what the slot keeps of the rest of it is in the pair
 	pair

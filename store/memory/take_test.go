@@ -173,7 +173,7 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 	}
 }
 
-// ask is one way to take one unit.
+// ask is a way to take one unit.
 type ask func() store.Brief
 
 // ways returns all ways to take a unit of a cell.

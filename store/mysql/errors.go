@@ -15,7 +15,7 @@ import (
 
 var errBadConn = driver.ErrBadConn
 
-// mark is what is known of an error besides its class.
+// mark adds to the class of an error.
 type mark int
 
 const (

@@ -164,7 +164,7 @@ func eachCharge(used, more string) string {
 }
 
 const (
-	// usedByAll is what is in use after all charges of a request, if it is admitted.
+	// usedByAll is the use after all charges of a request, if it is admitted.
 	usedByAll = "u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n))"
 
 	replayed = `,

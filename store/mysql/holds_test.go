@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// inForce is what headgate_limit_of answers.
+// inForce is a result of headgate_limit_of.
 type inForce struct {
 	rule, applied string
 	until         time.Time

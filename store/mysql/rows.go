@@ -57,7 +57,7 @@ type entry struct {
 	credits, expiresAt int64
 }
 
-// span is what expires after one time and not after another.
+// span is a range of expiry times, with the sum.
 type span struct{ after, upto, sum int64 }
 
 // queue are the first entries of a log that expire after a time, in the order in which they do.

@@ -38,7 +38,7 @@ const (
 	revision   = 15 // of the texts of the procedures
 )
 
-// definition is what a binary makes in a database.
+// definition has the objects that a binary makes in a database.
 type definition struct {
 	state, revision int
 	tables          [][]ddl // number 1 is the first
@@ -140,7 +140,7 @@ func (d *definition) names() []string {
 	return list
 }
 
-// installation is what a database has: all zero without the schema.
+// installation describes a database: all zero without the schema.
 type installation struct {
 	state, revision     int
 	tables              int // migrations applied

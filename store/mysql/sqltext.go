@@ -67,7 +67,7 @@ func literal(b *strings.Builder, s string) {
 	b.WriteByte('\'')
 }
 
-// cellColumns are those of a cell, and cellFields where to read them to.
+// cellColumns are a cell's, and cellFields where to read them to.
 const cellColumns = "limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason"
 
 func cellFields(limit, key any, st *law.State, reason any) []any {

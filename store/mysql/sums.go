@@ -25,7 +25,7 @@ type sums struct {
 	next    []int32 // after each op: the next one on its cell; 0: none
 }
 
-// sum is what one cell is charged.
+// sum has the charges of a cell.
 type sum struct {
 	head, tail int32 // its first op and its last one
 	closed     bool  // to what comes next in the batch

@@ -38,7 +38,7 @@ func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
 // see sweepSlack.
 const madeWithin = 50 * time.Millisecond
 
-// sumsTexts are what follows the rows of a statement of each shape.
+// sumsTexts follow the rows of a statement of each shape.
 var sumsTexts = sync.OnceValue(func() map[sumsShape]string {
 	texts := make(map[sumsShape]string)
 	for i := range 8 {

@@ -30,7 +30,7 @@ type transport struct {
 	unsummed atomic.Int64 // how many batches are not to be decided by sums, since one could not be
 }
 
-// facts are what is known of the servers, also in a transaction of the caller's.
+// facts are known of the servers, also in a transaction of the caller's.
 type facts struct {
 	checked atomic.Bool // server and schema are such as this binary needs
 	galera  atomic.Bool // the server is a node of a cluster

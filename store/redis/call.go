@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is one call of a script: keys in one slot, and the ops it answers.
+// call is a call of a script: keys in one slot, and the ops it answers.
 type call struct {
 	script      script
 	keys        []string // of each op its cell, then what some have of their own

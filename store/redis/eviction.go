@@ -21,7 +21,7 @@ type watch struct {
 	told bool                // that a server does not say it
 }
 
-// eviction is what a server does when its memory is full, and has done.
+// eviction has a server's policy when memory is full, and its evictions.
 type eviction struct {
 	policy string // by which it may evict a cell; empty: it evicts none
 	memory string // maxmemory, in bytes

@@ -25,7 +25,7 @@ const (
 	maxAsked = 8     // places among which the same is looked for
 )
 
-// asked is what the ops of a call ask, each thing once as a rule.
+// asked has the parameters of a call's ops, each once as a rule.
 type asked struct {
 	doubles
 	from  [maxAsked]int // ops that were the first to ask the last few things

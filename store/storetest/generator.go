@@ -49,7 +49,7 @@ var steady = []law.Params{
 	{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10000, History: 50000, Block: 3000},
 }
 
-// own are those of steady under which a charge can start later.
+// own has the indices in steady under which a charge can start later.
 var own = []int{0, 1, 4}
 
 func (g *generator) batch() (ops []law.Op) {

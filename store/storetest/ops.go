@@ -147,7 +147,7 @@ func try(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// wanted is what should become of an op.
+// wanted is the expected outcome of an op.
 type wanted struct {
 	granted  int64 // of a charge 1 or 0; units that a settlement gives back, and that an extension has charged then
 	replayed bool

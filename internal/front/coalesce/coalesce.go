@@ -38,7 +38,7 @@ type Config struct {
 	// Timeout bounds a batch, which no caller's context does: it goes on when
 	// the caller who came first leaves. Zero: 10 s.
 	Timeout time.Duration
-	// Observer hears of every batch. Nil: none.
+	// Observer receives every batch. Nil: none.
 	Observer store.Observer
 	// Context returns the context of a batch by those of its callers, of which it has the values that it wants, such
 	// as a trace; it must not end with them. Nil: context.Background.

@@ -62,7 +62,7 @@ type counter struct {
 	_ [56]byte
 }
 
-// refusal is what a store has said of a cell.
+// refusal is a store's refusal of a cell.
 type refusal struct {
 	params law.Params
 	room   int64       // of the op that was refused

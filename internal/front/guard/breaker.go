@@ -35,7 +35,7 @@ type breaker struct {
 	probing  bool      // a trial is under way
 }
 
-// turn is one question to the store.
+// turn is a call of the store.
 type turn struct {
 	successes int64 // of all, when the trial began
 	probe     bool

@@ -60,7 +60,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Observer is a store.Observer that also hears of the circuit breaker.
+// Observer is a store.Observer of the circuit breaker too.
 type Observer interface {
 	store.Observer
 	// Away is called when the breaker opens, with the error of the store, and when it closes, with nil.

@@ -68,7 +68,7 @@ type shares struct {
 	until time.Time // the leases last at least until then
 }
 
-// part is one lease.
+// part is a lease.
 type part struct {
 	number int64 // of the entry
 	units  int64

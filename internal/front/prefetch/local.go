@@ -25,7 +25,7 @@ type localTokens struct {
 	used   int64  // credits taken and handed out since the last fetch
 }
 
-// grant is what is left of one grant of the store.
+// grant is the rest of a grant of the store.
 type grant struct {
 	op      law.Op // it was taken by
 	out     law.Outcome

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// answer is what a caller is told.
+// answer is the answer to a caller.
 type answer struct {
 	out law.Outcome
 	err error

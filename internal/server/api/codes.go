@@ -2,7 +2,7 @@ package api
 
 import "strconv"
 
-// Domain is that of the ErrorInfo of problems over gRPC.
+// Domain is in the ErrorInfo of problems over gRPC.
 const Domain = "headgate"
 
 // kinds say what a problem is over gRPC, which has other codes than HTTP: the code, and the reason in

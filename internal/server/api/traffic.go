@@ -39,7 +39,7 @@ const (
 	ByUsed    = "used"
 )
 
-// TrafficQuery says what GET /v1/traffic returns.
+// TrafficQuery selects what GET /v1/traffic returns.
 type TrafficQuery struct {
 	Limit   string `query:"limit"`                 // empty: of all limits
 	By      string `query:"by"`                    // the order of the keys; empty: ByRefused

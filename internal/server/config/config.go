@@ -23,7 +23,7 @@ const (
 	DefaultHTTP  = "127.0.0.1:8080"
 )
 
-// Config is what a file says. The zero Config is an empty file.
+// Config is a parsed file. The zero Config is an empty file.
 type Config struct {
 	File           string               // it was read from, for people; empty: none. Several have commas between them
 	Files          []string             // their paths

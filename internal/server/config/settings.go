@@ -139,7 +139,7 @@ var (
 	}
 )
 
-// Settings are all of them, in the order of the documentation.
+// Settings has all settings in the order of the documentation.
 var Settings = []Setting{
 	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, EnvoyMergeDomains, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
 	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline,
@@ -173,7 +173,7 @@ func (s Setting) preset() string {
 // Flags looks up a flag: its value, and whether it was given.
 type Flags func(name string) (value string, given bool)
 
-// Said is what was said of a setting.
+// Said is the value of a setting, with its source.
 type Said struct {
 	Value string // the default where nothing was said
 	By    string // the flag, the variable or the file; empty: nobody said anything

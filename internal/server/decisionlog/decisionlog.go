@@ -18,10 +18,10 @@ import (
 // MaxLines is how many lines are written in a second at most. The first one after that says how many were left out.
 const MaxLines = 1000
 
-// Message is that of every line.
+// Message is in every line.
 const Message = "decision"
 
-// Config says what is logged.
+// Config selects what is logged.
 type Config struct {
 	Log *slog.Logger
 	// Refused and Admitted are which share of the decisions has a line, from 0 to 1. What failed counts as refused.

@@ -20,7 +20,7 @@ type connections struct {
 	quiet list.List  // guarded by mu: of *heading without a request, the longest first
 }
 
-// standing is what is counted of a connection, guarded by the mutex of its connections.
+// standing has the counts of a connection, guarded by the mutex of its connections.
 type standing struct {
 	open  bool
 	quiet *list.Element // in the list of those; nil: it has a request

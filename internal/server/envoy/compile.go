@@ -41,7 +41,7 @@ type node struct {
 
 type entry struct{ key, value string }
 
-// level is what a descriptor of a request can match at one level.
+// level has what a request's descriptor can match at one level.
 type level struct {
 	key, value string // value may be a pattern, of [auth.Match]
 	share      bool

@@ -97,7 +97,7 @@ func (s *Server) decide(ctx context.Context, q *envoypb.RateLimitRequest) (*envo
 	return nil, problem
 }
 
-// plan is what is asked for the descriptors of a request.
+// plan has the charges for a request's descriptors.
 type plan struct {
 	tasks    []task
 	together bool // all that is taken is taken as one request

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// verb is what is done for a descriptor.
+// verb is the action for a descriptor.
 type verb uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	refund
 )
 
-// task is what is asked for one descriptor of a request. Without a rule it is nothing.
+// task charges one descriptor of a request; without a rule, nothing.
 type task struct {
 	rule *rule
 	key  string

@@ -21,7 +21,7 @@ const (
 // allocated for each, of which about half lives at a time.
 const PerObject = 2 << 10
 
-// Load is what the requests in flight hold together. Create one with [New]. It is safe for concurrent use.
+// Load counts what requests in flight hold. Create one with [New]. It is safe for concurrent use.
 type Load struct {
 	maxRequests, maxBytes int64
 	requests, bytes       atomic.Int64
@@ -45,7 +45,7 @@ func (l *Load) InFlight() (requests, bytes int64) { return l.requests.Load(), l.
 // Share returns the share of a request that has just come. It holds nothing yet.
 func (l *Load) Share() Share { return Share{of: l} }
 
-// Share is what one request holds of a load. It is for one goroutine, which must end it with Release.
+// Share is a request's part of a load, for one goroutine, which must call Release.
 type Share struct {
 	of      *Load
 	bytes   int64

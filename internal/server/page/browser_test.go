@@ -346,7 +346,7 @@ func (b *browser) goesByKeys(letter, heading string) {
 	})
 }
 
-// answer is that of a server, read.
+// answer is an answer that was read.
 type answer struct {
 	status int
 	header http.Header

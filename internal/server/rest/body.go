@@ -24,7 +24,7 @@ const (
 // none.
 var bodies = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, load.FreeBytes)) }}
 
-// body is what a request has sent.
+// body is the body of a request.
 type body struct{ *bytes.Buffer }
 
 // free gives the buffer back. The text is invalid then.

@@ -43,7 +43,7 @@ Promise.all([ask('/v1/take', {method: 'POST', body: '{"limit":"token-bucket 5/1m
   .then(read => fetch('/report', {method: 'POST', body: JSON.stringify(read)}));
 </script>`
 
-// readable is what a page could read.
+// readable has what a page could read.
 type readable []struct{ Way, URL, Text string }
 
 // target is a server that is attacked.

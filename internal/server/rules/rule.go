@@ -33,7 +33,7 @@ type rule struct {
 	encodedSlash bool // a slash that is encoded is a part of its segment
 }
 
-// missing says what becomes of a request that has not what a key or a cost is made of.
+// missing is what to do with a request that lacks a part of a key or a cost.
 type missing int
 
 const (
@@ -44,7 +44,7 @@ const (
 
 var missings = [...]string{refuse: "refuse", skip: "skip", empty: "empty"}
 
-// charge is one limit of a rule.
+// charge is a limit of a rule.
 type charge struct {
 	limit    headgate.Limit
 	key      []source

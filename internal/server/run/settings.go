@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 )
 
-// server is what is served, and where.
+// server has the settings and parts of a server.
 type server struct {
 	Config
 	place   config.Place

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Keeper is what has a catalog that a store keeps, as the names of a [Service].
+// Keeper is implemented by names of a [Service] that are in the catalog of a store.
 type Keeper interface {
 	// Kept returns it. The error says why it could not be read.
 	Kept() (*catalog.Catalog, error)

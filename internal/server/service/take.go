@@ -153,7 +153,7 @@ func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.
 	return list, nil
 }
 
-// meaning is what the cost of a charge says.
+// meaning reads the cost of a charge.
 type meaning func(json.Number) (headgate.Cost, error)
 
 // costOf returns what a charge costs: 1 if nothing is said.

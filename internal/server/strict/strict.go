@@ -24,7 +24,7 @@ const (
 	maxMerges = 64      // of mappings into each other
 )
 
-// Place says where something stands.
+// Place is a place in a file.
 type Place struct {
 	File      string // or the name of what is no file
 	Line, Col int    // 0: there are no lines
@@ -115,7 +115,7 @@ func (v Value) value(n *yaml.Node, at Place) (Value, error) {
 // Null reports whether nothing is said.
 func (v Value) Null() bool { return v.Tag == "!!null" }
 
-// Keys are what a mapping may say, and what reads the value of each.
+// Keys has a reader for each key of a mapping.
 type Keys map[string]func(Value) error
 
 // Fields reads a mapping that says nothing else than the known keys, as [Value.Members] does.

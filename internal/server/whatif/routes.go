@@ -337,7 +337,7 @@ func encode(v any) ([]byte, error) {
 var errGone = errors.New("no log of this id is kept for you: it was not used for long, or others needed the room; " +
 	"send it again")
 
-// logError is what is wrong with a log.
+// logError is an error in a log.
 type logError struct{ error }
 
 // badLog makes an error of what is wrong with a log that was read, unless it is something else.

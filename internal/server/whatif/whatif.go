@@ -45,7 +45,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Logs are those that are kept. Create them with [New]. They are safe for concurrent use.
+// Logs keeps logs. Create it with [New]. It is safe for concurrent use.
 type Logs struct {
 	cfg     Config
 	reading chan struct{} // as many as may read a log at a time

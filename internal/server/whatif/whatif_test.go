@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server is what is asked.
+// server is under test.
 type server struct {
 	logs    *whatif.Logs
 	limiter *headgate.Limiter
@@ -94,7 +94,7 @@ func decode[T any](t *testing.T, text string) *T {
 	return v
 }
 
-// figures are what an answer says of one limit.
+// figures has the answer about one limit.
 type figures struct {
 	Allowed, Denied int64
 	Top             []replay.KeyReport

@@ -40,7 +40,7 @@ type Engine struct {
 
 // System is an engine that runs.
 type System struct {
-	// URL is that of an empty database.
+	// URL is of an empty database.
 	URL string
 	// Hosts are those of the URL that each stack reaches through a proxy of its own. A client that learns of other
 	// addresses by the server itself has none.
@@ -51,7 +51,7 @@ type System struct {
 	Faults []Fault
 }
 
-// Stack is what decides.
+// Stack decides.
 type Stack struct {
 	record.Limiter
 	Node  string // the process that repeats refusals, which stacks may share; empty: its own
@@ -71,7 +71,7 @@ type Fault struct {
 	Shift func(ahead time.Duration)
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Engine                    string
 	Decisions, Admitted, Over int // of the store alone, not repeated refusals
@@ -119,7 +119,7 @@ const (
 	unknownFor = 30 * time.Second
 )
 
-// run is one run on one engine.
+// run is a run on one engine.
 type run struct {
 	system  *System
 	stacks  []*Stack
@@ -270,7 +270,7 @@ func (r *run) done(f *Fault, begin time.Time) {
 	Pause(r.rng, 600*time.Millisecond)
 }
 
-// ErrNothing says that a fault could not be brought about this time.
+// ErrNothing means that a fault could not be caused this time.
 var ErrNothing = errors.New("nothing was broken")
 
 // jump returns a fault that moves the clock forward or back, and to its time again.

@@ -41,7 +41,7 @@ import (
 	"io"
 )
 
-// History is what one run has recorded, in the order of true time.
+// History is a recorded run, in the order of true time.
 type History struct {
 	Events []Event
 }
@@ -58,7 +58,7 @@ func (h *History) Write(to io.Writer) error {
 	return lines.Flush()
 }
 
-// Event is one line of a history.
+// Event is a line of a history.
 type Event struct {
 	T       int64    `json:"t"`              // true time, nanoseconds since the start of the run; never goes back
 	Node    string   `json:"node,omitempty"` // the process of calls and returns, or what a fault hit
@@ -82,7 +82,7 @@ const (
 	Concurrency   = "concurrency"
 )
 
-// Limit is one version of a limit.
+// Limit is a version of a limit.
 type Limit struct {
 	Name      string `json:"name"`
 	Algorithm string `json:"algorithm"`

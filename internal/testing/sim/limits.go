@@ -171,7 +171,7 @@ var algorithms = []string{
 	"sliding-window", "sliding-log", "sliding-log",
 }
 
-// periods are those of limits.
+// periods has the periods of limits.
 var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
 
 // randomLimit returns a limit with a period that is short enough for the simulation to see many of them, and an amount

@@ -67,7 +67,7 @@ func (c *caller) run() {
 	}
 }
 
-// deeds are what callers do, each with its share in percent.
+// deeds has what callers do, with its share in percent.
 var deeds = []struct {
 	often int
 	do    func(*caller, context.Context)

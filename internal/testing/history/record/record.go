@@ -102,7 +102,7 @@ func (r *Recorder) Call(node string, c history.Call) int {
 	return c.ID
 }
 
-// Answer is what a call was answered.
+// Answer is the answer to a call.
 type Answer struct {
 	Decision  *headgate.Decision // nil: the verb has none
 	Err       error

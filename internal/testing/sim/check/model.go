@@ -49,7 +49,7 @@ func asks(verb string) bool {
 // admits reports whether the verb is one that admits a request under its id.
 func admits(verb string) bool { return verb == history.Take || verb == history.Reserve }
 
-// entry is what one call asks of one cell.
+// entry is the request of one call to one cell.
 type entry struct {
 	*ask
 	cell         *cell

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// shape is what the checker has to know of an algorithm.
+// shape is an algorithm as the checker sees it.
 type shape int
 
 const (
@@ -28,7 +28,7 @@ var shapes = map[string]shape{
 	history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged, history.Concurrency: held,
 }
 
-// rule is one version of a limit, in numbers.
+// rule is a version of a limit, in numbers.
 type rule struct {
 	of     *family
 	limit  *history.Limit
@@ -57,7 +57,7 @@ type family struct {
 	terms    map[int]term // of overrides, by version
 }
 
-// fine is what corrections and levels may be rounded by: a millionth of a unit.
+// fine is the unit to which corrections and levels are rounded: a millionth.
 const fine = 1_000_000
 
 // name notes a cost or a headroom that a call names; a share is neither.
