@@ -59,7 +59,7 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 	}
 }
 
-// ask asks the store about charges whose limits are known.
+// ask calls the store about charges whose limits are known.
 func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
 	if q == &takeQuestion && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
 		return d, nil

@@ -121,7 +121,7 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 							tt.context, err, named, tt.named)
 					}
 					want := class
-					if class == nil && tt.named { // whether the store was asked is not known
+					if class == nil && tt.named { // whether the store was called is not known
 						want = store.ErrUnknownOutcome
 						if name == "List" || name == "Inspect" || name == "Usage" { // which charge nothing
 							want = store.ErrUnavailable
@@ -136,7 +136,7 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 	}
 }
 
-// TestWaitingHasTheDeadlineOfItsContext: also while the store is asked.
+// TestWaitingHasTheDeadlineOfItsContext: also while the store is called.
 func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
 	for _, limit := range []string{"token-bucket 1/s", "fixed-window 1/1s", "concurrency 10 ttl 30s"} {
 		synctest.Test(t, func(t *testing.T) {

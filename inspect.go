@@ -346,7 +346,7 @@ func probe(p *law.Params) int64 {
 	return max(1, p.Unit/pow10[p.Digits])
 }
 
-// used returns the Usage of a limit that was asked for its probe.
+// used returns the Usage of a limit by the answer to its probe.
 func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
 	cell := store.Cell{Cell: op.Cell, State: out.State}
 	if cell.State.BlockedUntil > out.Clock {

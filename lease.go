@@ -139,7 +139,7 @@ func (l *Lease) renewUntilEnd(asked time.Time) {
 	}
 }
 
-// renewal is a question to the store, to renew a lease.
+// renewal is a call of the store, to renew a lease.
 type renewal struct {
 	asked    time.Time
 	answered chan struct{} // closed when err is known

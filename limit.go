@@ -166,7 +166,7 @@ func (l Limit) Charged(c Cost) Cost {
 // clock: a decision at that instant or later is by next, on whichever node. Both have the same
 // name, else it is ErrInvalid. Each may be made by Until itself: what l would become at the instant or
 // later never holds. Its other methods are about l. A Limiter guesses by its own clock
-// which of them holds; a wrong guess costs one more question to the store, nothing else.
+// which of them holds; a wrong guess costs one more call of the store, nothing else.
 func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
 	us := at.UnixMicro()
 	switch {

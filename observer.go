@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Observer hears of every decision of a Limiter, for metrics and logs. Its method is called
+// Observer receives every decision of a Limiter, for metrics and logs. Its method is called
 // by many goroutines at once, after the decision, and holds up the caller until it returns.
 // store.Observer hears what happens beside the decisions.
 type Observer interface {

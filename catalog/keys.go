@@ -148,7 +148,7 @@ func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 	}
 }
 
-// fly asks the store for what callers wait for.
+// fly calls the store for what callers wait for.
 func (c *Catalog) fly(_ context.Context, parties []*flight.Party[struct{}, *lookup]) error {
 	if c.keys.closed.Load() {
 		return errClosed

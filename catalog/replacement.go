@@ -42,7 +42,7 @@ func replacementOf(i *store.Item) Replacement {
 
 // Replacements returns what the catalog has for a key in the place of limits, in no order: the
 // overrides of these limits and the plans, of the key itself and of prefixes of it. Those that have
-// ended may be among them. Authors are looked up if they are asked for, which reads a hundred
+// ended may be among them. Authors are looked up if they are requested, which reads a hundred
 // versions.
 func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
 	list []Replacement, err error,

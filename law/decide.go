@@ -209,7 +209,7 @@ func rebase(s State, op *Op, clock int64) Verdict {
 	d.Moved = healed || converted
 	if d.Moved {
 		// What was used counts no longer than it would have without the
-		// change. So a key that is asked for by two definitions in turn, each
+		// change. So a key that is requested by two definitions in turn, each
 		// of which converts the cell, becomes empty all the same.
 		// But a bucket forgets at EmptyAt what was returned to it. It must not do so
 		// before each charge has drained by the definition that made it. A definition

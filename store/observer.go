@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// Observer hears of what happens beside the decisions, for metrics and logs: package
+// Observer receives what happens beside the decisions, for metrics and logs: package
 // coalesce reports batches, drivers repeated transactions, package front sweeps.
 // Its methods are called by many goroutines at once, and hold up what they are called for
 // until they return. Decisions go to headgate.Observer.

@@ -27,7 +27,7 @@ type catalogNames struct {
 	read   func() (*catalog.Catalog, error)
 }
 
-// newCatalogNames reads the catalog when the first name is asked for: most commands need none.
+// newCatalogNames reads the catalog when the first name is requested: most commands need none.
 func newCatalogNames(ctx context.Context, s store.Store, c *config.Config) *catalogNames {
 	return &catalogNames{c, sync.OnceValues(func() (*catalog.Catalog, error) { return readCatalog(ctx, s) })}
 }
@@ -86,7 +86,7 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 func (n *catalogNames) List() []catalog.Definition {
 	c, err := n.Kept()
 	if err != nil {
-		return nil // and whatever asks the store next says why
+		return nil // and whatever calls the store next says why
 	}
 	return c.List()
 }

@@ -111,7 +111,7 @@ func (a *auth) Read(line []byte) (Record, error) {
 	return rec, nil
 }
 
-// failed returns what follows "Failed METHOD for ", of the methods by which a password is asked for. That of PAM, and
+// failed returns what follows "Failed METHOD for ", of the methods by which a password is requested. That of PAM, and
 // of others that ask in their own words, is keyboard-interactive.
 func failed(msg []byte) (who []byte, ok bool) {
 	method, who, ok := bytes.Cut(msg, []byte(" for "))

@@ -1,5 +1,5 @@
 // Package load calls as fast as answers come: a closed loop of callers, each
-// with one question under way, and how long the answers took.
+// with one call under way, and how long the answers took.
 package load
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Config says how much to call.
 type Config struct {
-	Clients  int           // callers, each with one question under way; below 1: 1
+	Clients  int           // callers, each with one call under way; below 1: 1
 	Duration time.Duration // for how long to call, and count
 	Warmup   time.Duration // for how long to call before that, uncounted
 

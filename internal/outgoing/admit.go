@@ -66,7 +66,7 @@ func await(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Cha
 	}
 }
 
-// refused sleeps until a reservation that was not made can be asked for again,
+// refused sleeps until a reservation that was not made can be requested again,
 // if its start can come in time.
 func refused(ctx context.Context, l Limiter, c headgate.Charge, d headgate.Decision, patience time.Duration) error {
 	// d says when a reservation can be made, this one when its start would be.

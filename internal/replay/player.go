@@ -31,7 +31,7 @@ type step struct {
 	allowed  bool  // all of it
 	accepted int64 // in millionths
 
-	// Where levels are asked for: that before and that after it, in credits.
+	// Where levels are requested: that before and that after it, in credits.
 	before, after int64
 	brim          bool  // the level stands at the capacity then
 	blocked       int64 // until when; 0: not blocked

@@ -19,7 +19,7 @@ type Ask struct {
 	Periods []time.Duration // of the limits; none: a minute, an hour and a day
 }
 
-// Suggestion is limits that would refuse no more than what was asked for, each with what it would have done.
+// Suggestion is limits that would refuse no more than what was requested, each with what it would have done.
 type Suggestion struct {
 	Ask     Ask      `json:"-"`
 	Most    int64    `json:"most"` // requests or keys that may be refused
@@ -47,7 +47,7 @@ type Point struct {
 	Chosen bool   `json:"chosen,omitempty"` // it is the Choice itself
 }
 
-// DefaultRefuse is the share of requests that may be refused, unless another is asked for.
+// DefaultRefuse is the share of requests that may be refused, unless another is requested.
 const DefaultRefuse = 0.001
 
 // Weighing is the phase in which many limits are tried.
@@ -164,7 +164,7 @@ func (g *Suggestion) families() (list []*family) {
 	return list
 }
 
-// enough reports whether a limit refuses as little as was asked for.
+// enough reports whether a limit refuses as little as was requested.
 func (g *Suggestion) enough(denied, keys int64) bool {
 	if g.Ask.Keys {
 		return keys <= g.Most

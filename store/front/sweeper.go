@@ -24,7 +24,7 @@ const (
 	// shortPause otherwise.
 	leastPause = time.Millisecond
 	shortPause = 50 * time.Millisecond
-	// lookEvery is how often the sweeper looks, in a longer pause, how much the store was asked.
+	// lookEvery is how often the sweeper looks, in a longer pause, how many ops the store got.
 	lookEvery = time.Second
 	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
 	longestBackOff = time.Minute
@@ -39,7 +39,7 @@ type sweeper struct {
 	tell   store.Observer // nil: nobody
 	sweep  func(ctx context.Context, max int) (removed int, err error)
 	info   func() store.Info // of the store
-	asked  func() int64      // how many ops the store was asked; nil: it has no wrappers
+	asked  func() int64      // how many ops the store got; nil: it has no wrappers
 	cancel context.CancelFunc
 	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
 	failed map[string]bool // classes of errors since the last success; the goroutine's own
@@ -105,7 +105,7 @@ func (w *sweeper) run(ctx context.Context) {
 }
 
 // wait waits for a pause, and reports whether the context is still alive. If shorter is true, the pause ends early,
-// within lookEvery, once the store has been asked as many ops as a sweep removes. A flood of new keys that begins
+// within lookEvery, once the store has got as many ops as a sweep removes. A flood of new keys that begins
 // during a long pause is then noticed soon.
 func (w *sweeper) wait(ctx context.Context, pause time.Duration, shorter bool) bool {
 	for shorter && w.asked != nil && pause > lookEvery {

@@ -185,7 +185,7 @@ func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 }
 
 // TestABucketThatIsBlockedAtItsFirstUseAnswersOnce makes the cell of a bucket while
-// its first token is asked for, between the look and the write.
+// its first token is requested, between the look and the write.
 func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)

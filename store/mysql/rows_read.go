@@ -245,7 +245,7 @@ func (f *flight) readSum(r *sql.Rows) error {
 	return nil
 }
 
-// Receipt implements rows.Reader. All that may be asked for were read.
+// Receipt implements rows.Reader. All that may be requested were read.
 func (f *flight) Receipt(cell law.Cell, id string) (a law.Receipt, ok bool, err error) {
 	a, ok = f.receipts[admission{cell, id}]
 	return a, ok, nil

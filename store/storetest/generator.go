@@ -250,7 +250,7 @@ func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) la
 }
 
 // back returns an op that gives back some or all of a charge, or charges more.
-// Its Entry is the oracle's, and translated before the store is asked.
+// Its Entry is the oracle's, and translated before the store is called.
 func (g *generator) back() law.Op {
 	r := &g.charged[g.IntN(len(g.charged))]
 	credits := 1 + g.Int64N(r.op.Cost*r.out.Granted)

@@ -80,7 +80,7 @@ func (c *Config) orDefault(inner store.Store) Config {
 // charged, and what it was granted is given back by the return rule; but not if it has
 // an ID, under which the answer can be had again.
 //
-// A caller who finds no batch under way, and has a second or more until its deadline, asks the store itself. It leaves
+// A caller who finds no batch under way, and has a second or more until its deadline, calls the store itself. It leaves
 // when the answer comes, a second after its deadline at the latest.
 type Store struct {
 	inner   store.Store
@@ -219,7 +219,7 @@ func (s *Store) context(parties []*flight.Party[law.Cell, *party]) context.Conte
 	return s.cfg.Context(all)
 }
 
-// A caller that asks the store itself cannot leave before the answer comes, so a short deadline would be missed.
+// A caller that calls the store itself cannot leave before the answer comes, so a short deadline would be missed.
 // Such a call needs at least minRemaining until its deadline, and ends grace after it: an answer within grace lets
 // the charge be given back, where a call that is cut off leaves the charge and costs a connection.
 const (

@@ -5,7 +5,7 @@
 //
 // A store cannot decide while it cannot be reached, takes no writes, or does not answer in time: the
 // context of each decision has a deadline, by default that of Store.Deadline. After some
-// failures without any success between them, a circuit breaker opens: the store is asked by one
+// failures without any success between them, a circuit breaker opens: the store is called by one
 // decision every half second, and the others are answered at once. The first success closes it.
 //
 // Guard is the outermost wrapper. The deadline therefore bounds the whole call, including the time spent in other
@@ -68,7 +68,7 @@ type Observer interface {
 }
 
 // Store is a store in front of another. It is safe for concurrent use. It starts a goroutine when the
-// first limit with law.AwayShare is asked for, which Close ends.
+// first limit with law.AwayShare is requested, which Close ends.
 type Store struct {
 	inner    store.Store
 	one      store.OneTaker // inner, if it is one

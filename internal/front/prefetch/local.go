@@ -33,7 +33,7 @@ type grant struct {
 	expires int64
 }
 
-// fetch is a question to the store that others wait for.
+// fetch is a call of the store that others wait for.
 type fetch struct {
 	done  chan struct{}
 	err   error       // it has failed
@@ -116,7 +116,7 @@ func (h *localTokens) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, 
 	return out, nil, min(1+h.size(now)/op.Cost, law.Max/op.Cost), false
 }
 
-// size returns how many credits to take beyond those that are asked for: what other callers wait for, and as many as go
+// size returns how many credits to take beyond those that are requested: what other callers wait for, and as many as go
 // in a life at the pace since the last fetch, but at most four times what has gone since then, and never more than the
 // prefetch holds.
 func (h *localTokens) size(now int64) int64 {

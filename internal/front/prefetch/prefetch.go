@@ -1,5 +1,5 @@
 // Package prefetch lets a node take tokens up front and hand them out without
-// asking the store for each.
+// calling the store for each.
 //
 // Only limits that ask for it have fetches, "token-bucket 1000/s prefetch 10%", and
 // of them only charges that come alone. Every token is paid for in the store

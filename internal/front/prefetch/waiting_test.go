@@ -269,7 +269,7 @@ func TestWhatArrivesAfterAResetIsLost(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsWhileItIsClosed hears of it; who asks is granted what the store has granted.
+// TestWhoWaitsWhileItIsClosed gets an error; who asks is granted what the store has granted.
 func TestWhoWaitsWhileItIsClosed(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op := charge(perSecond, 10)
@@ -286,7 +286,7 @@ func TestWhoWaitsWhileItIsClosed(t *testing.T) {
 	})
 }
 
-// TestAChangedLimit is asked for at once, and what is held by the old one is lost.
+// TestAChangedLimit is requested at once, and what is held by the old one is lost.
 func TestAChangedLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
 		changed := charge(perSecond, 10)

@@ -19,7 +19,7 @@ type LimitUsage struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`       // rounded up; until nothing is in use and no block holds
 	BlockedBy    string `json:"blocked_by,omitempty"` // ByOperator or ByLimit; absent: it is not blocked
 	// Of what is applied: when it ends, in microseconds, absent if it does not; why it was made; and who
-	// has made it, where that was asked for and is known.
+	// has made it, where that was requested and is known.
 	AppliedUntil  *int64 `json:"applied_until,omitempty"`
 	AppliedReason string `json:"applied_reason,omitempty"`
 	AppliedBy     string `json:"applied_by,omitempty"`

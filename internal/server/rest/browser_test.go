@@ -57,7 +57,7 @@ type target struct {
 // secret is a key that a page is not to see.
 const secret = "secret-key"
 
-// times returns how often a pattern was asked for.
+// times returns how often a pattern was requested.
 func (tt *target) times(pattern string) int {
 	tt.mu.Lock()
 	defer tt.mu.Unlock()

@@ -131,7 +131,7 @@ const proxied = "X-Forwarded-Uri: /\r\nHeadgate-Settle: eyJpZCI6ImkiLCJjaGFyZ2Vz
 // reduced is the type of problem that end users get behind a proxy.
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-// unasked are paths that do not ask the store, with their status. Here the limits are those of a file, which has no
+// unasked are paths that do not call the store, with their status. Here the limits are those of a file, which has no
 // versions, and which nobody can change.
 var unasked = map[string]int{
 	"/v1/explain": http.StatusOK, "/v1/limits": http.StatusOK, "/openapi.yaml": http.StatusOK, "/livez": http.StatusOK,

@@ -288,7 +288,7 @@ func (l *Logs) ask(ctx context.Context, id string,
 	return out.Bytes(), err
 }
 
-// readQuestion reads how a log is to be read; recorded is the limit whose history is asked for, if any.
+// readQuestion reads how a log is to be read; recorded is the limit whose history is requested, if any.
 func readQuestion(v url.Values) (q *question, recorded string, err error) {
 	err = edge.Known(v, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle", "year",
 		"attempts", "time", "time_format")

@@ -100,7 +100,7 @@ func (r *Report) Count() (n int) {
 	return n
 }
 
-// limits are those that are asked for, as histories know them.
+// limits are those that are requested, as histories know them.
 var limits = map[string]history.Limit{
 	"token-bucket 5/s burst 5": {Algorithm: history.TokenBucket, Amount: "5", Burst: "5", Period: 1e6},
 	"fixed-window 20/5s":       {Algorithm: history.FixedWindow, Amount: "20", Period: 5e6},
@@ -112,7 +112,7 @@ const (
 	stacks   = 4
 	callers  = 4                // of each stack
 	keys     = 3                // of each limit at a time
-	keyLife  = 20 * time.Second // then others are asked for: a history of one key stays short
+	keyLife  = 20 * time.Second // then others are requested: a history of one key stays short
 	patience = 10 * time.Second // of a caller
 	// unknownFor is how long a question whose answer got lost may still be under way: longer than
 	// any fault.
@@ -309,7 +309,7 @@ func (r *run) forgot(begin time.Time, before time.Duration) {
 	}
 }
 
-// finish notes what is in use of the keys that were asked for last.
+// finish notes what is in use of the keys that were requested last.
 func (r *run) finish(t *testing.T) {
 	t.Helper()
 	epoch := sched.Since(r.begin) / keyLife

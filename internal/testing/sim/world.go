@@ -96,7 +96,7 @@ func newWorld(s *scheduler, most time.Duration) *world {
 	return w
 }
 
-// chooseLimits decides what is asked for, and how often.
+// chooseLimits decides what is requested, and how often.
 func (w *world) chooseLimits() {
 	s := w.s
 	w.gap = s.between(time.Second, 20*time.Second)

@@ -64,7 +64,7 @@ func (r *Recorder) event(e history.Event) {
 	r.add(e)
 }
 
-// Limit records a version of a limit, before it is asked for.
+// Limit records a version of a limit, before it is requested.
 func (r *Recorder) Limit(l history.Limit) { r.event(history.Event{Limit: &l}) }
 
 // Removal records that an override is removed, before it is.
