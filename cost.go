@@ -340,7 +340,7 @@ func costOf(credits int64, p *law.Params, up bool) Cost {
 	return Cost{coef: credits / p.Unit} // beyond 9e12: whole units
 }
 
-// checkAmount says what is wrong with an amount given as a Go value.
+// checkAmount returns what is wrong with an amount given as a Go value.
 func checkAmount(field string, c Cost) error {
 	if c.coef <= 0 {
 		return Invalid(field, "must be above 0")

@@ -194,7 +194,7 @@ type DeniedError struct {
 	Decision Decision
 }
 
-// Error says which limit refused, and when it will not.
+// Error returns which limit refused, and when it will not.
 func (e *DeniedError) Error() string {
 	d := &e.Decision
 	if d.RetryAfter == Never {

@@ -115,7 +115,7 @@ func (l Limit) WithName(name string) (Limit, error) {
 // maxName is the length of a limit's name.
 const maxName = 64
 
-// ValidName says why a limit cannot have this name, or nil: a small letter,
+// ValidName returns why a limit cannot have this name, or nil: a small letter,
 // then up to 63 small letters, digits, and any of _ . -, but not "unlimited", which is a notation.
 func ValidName(name string) error {
 	ok := name != "" && name != unlimitedNotation && len(name) <= maxName && name[0] >= 'a' && name[0] <= 'z'

@@ -119,7 +119,7 @@ func (d *Difference) revised(now *snapshot) []store.Item {
 	return nil
 }
 
-// Compare says what Apply would change.
+// Compare returns what Apply would change.
 func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return Difference{}, err
@@ -252,7 +252,7 @@ func shortened(path string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(path, "\x00", ""), "")
 }
 
-// Status says how what a file defines stands to the catalog as it was read last.
+// Status returns how what a file defines stands to the catalog as it was read last.
 func (c *Catalog) Status(f File) (Difference, error) {
 	s := c.now.Load()
 	if s == nil {

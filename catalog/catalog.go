@@ -320,7 +320,7 @@ func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
 	return d, ok
 }
 
-// Difference says what it would change to define a limit, and whether it would change anything.
+// Difference returns what it would change to define a limit, and whether it would change anything.
 func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
 	var have []store.Item
 	if was, ok := c.Lookup(d.Name()); ok {

@@ -116,7 +116,7 @@ func (s *snapshot) replaceable(what string, l headgate.Limit) error {
 	return nil
 }
 
-// valid says what is wrong with a prefix or a time that somebody gives, or nil. The store checks keys.
+// valid returns what is wrong with a prefix or a time that somebody gives, or nil. The store checks keys.
 func (s *snapshot) valid(key string, prefix bool, until time.Time) error {
 	if prefix && key == "" {
 		return headgate.Invalid("key", "is empty: each key begins so; change the limit itself")

@@ -51,7 +51,7 @@ func within(methods []string, method string) bool {
 	return false
 }
 
-// checkMethods says which name is neither that of a method nor that of a service.
+// checkMethods returns which name is neither that of a method nor that of a service.
 func checkMethods(methods []string) error {
 	for _, m := range methods {
 		service, _, ok := strings.Cut(strings.TrimPrefix(m, "/"), "/")
@@ -63,7 +63,7 @@ func checkMethods(methods []string) error {
 	return nil
 }
 
-// checkLimit says what is wrong with the limit of a charge.
+// checkLimit returns what is wrong with the limit of a charge.
 func checkLimit(limit headgate.Limit) error {
 	switch {
 	case limit.IsZero():

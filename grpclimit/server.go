@@ -111,7 +111,7 @@ func NewServer(l headgate.Taker, cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// check says what is wrong with a charge.
+// check returns what is wrong with a charge.
 func (c *Charge) check() error {
 	if c.LimitFor == nil {
 		if err := checkLimit(c.Limit); err != nil {

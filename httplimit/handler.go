@@ -165,7 +165,7 @@ func NewHandler(l HandlerLimiter, cfg HandlerConfig) (func(http.Handler) http.Ha
 	}, nil
 }
 
-// check says what is wrong with the configuration.
+// check returns what is wrong with the configuration.
 func (c *HandlerConfig) check(l HandlerLimiter) error {
 	switch {
 	case l == nil:

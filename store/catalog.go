@@ -55,7 +55,7 @@ type Action struct {
 	Reason string
 }
 
-// Valid says what is wrong with an action, or nil. Every Catalog calls it first.
+// Valid returns what is wrong with an action, or nil. Every Catalog calls it first.
 func (a *Action) Valid() error {
 	switch a.Verb {
 	case "block", "unblock", "reset":
@@ -153,7 +153,7 @@ const (
 	MaxEdit = 100_000 // items
 )
 
-// Valid says what is wrong with an edit, or nil. Every Catalog calls it first.
+// Valid returns what is wrong with an edit, or nil. Every Catalog calls it first.
 func (e *Edit) Valid() error {
 	if len(e.Items) > MaxEdit {
 		return law.Invalid("items", "are %d; one edit may have %d", len(e.Items), MaxEdit)

@@ -296,7 +296,7 @@ func inspection(limit, key string, attempts int) *api.InspectRequest {
 	return &api.InspectRequest{Subject: api.Subject{Limit: limit, Key: key}, Attempts: attempts}
 }
 
-// checkAttempts says what is wrong with --max of attempts.
+// checkAttempts returns what is wrong with --max of attempts.
 func checkAttempts(max int) error {
 	if max < 1 || max > api.MaxAttempts {
 		return headgate.Invalid("max", "%d is not a number from 1 to %d", max, api.MaxAttempts)
@@ -330,7 +330,7 @@ func answerOf(a api.Attempt) string {
 	return "refused"
 }
 
-// whyNone says why there are no attempts, where that is due to the limit.
+// whyNone returns why there are no attempts, where that is due to the limit.
 func whyNone(st *api.Status) string {
 	limit, err := headgate.Parse(st.Rule)
 	if err != nil || limit.Params().History > 0 || len(st.History) > 0 {

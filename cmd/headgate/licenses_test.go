@@ -99,7 +99,7 @@ func texts(t *testing.T, name, dir string) (kind, all string) {
 	return kind, all
 }
 
-// source says where the source of a module is, which the MPL demands.
+// source returns where the source of a module is, which the MPL demands.
 func source(m module) string {
 	return "https://pkg.go.dev/" + m.Path + "@" + m.Version
 }

@@ -101,7 +101,7 @@ func made(cmd *cobra.Command, one bool, version int64) {
 	fmt.Fprintf(cmd.OutOrStdout(), "the catalog has version %d now%s\n", version, changedIn(cmd))
 }
 
-// changedIn says where a command has changed something.
+// changedIn returns where a command has changed something.
 func changedIn(cmd *cobra.Command) string {
 	if server, err := serverOf(cmd); err == nil && server != "" && cmd.Flags().Lookup(config.Server.Flag()) != nil {
 		return ", at " + store.RedactURL(server)

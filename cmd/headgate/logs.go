@@ -112,7 +112,7 @@ func (o *logOptions) complete(cmd *cobra.Command) (err error) {
 	return ofFlag(err)
 }
 
-// ofFlag says which flag is wrong.
+// ofFlag returns which flag is wrong.
 func ofFlag(err error) error {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return fmt.Errorf("--%s: %s", wrong.Field, wrong.Problem)

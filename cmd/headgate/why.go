@@ -133,7 +133,7 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 	}
 }
 
-// byLimit says which limit has blocked a key by itself, as far as that is known.
+// byLimit returns which limit has blocked a key by itself, as far as that is known.
 func byLimit(l *api.LimitUsage) string {
 	rule := l.Rule
 	if rule != l.Limit {

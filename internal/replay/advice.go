@@ -32,7 +32,7 @@ func (r *Report) sentence() string {
 		comma(r.Refused), plural(r.Keys, "key"))
 }
 
-// of says whose share is requested.
+// of returns whose share is requested.
 func (ask *Ask) of() string {
 	if ask.Keys {
 		return "keys"

@@ -111,7 +111,7 @@ func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Request
 	return in, in.readAll(ctx, logs)
 }
 
-// checkLimits says why limits cannot be replayed.
+// checkLimits returns why limits cannot be replayed.
 func checkLimits(limits []headgate.Limit) error {
 	for _, limit := range limits {
 		switch {
@@ -125,7 +125,7 @@ func checkLimits(limits []headgate.Limit) error {
 	return nil
 }
 
-// check says what is wrong with the question, before anything is read.
+// check returns what is wrong with the question, before anything is read.
 func (in *Requests) check(logs []string) error {
 	c := in.cfg
 	switch {

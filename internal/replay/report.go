@@ -138,7 +138,7 @@ func (r *Report) because(bad *BadLine, line []byte, reason string, unparsed bool
 	r.Reasons = append(r.Reasons, Reason{reason, unparsed, 1, *bad})
 }
 
-// nothing says where the lines of logs without a request have gone.
+// nothing returns where the lines of logs without a request have gone.
 func (r *Report) nothing() string {
 	var parts []string
 	for _, w := range r.Reasons {

@@ -163,7 +163,7 @@ func readInstalled(ctx context.Context, db querier) (i installation, err error) 
 	return i, classify("read what is installed", err)
 }
 
-// check says why a binary of this definition cannot use the database, or nil.
+// check returns why a binary of this definition cannot use the database, or nil.
 func (i *installation) check(d *definition) error {
 	switch {
 	case i.state > d.state:

@@ -51,7 +51,7 @@ func variables(ctx context.Context, db querier, scope string, names ...string) (
 	return values, err
 }
 
-// checkServer says why the server, or the way to it, cannot be used.
+// checkServer returns why the server, or the way to it, cannot be used.
 func checkServer(ctx context.Context, db querier) error {
 	var version string
 	var slept, moves int
@@ -101,7 +101,7 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 	return now, classify("read the clock", err)
 }
 
-// ready says why the store cannot be used, or nil. It looks at the server and
+// ready returns why the store cannot be used, or nil. It looks at the server and
 // the version of the schema once.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {

@@ -31,7 +31,7 @@ type session struct{ mode, client, connection, results string }
 const sessionColumns = "@@sql_mode, @@character_set_client, @@character_set_connection, " +
 	"COALESCE(@@character_set_results, '" + charset + "')"
 
-// check says why a session will not do, or nil.
+// check returns why a session will not do, or nil.
 func (s *session) check() error {
 	for name := range strings.SplitSeq(s.mode, ",") {
 		if slices.Contains(modes, name) {

@@ -165,7 +165,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready says why the store cannot be used, or nil. It looks at the server
+// ready returns why the store cannot be used, or nil. It looks at the server
 // once.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {

@@ -29,7 +29,7 @@ func (r *Reader) Notations() (n Notations) {
 	return n
 }
 
-// valid says what of the limit of a notation is too long.
+// valid returns what of the limit of a notation is too long.
 func (n *Notations) valid(l headgate.Limit) error {
 	if d := Longest(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
 		return headgate.Invalid("limit",

@@ -70,7 +70,7 @@ func Subscribe(x XDS, s *Server) (*Subscription, error) {
 	return &Subscription{xds: x, server: s}, nil
 }
 
-// Problem says what is wrong with what the server said last; empty: nothing is known to be.
+// Problem returns what is wrong with what the server said last; empty: nothing is known to be.
 func (s *Subscription) Problem() string {
 	if p := s.problem.Load(); p != nil {
 		return *p

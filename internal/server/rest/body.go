@@ -63,7 +63,7 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load
 	}
 }
 
-// unread says why a body was not read to its end.
+// unread returns why a body was not read to its end.
 func unread(r *http.Request, after int, err error) error {
 	var large *http.MaxBytesError
 	switch {

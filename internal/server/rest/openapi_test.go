@@ -149,7 +149,7 @@ func (o *operation) query(other map[string]any) string {
 	return strings.Join(parts, "&")
 }
 
-// sameAnswer says where an answer differs from its example.
+// sameAnswer returns where an answer differs from its example.
 func sameAnswer(name string, got, want any) string {
 	switch want := want.(type) {
 	case map[string]any:

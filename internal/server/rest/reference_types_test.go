@@ -123,7 +123,7 @@ func (r *reference) names(s node) (all []string) {
 	return all
 }
 
-// typ says what a value is: a type, or a link to an object, with its bounds.
+// typ returns what a value is: a type, or a link to an object, with its bounds.
 func (r *reference) typ(s node) string {
 	if ref := s.get("$ref"); ref.Node != nil {
 		if scalar := r.scalar(ref); scalar.Node != nil {
@@ -182,7 +182,7 @@ func plainType(name string) string {
 	return name
 }
 
-// bounds says how small and how large a value may be.
+// bounds returns how small and how large a value may be.
 func bounds(s node) string {
 	low, high, unit := s.get("minimum"), s.get("maximum"), ""
 	switch {

@@ -221,7 +221,7 @@ func compare(name, text string) comparison {
 	return comparison{name, value, prefix}
 }
 
-// validHost says what is wrong with the host of a rule.
+// validHost returns what is wrong with the host of a rule.
 func validHost(host string) error {
 	name, _ := strings.CutPrefix(host, "*.")
 	switch {

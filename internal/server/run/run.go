@@ -251,7 +251,7 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	return s, p.Done(), nil
 }
 
-// givenUp says why the store was given up, or nil.
+// givenUp returns why the store was given up, or nil.
 func (srv *server) givenUp(s store.Store) error {
 	p, ok := store.As[*pending.Store](s)
 	if !ok {

@@ -95,7 +95,7 @@ func newCondition(log *slog.Logger, at string) *condition {
 	}
 }
 
-// count says how to learn how many decisions were made without the store.
+// count sets how to count decisions that were made without the store.
 func (c *condition) count(without func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

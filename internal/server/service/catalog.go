@@ -142,7 +142,7 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 	return out, nil
 }
 
-// Difference says what was changed from one version of the catalog to another, of what the caller may know.
+// Difference returns what was changed from one version of the catalog to another, of what the caller may know.
 func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.Difference, error) {
 	const missing = "is missing; it is the number of a version, and 0 is before the first"
 	switch {

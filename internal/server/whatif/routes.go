@@ -190,7 +190,7 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request, v url.Values) ([]byt
 	return encode(a)
 }
 
-// get says what limits would have done to a log.
+// get returns what limits would have done to a log.
 func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
 	if err := edge.Known(v, "id", "limit...", "top"); err != nil {
 		return nil, err

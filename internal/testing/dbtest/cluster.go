@@ -85,7 +85,7 @@ func (c *Cluster) start(ctx context.Context, i int) error {
 	})
 }
 
-// ready says why the cluster cannot be used yet: a replica that has not
+// ready returns why the cluster cannot be used yet: a replica that has not
 // finished its first copy would be promoted with nothing in it.
 func (c *Cluster) ready() error {
 	replicas := 0

@@ -137,7 +137,7 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 	return g.launch(ctx, i, func() error { return g.synced(i) }, args...)
 }
 
-// synced says why a node cannot be used yet.
+// synced returns why a node cannot be used yet.
 func (g *GaleraCluster) synced(i int) error {
 	state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
 	if err == nil && state != galeraSynced {

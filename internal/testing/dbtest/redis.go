@@ -102,7 +102,7 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 	return f.launch(ctx, cmd, time.Minute, func() error { return pingRedis(socket) })
 }
 
-// pingRedis says why a server at an address, or at the path of a socket, cannot be used yet.
+// pingRedis returns why a server at an address, or at the path of a socket, cannot be used yet.
 func pingRedis(addr string) error {
 	answer, err := askRedis(addr, "PING")
 	if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {

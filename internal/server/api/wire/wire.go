@@ -59,7 +59,7 @@ var (
 	typeAnswer  = reflect.TypeFor[api.Answer]()
 )
 
-// plan says how to copy a struct.
+// plan returns how to copy a struct.
 func (p pair) plan() (list []step) {
 	toMessage := p.to.PkgPath() == messages
 	message, value := p.from, p.to

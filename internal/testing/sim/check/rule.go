@@ -128,7 +128,7 @@ func (f *family) units(n num) int64 {
 	return q.Quo(q, f.unit).Int64()
 }
 
-// text says what n is.
+// text returns what n is.
 func (f *family) text(n num) string {
 	return new(big.Rat).SetFrac(n.big(), f.unit).RatString()
 }
