@@ -58,7 +58,7 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithStatsHandler(sendings{}),
+		grpc.WithStatsHandler(sendRecorder{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		// No retry policy applies, also none that a name server gives. grpc sends a call again only if the server
 		// has said that it did not process it.
@@ -196,14 +196,14 @@ func problemOf(st *grpcstatus.Status) *api.Problem {
 // sentKey is under which the context of a call has an *atomic.Bool: whether its message was handed to a connection.
 type sentKey struct{}
 
-// sendings notes what is sent. A call may have several attempts; the server processed none but the last.
-type sendings struct{}
+// sendRecorder notes what is sent. A call may have several attempts; the server processed none but the last.
+type sendRecorder struct{}
 
 // TagRPC implements stats.Handler.
-func (sendings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (sendRecorder) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC implements stats.Handler.
-func (sendings) HandleRPC(ctx context.Context, s stats.RPCStats) {
+func (sendRecorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	sent, ok := ctx.Value(sentKey{}).(*atomic.Bool)
 	if !ok {
 		return
@@ -217,7 +217,7 @@ func (sendings) HandleRPC(ctx context.Context, s stats.RPCStats) {
 }
 
 // TagConn implements stats.Handler.
-func (sendings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (sendRecorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn implements stats.Handler.
-func (sendings) HandleConn(context.Context, stats.ConnStats) {}
+func (sendRecorder) HandleConn(context.Context, stats.ConnStats) {}

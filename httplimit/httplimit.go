@@ -142,7 +142,7 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 		end := t.backOff(ctx, charge.Key, resp)
-		if retries == 0 || !comeBack(resp.StatusCode) || end.IsZero() || !t.patient(ctx, end) {
+		if retries == 0 || !allowsRetry(resp.StatusCode) || end.IsZero() || !t.patient(ctx, end) {
 			return resp, nil
 		}
 		again, err := repeat(req)

@@ -25,7 +25,7 @@ func newAuditCommand() *cobra.Command {
 			"limits, plans and overrides, and the last 10,000 blocks and resets.",
 		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				q.Limit = args[0]
@@ -52,7 +52,7 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	}
 	for i := range a.Entries {
 		e := &a.Entries[i]
-		line := instant(e.At) + "  " + doneTo(e)
+		line := instant(e.At) + "  " + auditTarget(e)
 		if e.By != "" {
 			line += " by " + text(e.By)
 		}
@@ -73,8 +73,8 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	return nil
 }
 
-// doneTo returns what an entry was, and to which key.
-func doneTo(e *api.AuditEntry) string {
+// auditTarget returns what an entry was, and to which key.
+func auditTarget(e *api.AuditEntry) string {
 	if e.Key == nil {
 		return fmt.Sprintf("version %d", e.Version)
 	}

@@ -55,8 +55,8 @@ func completed(arguments ...words) cobra.CompletionFunc {
 	}
 }
 
-// theLimit returns the name of a limit.
-func theLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
+// completeLimit returns limits.
+func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askLimits(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
@@ -67,8 +67,8 @@ func theLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// thePlan returns the name of a plan.
-func thePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
+// completePlan returns plans.
+func completePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askCatalog(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
@@ -79,12 +79,12 @@ func thePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// theKey returns a key that the store knows, of the first limits: a page of each is read.
-func theKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
+// completeKey returns keys of the first limits: it reads a page of each.
+func completeKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
 	const most = 20
-	limits := theLimit(cmd, s, "")
+	limits := completeLimit(cmd, s, "")
 	for _, limit := range limits[:min(len(limits), namesShown)] {
-		l := looking{limit: limit, prefix: typed}
+		l := keyQuery{limit: limit, prefix: typed}
 		_ = l.each(cmd.Context(), s, law.Cell{}, func(u *keyUse) (bool, error) {
 			if key(u.Key) == u.Key {
 				keys = append(keys, u.Key)
@@ -110,9 +110,9 @@ func withSuggestion(cmd *cobra.Command, s backend, err error) error {
 	switch {
 	case name == nil:
 	case s.local == nil && (errors.Is(err, headgate.ErrUnknownLimit) || wrong != nil && wrong.Field == "limit"):
-		return suggest(err, name[1], theLimit(cmd, s, ""))
+		return suggest(err, name[1], completeLimit(cmd, s, ""))
 	case wrong != nil && wrong.Field == "plan":
-		return suggest(err, name[1], thePlan(cmd, s, ""))
+		return suggest(err, name[1], completePlan(cmd, s, ""))
 	}
 	return err
 }

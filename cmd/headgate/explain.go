@@ -47,7 +47,7 @@ func newExplainCommand() *cobra.Command {
 			}
 			l, err := resolveLimit(cmd, args[0])
 			if errors.Is(err, headgate.ErrUnknownLimit) {
-				named, there, c, wrong := whereLimitsAre(cmd)
+				named, there, c, wrong := findLimits(cmd)
 				if wrong != nil {
 					return wrong
 				}
@@ -105,9 +105,9 @@ func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
 	})
 }
 
-// whereLimitsAre reports whether a server or a store was named, and whether the store is there that a command takes
+// findLimits reports whether a server or a store was named, and whether the store is there that a command takes
 // where none was named.
-func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, err error) {
+func findLimits(cmd *cobra.Command) (named, there bool, c *config.Config, err error) {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return false, false, nil, err
@@ -122,7 +122,7 @@ func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, er
 // askOrSuppose supposes an empty store with the limits of the file if no store is named and the default one does not
 // exist.
 func askOrSuppose(cmd *cobra.Command, do func(backend) error) error {
-	named, there, c, err := whereLimitsAre(cmd)
+	named, there, c, err := findLimits(cmd)
 	if err != nil {
 		return err
 	}

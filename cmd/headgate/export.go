@@ -20,7 +20,7 @@ import (
 
 // exporting are the flags of export.
 type exporting struct {
-	looking
+	keyQuery
 	format, since string
 	history       bool
 	max           int
@@ -40,7 +40,7 @@ func newExportCommand() *cobra.Command {
 		Example: "  headgate export >keys.csv\n  headgate export login --refusing -o jsonl\n" +
 			"  headgate export login --history --since 1h",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.of(args)
 			return e.run(cmd)
@@ -123,7 +123,7 @@ func (e *exporting) attempts(cmd *cobra.Command, s backend, write func(any, []st
 				u.Limit, e.max)
 		}
 		for _, a := range list {
-			err := write(attempted{u.Limit, u.Key, a}, []string{
+			err := write(attemptLine{u.Limit, u.Key, a}, []string{
 				u.Limit, u.Key, strconv.FormatInt(a.Number, 10), strconv.FormatInt(a.At, 10), a.Cost.String(),
 				strconv.FormatBool(a.Allowed),
 			})

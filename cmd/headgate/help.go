@@ -67,5 +67,5 @@ func addCommands(root *cobra.Command) {
 	for _, more := range moreCommands {
 		root.AddCommand(more())
 	}
-	sayUsage(root)
+	addUsage(root)
 }

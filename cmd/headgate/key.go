@@ -29,7 +29,7 @@ func newInspectCommand() *cobra.Command {
 			"Nothing is charged.",
 		SuggestFor:        []string{"show", "get", "status", "describe"},
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.look(cmd, func(s backend, w io.Writer) error {
 				n := 0
@@ -103,7 +103,7 @@ func newResetCommand() *cobra.Command {
 		Example: "  headgate reset mallory login --reason 'it was our own monitoring'\n" +
 			"  headgate reset mallory",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s backend) error {
 				w := cmd.OutOrStdout()
@@ -147,7 +147,7 @@ func newBlockCommand() *cobra.Command {
 		Example: "  headgate block mallory --for 15m --reason 'password guessing'\n" +
 			"  headgate block mallory login --for 0",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s backend) error {
 				wanted := func(*api.LimitUsage) bool { return true }
@@ -227,7 +227,7 @@ func newHistoryCommand() *cobra.Command {
 		SuggestFor:        []string{"log", "attempts"},
 		Example:           "  headgate history alice login --since 1h\n  headgate history alice",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var young time.Duration
 			if err := checkAttempts(max); err != nil {
@@ -241,7 +241,7 @@ func newHistoryCommand() *cobra.Command {
 			}
 			return ask(cmd, func(s backend) error {
 				var none string
-				rows := []attempted{}
+				rows := []attemptLine{}
 				_, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
 					st, err := askInspect(cmd.Context(), s, inspection(limit, args[0], max))
 					if err != nil {
@@ -252,7 +252,7 @@ func newHistoryCommand() *cobra.Command {
 						fmt.Fprintf(cmd.ErrOrStderr(), "there may be more of %s: the newest %d are shown\n", limit, max)
 					}
 					for _, one := range list {
-						rows = append(rows, attempted{limit, args[0], one})
+						rows = append(rows, attemptLine{limit, args[0], one})
 					}
 					if len(args) > 1 {
 						none = whyNone(st)
@@ -262,7 +262,7 @@ func newHistoryCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				slices.SortStableFunc(rows, func(a, b attempted) int { return int(b.At - a.At) })
+				slices.SortStableFunc(rows, func(a, b attemptLine) int { return int(b.At - a.At) })
 				return a.json.print(cmd.OutOrStdout(), rows, func(w io.Writer) error {
 					if len(rows) == 0 {
 						_, err := fmt.Fprintf(w, "no attempts of %s are known%s\n", key(args[0]), none)
@@ -284,8 +284,8 @@ func newHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-// attempted is an attempt of a key, as history and export write it.
-type attempted struct {
+// attemptLine is an attempt of a key in history and export.
+type attemptLine struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key"`
 	api.Attempt

@@ -14,7 +14,7 @@ import (
 // listing are the flags of list.
 type listing struct {
 	queryFlags
-	looking
+	keyQuery
 	sort, after string
 	max         int
 }
@@ -34,7 +34,7 @@ func newListCommand() *cobra.Command {
 		Example: "  headgate list login --refusing --sort retry\n  headgate list --sort percent -n 20\n" +
 			"  headgate list api --prefix 10.0. -o json",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.of(args)
 			return l.look(cmd, func(s backend, w io.Writer) error { return l.run(cmd, s, w) })
@@ -42,7 +42,7 @@ func newListCommand() *cobra.Command {
 	}
 	l.queryFlags.flags(cmd)
 	l.watchFlag(cmd)
-	l.looking.flags(cmd)
+	l.keyQuery.flags(cmd)
 	cmd.Flags().StringVar(&l.sort, "sort", "", "the `order`: used, percent, key or retry")
 	cmd.Flags().IntVarP(&l.max, "max", "n", 0, "list at most this `number` of keys; 0: all")
 	cmd.Flags().StringVar(&l.after, "after", "", "go on after the page that ended with this `place`; not with --sort")

@@ -57,7 +57,7 @@ func newOverrideCommand() *cobra.Command {
 			"  headgate override acme/ api unlimited --prefix\n" +
 			"  headgate override bob login --remove",
 		Args:              cobra.MaximumNArgs(3),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ask(cmd, func(s backend) error { return o.run(cmd, s, args) })
 		},
@@ -74,7 +74,7 @@ func newOverrideCommand() *cobra.Command {
 	return cmd
 }
 
-// overriding are the flags of headgate override.
+// overriding has the flags of override.
 type overriding struct {
 	ending
 	prefix, remove bool

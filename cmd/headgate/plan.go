@@ -150,7 +150,7 @@ func newPlanSetCommand() *cobra.Command {
 		Short:             "Give a key, or all keys that begin with a text, a plan",
 		Example:           "  headgate plan set customer-42 pro --for 30d --reason trial",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: completed(theKey, thePlan),
+		ValidArgsFunction: completed(completeKey, completePlan),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			in.Plan, in.For = args[1], e.after
 			if in.Until, err = e.end(); err != nil {

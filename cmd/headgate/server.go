@@ -52,7 +52,7 @@ func newServeCommand() *cobra.Command {
 				return err
 			}
 			hangup := make(chan os.Signal, 1)
-			if signals := heeded(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
+			if signals := notIgnored(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
 				signal.Notify(hangup, signals...)
 				defer signal.Stop(hangup)
 			}

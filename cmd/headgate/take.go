@@ -19,11 +19,11 @@ import (
 )
 
 // charging are the flags of the commands that charge.
-type charging struct{ cost, keep string }
+type chargeFlags struct{ cost, keep string }
 
-func (c *charging) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.cost, "cost", "1", "what it costs, a `decimal`")
-	cmd.Flags().StringVar(&c.keep, "keep", "",
+func (f *chargeFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.cost, "cost", "1", "what it costs, a `decimal`")
+	cmd.Flags().StringVar(&f.keep, "keep", "",
 		"headroom: how much has to be free after it, a share such as `10%` or an amount")
 }
 
@@ -34,7 +34,7 @@ func newTakeCommand(check bool) *cobra.Command {
 		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
 	}
 	var a queryFlags
-	var c charging
+	var c chargeFlags
 	var id string
 	var wait time.Duration
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ func newTakeCommand(check bool) *cobra.Command {
 		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
 			" login alice --cost 2.5",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: completed(theLimit, theKey),
+		ValidArgsFunction: completed(completeLimit, completeKey),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := headgate.ParseCost(c.cost); err != nil && c.cost != "" { // before a store is opened
 				return err
@@ -97,7 +97,7 @@ func decide[T any](cmd *cobra.Command, a *queryFlags, question func(backend) (T,
 }
 
 // takeWithin waits for up to --wait until the charge is admitted.
-func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charging, wait time.Duration) error {
+func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *chargeFlags, wait time.Duration) error {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func newFillUpCommand() *cobra.Command {
 		SuggestFor:        []string{"fill", "fillup", "pour"},
 		Example:           "  headgate fill-up 'token-bucket 5/1m' alice 3\n  headgate fill-up export acme 2.5",
 		Args:              cobra.ExactArgs(3),
-		ValidArgsFunction: completed(theLimit, theKey),
+		ValidArgsFunction: completed(completeLimit, completeKey),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := headgate.ParseCost(args[2])
 			if err != nil {
@@ -213,7 +213,7 @@ type waiter struct {
 }
 
 // chargeOf opens the store, and makes a charge of what the command line says.
-func chargeOf(cmd *cobra.Command, limit, key string, said *charging) (w waiter, closeStore func() error, err error) {
+func chargeOf(cmd *cobra.Command, limit, key string, said *chargeFlags) (w waiter, closeStore func() error, err error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return w, nil, err

@@ -17,16 +17,16 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// topping are the flags of top.
-type topping struct {
-	looking
+// topOptions has the flags of top.
+type topOptions struct {
+	keyQuery
 	all        bool
 	every      time.Duration
 	count, max int
 }
 
 func newTopCommand() *cobra.Command {
-	var t topping
+	var t topOptions
 	cmd := &cobra.Command{
 		Use:   "top [LIMIT]",
 		Short: "Show the keys that are refused and those that are nearest to it, again and again",
@@ -39,7 +39,7 @@ func newTopCommand() *cobra.Command {
 		Example: "  headgate top --server http://127.0.0.1:8080\n  headgate top login --every 5s\n" +
 			"  headgate top --all --count 1 -n 10",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.of(args)
 			switch {
@@ -64,7 +64,7 @@ func newTopCommand() *cobra.Command {
 }
 
 // run shows table after table.
-func (t *topping) run(cmd *cobra.Command, s backend) error {
+func (t *topOptions) run(cmd *cobra.Command, s backend) error {
 	return repeat(cmd, t.every, t.count, func(width, height int) ([]string, error) {
 		most := t.max
 		if height > 0 {
@@ -90,7 +90,7 @@ type topRow struct {
 }
 
 // table returns the lines of a table of the first keys.
-func (t *topping) table(ctx context.Context, s backend, most, width int) ([]string, error) {
+func (t *topOptions) table(ctx context.Context, s backend, most, width int) ([]string, error) {
 	now := time.Now().Format("15:04:05")
 	if s.local == nil && !t.all && !t.blocked && !t.refusing {
 		rows, head, err := t.lately(ctx, s, most)
@@ -135,7 +135,7 @@ const maxLately = 100
 
 // lately returns up to most keys that a server has decided about in the last five minutes: those that were refused
 // most, then those that have used most. The head says how much is decided.
-func (t *topping) lately(ctx context.Context, s backend, most int) (rows []topRow, head string, err error) {
+func (t *topOptions) lately(ctx context.Context, s backend, most int) (rows []topRow, head string, err error) {
 	const seconds = 10
 	seen := map[law.Cell]bool{}
 	for _, by := range []string{api.ByRefused, api.ByUsed} {

@@ -24,7 +24,7 @@ func newWhyCommand() *cobra.Command {
 		SuggestFor:        []string{"usage", "quota", "who"},
 		Example:           "  headgate why alice --server http://127.0.0.1:8080\n  headgate why alice login api",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return show(cmd, &a, func(s backend) (*api.Usage, error) {
 				return askUsage(cmd.Context(), s, &api.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})

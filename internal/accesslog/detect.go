@@ -54,7 +54,7 @@ func Detect(head []byte, cfg Config) (Format, error) {
 	for i := range table {
 		t := &trials[i]
 		t.format = &table[i]
-		rd := contained{Reader: t.open(t.format, nil, cfg)}
+		rd := containerLog{Reader: t.open(t.format, nil, cfg)}
 		for line := range bytes.Lines(head) {
 			line = bytes.TrimRight(line, "\r\n")
 			if len(line) == 0 {

@@ -233,7 +233,7 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 			return nil, noField(f, field, has)
 		}
 	}
-	return &contained{Reader: row.open(row, fields, cfg)}, nil
+	return &containerLog{Reader: row.open(row, fields, cfg)}, nil
 }
 
 // noField returns the error about a field that a format or a log does not have.

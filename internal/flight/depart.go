@@ -135,13 +135,13 @@ func (q *Queue[K, L]) run(ctx context.Context, own *Party[K, L], left func(depar
 }
 
 // claim returns a flight that was begun, and that nobody flies yet. The queue is locked.
-func (q *Queue[K, L]) claim() *underWay {
-	i := slices.IndexFunc(q.flights, func(f *underWay) bool { return f.began.IsZero() })
+func (q *Queue[K, L]) claim() *flightState {
+	i := slices.IndexFunc(q.flights, func(f *flightState) bool { return f.began.IsZero() })
 	return q.flights[i]
 }
 
 // onTime lets the time of a flight begin: it departs, or has landed. The queue is locked.
-func (q *Queue[K, L]) onTime(f *underWay) {
+func (q *Queue[K, L]) onTime(f *flightState) {
 	if f.late {
 		f.late = false
 		q.flying++
@@ -150,8 +150,8 @@ func (q *Queue[K, L]) onTime(f *underWay) {
 }
 
 // end ends a flight that is not late. The queue is locked.
-func (q *Queue[K, L]) end(f *underWay) {
-	q.flights = slices.DeleteFunc(q.flights, func(g *underWay) bool { return g == f })
+func (q *Queue[K, L]) end(f *flightState) {
+	q.flights = slices.DeleteFunc(q.flights, func(g *flightState) bool { return g == f })
 	q.flying--
 	q.done()
 }
@@ -262,7 +262,7 @@ func (q *Queue[K, L]) split(parties []*Party[K, L], err error) (free, held []*Pa
 }
 
 // land lets the callers of a flight go.
-func (q *Queue[K, L]) land(f *underWay, parties []*Party[K, L], err error) {
+func (q *Queue[K, L]) land(f *flightState, parties []*Party[K, L], err error) {
 	q.mu.Lock()
 	q.onTime(f)
 	q.mu.Unlock()

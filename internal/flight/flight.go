@@ -72,7 +72,7 @@ type Queue[K comparable, L Load[K]] struct {
 	callers int            // who wait
 	gone    int            // parties in waiting that everybody has left
 	lanes   map[K]*lane[K, L]
-	flights []*underWay
+	flights []*flightState
 	flying  int  // of flights: those that are not late
 	aside   int  // flights of parties that are held
 	tried   int  // the size of those that wait below which nothing new can depart
@@ -87,8 +87,8 @@ type Queue[K comparable, L Load[K]] struct {
 	spare   []*lane[K, L]
 }
 
-// underWay is a flight.
-type underWay struct {
+// flightState is a flight under way.
+type flightState struct {
 	began time.Time
 	late  bool
 }
@@ -211,7 +211,7 @@ func (q *Queue[K, L]) another() bool {
 
 // begin counts a flight. The queue is locked.
 func (q *Queue[K, L]) begin() {
-	q.flights = append(q.flights, &underWay{})
+	q.flights = append(q.flights, &flightState{})
 	q.flying++
 	q.busy++
 }

@@ -75,7 +75,7 @@ const (
 	errNoRight        = 1370 // to call it
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
-	errOutOfRange     = 1690 // BIGINT value: see guard, and knewTooLittle
+	errOutOfRange     = 1690 // BIGINT value: see guard, and needsLongText
 	errUnknown        = 1105
 	errNoCall         = 8108 // TiDB, which has no procedures
 	errWriteConflict  = 9007 // TiDB
@@ -96,8 +96,8 @@ func numberOf(err error) (number uint16, text string) {
 	return my.Number, my.Message
 }
 
-// knewTooLittle reports whether a text failed that is short for the usual case, a key that is there.
-func knewTooLittle(err error) bool {
+// needsLongText reports whether a text failed that is short for the usual case, an existing key.
+func needsLongText(err error) bool {
 	number, _ := numberOf(err)
 	return number == errOutOfRange
 }

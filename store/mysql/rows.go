@@ -137,7 +137,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	number, _ := numberOf(err)
 	// No COMMIT says that a row is a duplicate; a Galera node may fail at the ROLLBACK after it.
 	if undo == nil && !ended || number == errDuplicate {
-		return ofWrite(err)
+		return writeError(err)
 	}
 	if before != nil {
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -173,7 +173,7 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 		if err = f.write(outs, text+s.commit()); err == nil {
 			return nil
 		}
-		err = ofWrite(err)
+		err = writeError(err)
 		if s.group.Load() { // half a batch must not be committed with what is the caller's
 			_, _ = s.tx.ExecContext(undo, "KILL CONNECTION_ID()")
 		}
@@ -187,8 +187,8 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 	return err
 }
 
-// ofWrite returns the error of a second text of which nothing is left.
-func ofWrite(err error) error {
+// writeError returns the error of a second text of which nothing is left.
+func writeError(err error) error {
 	if number, _ := numberOf(err); number == errDuplicate {
 		return raced.of(err)
 	}

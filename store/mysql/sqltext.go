@@ -103,8 +103,8 @@ func literals(b *strings.Builder, c law.Cell) {
 	literal(b, c.Key)
 }
 
-// ofCell writes the condition that a row is one of a cell.
-func ofCell(b *strings.Builder, c law.Cell) {
+// whereCell writes the condition that a row is one of a cell.
+func whereCell(b *strings.Builder, c law.Cell) {
 	b.WriteString("limit_name = ")
 	literal(b, c.Limit)
 	b.WriteString(" AND cell_key = ")

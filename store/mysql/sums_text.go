@@ -92,7 +92,7 @@ func (s *Store) askSums(ctx context.Context, n *node, b *sums) (answer []int64, 
 		turn := strconv.FormatInt(s.turns.Add(1), 10)
 		text := b.text(turn, makes)
 		return s.retry(ctx, n, func(n *node) error {
-			err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
+			err := execAlone(ctx, n, turn, func(c *ownConn) (err error) {
 				answer, err = c.askSums(ctx, text, answer[:0])
 				return err
 			})
@@ -103,12 +103,12 @@ func (s *Store) askSums(ctx context.Context, n *node, b *sums) (answer []int64, 
 		})
 	}
 	makes := s.makes.Load() > 0
-	if err = ask(makes); !makes && knewTooLittle(err) {
+	if err = ask(makes); !makes && needsLongText(err) {
 		makes = true
 		err = ask(true)
 	}
 	switch {
-	case knewTooLittle(err):
+	case needsLongText(err):
 		s.unsummed.Store(restFrom)
 		return nil, nil
 	case err != nil:
@@ -156,7 +156,7 @@ func (s *sums) text(turn string, makes bool) string {
 		b.Write(append(buf, ')'))
 	}
 	b.WriteString(sumsTexts()[sumsShape{Epoch: s.anchor != 0, Coupled: s.coupled, Makes: makes}])
-	ofCell(&b, s.ops[s.cells[len(s.cells)-1].head].Cell)
+	whereCell(&b, s.ops[s.cells[len(s.cells)-1].head].Cell)
 	b.WriteString(",'" + turn + "', ''))")
 	return b.String()
 }

@@ -267,7 +267,7 @@ type removal func(cells []law.Cell) (statement string)
 // deadCells returns the removal of those of the cells that are of no use.
 func deadCells(cells []law.Cell) string {
 	var b strings.Builder
-	ofCells(&b, cells)
+	whereCells(&b, cells)
 	return "DELETE c FROM headgate_cells c FORCE INDEX (PRIMARY) WHERE (" + b.String() + ") AND " + isDead("c", "@hg_t")
 }
 

@@ -44,15 +44,15 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 		keys: []string{s.versionsKey(), s.itemsKey(false), s.itemsKey(true), s.changedKey()},
 	})
 	if err != nil {
-		return c, asking("read the catalog", err)
+		return c, classifyRead("read the catalog", err)
 	}
 	answer, numbers := answers[0], []*int64{&c.Version, &c.At, &c.SinceAt, &c.Clock}
 	if len(answer) < len(numbers) {
-		return c, asking("read the catalog", errAnswer)
+		return c, classifyRead("read the catalog", errAnswer)
 	}
 	for i, n := range numbers {
 		if *n, err = strconv.ParseInt(answer[i], 10, 64); err != nil {
-			return c, asking("read the catalog", errAnswer)
+			return c, classifyRead("read the catalog", errAnswer)
 		}
 	}
 	if c.Items, err = parseItems(answer[len(numbers):]); err != nil {
@@ -144,7 +144,7 @@ func (s *Store) scanItems(ctx context.Context, perKey bool, cursor string) (
 		args: []string{cursor, strconv.Itoa(perCatalogCall)},
 	})
 	if err != nil {
-		return nil, "", asking("read the catalog", err)
+		return nil, "", classifyRead("read the catalog", err)
 	}
 	some, err = parseItems(answers[0][1:])
 	return some, answers[0][0], err
@@ -173,12 +173,12 @@ func (s *Store) items(ctx context.Context, list []store.Item) (found []store.Ite
 	}
 	answers, err := s.askCatalog(ctx, calls...)
 	if err != nil {
-		return nil, 0, asking("read the catalog", err)
+		return nil, 0, classifyRead("read the catalog", err)
 	}
 	for n, answer := range answers {
 		v, err := strconv.ParseInt(answer[0], 10, 64)
 		if err != nil {
-			return nil, 0, asking("read the catalog", errAnswer)
+			return nil, 0, classifyRead("read the catalog", errAnswer)
 		}
 		if n == 0 || v < version {
 			version = v
@@ -278,11 +278,11 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
 	if err != nil {
-		return nil, asking("read the catalog's versions", err)
+		return nil, classifyRead("read the catalog's versions", err)
 	}
 	first, err := strconv.ParseInt(answers[0][0], 10, 64)
 	if err != nil {
-		return nil, asking("read the catalog's versions", errAnswer)
+		return nil, classifyRead("read the catalog's versions", errAnswer)
 	}
 	for i, text := range answers[0][1:] {
 		if text == "" {
@@ -374,13 +374,13 @@ func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
 	if err != nil {
-		return nil, asking("read actions", err)
+		return nil, classifyRead("read actions", err)
 	}
 	for _, text := range answers[0][1:] {
 		var a store.Action
 		var number, at int64
 		if err := json.Unmarshal([]byte(text), &[]any{&number, &at, &a}); err != nil {
-			return nil, asking("read actions", errAnswer)
+			return nil, classifyRead("read actions", errAnswer)
 		}
 		a.Number, a.At = number, at
 		list = append(list, a)

@@ -113,8 +113,8 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("redis: %s: %w: %s", doing, c, text)
 }
 
-// asking classifies an error of what charges nothing: a lost answer then leaves no doubt.
-func asking(doing string, err error) error {
+// classifyRead classifies an error of a read: a lost answer then leaves no doubt.
+func classifyRead(doing string, err error) error {
 	if c := class(err); errors.Is(c, store.ErrUnknownOutcome) {
 		return fmt.Errorf("redis: %s: %w: %w", doing, store.ErrUnavailable, err)
 	}

@@ -63,7 +63,7 @@ func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, asking("count keys", err)
+		return nil, classifyRead("count keys", err)
 	}
 	now, counts := sched.Wall().UnixMicro(), make([]store.KeyCount, 0, len(keys))
 	for limit, n := range keys {
@@ -104,7 +104,7 @@ var errNotReported = errors.New("its answer does not say it")
 func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
 	fields, err := infoOf(ctx, node, "replication", "memory", "stats")
 	if err != nil {
-		return e, false, asking("ask the server whether it evicts keys", err)
+		return e, false, classifyRead("ask the server whether it evicts keys", err)
 	}
 	if fields["role"] != "master" {
 		return e, false, nil

@@ -190,7 +190,7 @@ func (s *Store) ready(ctx context.Context) error {
 	case err != nil && noPermission(err):
 		s.log.Debug("cannot see the version of the server", "error", err)
 	case err != nil:
-		return asking("ask the server about itself", err)
+		return classifyRead("ask the server about itself", err)
 	}
 	if err := checkVersion(info["redis_version"]); err != nil {
 		return err

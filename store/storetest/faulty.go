@@ -71,7 +71,7 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 // stack returns what headgate serve puts in front of a store, without a sweeper that would come between. It takes every
 // store for one that is not in this process.
 func stack(s store.Store) store.Store {
-	return front.New(&distant{s}, &front.Config{
+	return front.New(&remote{s}, &front.Config{
 		SweepEvery: -1, Guard: patient(), Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
 	})
 }
@@ -93,10 +93,10 @@ func (f *faulty) mend(t *testing.T, through store.Store) {
 	})
 }
 
-// distant is a store that shows nothing of how near it is.
-type distant struct{ store.Store }
+// remote hides that a store is local.
+type remote struct{ store.Store }
 
-func (d *distant) Unwrap() store.Store { return d.Store }
+func (r *remote) Unwrap() store.Store { return r.Store }
 
 // RunFailing lets a store in this process fail in each way, behind each wrapper and all of them: a failed batch admits
 // nobody, and what comes after it sees the truth. It takes place in bubbles of testing/synctest.

@@ -157,8 +157,8 @@ func parse(path string, text []byte) (*Config, error) {
 		"limits":   c.limits,
 		"plans":    c.plans,
 		"rules":    c.ruleList,
-		"allow":    saidAll(&c.rules.Allow),
-		"block":    saidAll(&c.rules.Block),
+		"allow":    readTexts(&c.rules.Allow),
+		"block":    readTexts(&c.rules.Block),
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
@@ -205,10 +205,10 @@ func text(to *string) func(strict.Value) error {
 func (c *Config) setting(s Setting) func(strict.Value) error {
 	return func(v strict.Value) error {
 		texts := make([]rules.Text, 1)
-		read := said1(&texts[0])
+		read := readText(&texts[0])
 		if s.List {
 			texts = nil
-			read = saidAll(&texts)
+			read = readTexts(&texts)
 		}
 		if err := read(v); err != nil {
 			return err

@@ -300,7 +300,7 @@ func decide(ctx context.Context, s *service.Service, requests []headgate.Request
 	case 1:
 		d, err := s.Decide(ctx, &requests[0])
 		if err == nil {
-			tell(&d, of[0])
+			setDecisions(&d, of[0])
 		}
 		return []error{err}
 	}
@@ -311,14 +311,14 @@ func decide(ctx context.Context, s *service.Service, requests []headgate.Request
 	for i := range answers {
 		errs = append(errs, answers[i].Err)
 		if answers[i].Err == nil {
-			tell(&answers[i].Decision, of[i])
+			setDecisions(&answers[i].Decision, of[i])
 		}
 	}
 	return errs
 }
 
-// tell gives the tasks of a request their decisions. Of several, those that nobody looked at have none.
-func tell(d *headgate.Decision, of []*task) {
+// setDecisions sets the decisions of the tasks of a request. Of several, those that nobody looked at have none.
+func setDecisions(d *headgate.Decision, of []*task) {
 	if len(of) == 1 {
 		of[0].told, of[0].d, of[0].over = true, *d, !d.Allowed
 		return

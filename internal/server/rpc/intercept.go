@@ -63,22 +63,22 @@ func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamSer
 	err error,
 ) {
 	defer func() { err = s.status(stream.Context(), info.FullMethod, err, recover()) }()
-	stream = &first{ServerStream: stream, arriving: &s.arriving}
+	stream = &firstMessage{ServerStream: stream, arriving: &s.arriving}
 	if info.FullMethod != pb.HeadgateService_Stream_FullMethodName {
 		stream = &ending{stream, s.stopping}
 	}
 	return h(impl, stream)
 }
 
-// first is a stream that notes when its first message is complete.
-type first struct {
+// firstMessage notes when the first message of a stream is complete.
+type firstMessage struct {
 	grpc.ServerStream
 	arriving *arriving
 	arrived  bool
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (f *first) RecvMsg(m any) error {
+func (f *firstMessage) RecvMsg(m any) error {
 	err := f.ServerStream.RecvMsg(m)
 	if !f.arrived {
 		f.arriving.arrived(f.Context())

@@ -130,12 +130,12 @@ func (srv *server) serve(ctx context.Context) error {
 	state := newCondition(log, store.RedactURL(srv.place.URL))
 	state.heard = func(ill string) { notifyStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
 	srv.rest.Away = state.away
-	state.say("")
+	state.logState("")
 	s, opened, err := srv.start(ctx, state)
 	if err != nil {
 		return err
 	}
-	state.count(func() int64 { return s.Stats().Guard.Degraded })
+	state.countBy(func() int64 { return s.Stats().Guard.Degraded })
 	limits := catalog.Watch(s, &catalog.Config{
 		Logger: log, Quiet: true, Observer: srv.measure, Every: srv.Pauses.Catalog,
 	})
@@ -243,7 +243,7 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	}
 	open := func(ctx context.Context) (store.Store, error) {
 		s, err := srv.open(ctx)
-		state.is(err)
+		state.note(err)
 		return s, err
 	}
 	s = front.Later(pending.Config{Open: open, Within: srv.wait}, stack)

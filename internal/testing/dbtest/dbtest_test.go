@@ -76,7 +76,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 			func(dsn string) error { return execMariaDB(dsn, "select 1") },
 		},
 		{"redis", func(ctx context.Context) (*Server, error) { return StartRedis(ctx) }, func(dsn string) error {
-			_, err := askRedis(hostOf(t, dsn), "PING")
+			_, err := callRedis(hostOf(t, dsn), "PING")
 			return err
 		}},
 	} {

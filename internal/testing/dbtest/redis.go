@@ -40,7 +40,7 @@ func redisVersion(dsn string) (string, error) {
 		return "", err
 	}
 	// Valkey names the Redis that it took over from as well.
-	text, err := askRedis(u.Host, "INFO", "server")
+	text, err := callRedis(u.Host, "INFO", "server")
 	for _, name := range []string{"Valkey", "Redis"} {
 		if _, rest, found := strings.Cut(text, "\n"+strings.ToLower(name)+"_version:"); found {
 			version, _, _ := strings.Cut(rest, "\r")
@@ -104,16 +104,16 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 
 // pingRedis returns why a server at an address, or at the path of a socket, cannot be used yet.
 func pingRedis(addr string) error {
-	answer, err := askRedis(addr, "PING")
+	answer, err := callRedis(addr, "PING")
 	if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
 		err = errors.New(answer)
 	}
 	return err
 }
 
-// askRedis sends a command to a server, at an address or at the path of a socket, one thing and
+// callRedis sends a command to a server, at an address or at the path of a socket, one thing and
 // returns the first line, or the bulk string, of its answer.
-func askRedis(addr string, words ...string) (string, error) {
+func callRedis(addr string, words ...string) (string, error) {
 	network := "tcp"
 	if filepath.IsAbs(addr) {
 		network = "unix"

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// asker is a headgate.Limiter or a client.Client.
-type asker interface {
+// limiter is a headgate.Limiter or a client.Client.
+type limiter interface {
 	headgate.Taker
 	headgate.Waiter
 	headgate.Reserver

@@ -66,7 +66,7 @@ type node struct {
 	stop    func()   // as a program does that ends
 	home    *process // of the first incarnation, by which limits know its version
 	p       *process
-	ask     asker
+	ask     limiter
 	callers int
 }
 
@@ -311,7 +311,7 @@ func (w *world) start(n *node, p *process) {
 
 // asker makes what the callers of the process that runs now ask,
 // and how to stop it.
-func (w *world) asker() (ask asker, stop func()) {
+func (w *world) asker() (ask limiter, stop func()) {
 	if w.net != nil {
 		c, err := client.New("http://server", &client.Config{HTTPClient: &http.Client{Transport: w.net}})
 		if err != nil {
