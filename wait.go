@@ -13,7 +13,7 @@ import (
 
 // Wait takes the charges, all or none, and returns when they may start. If that is after the context's deadline, it
 // returns at once with an error that is ErrDeadline and a [DeniedError]; if they can never pass, with a DeniedError.
-// Its RetryAfter is when the same patience would suffice, if no other caller comes. If the context ends during the
+// After its RetryAfter the same patience suffices, if no other caller comes. If the context ends during the
 // sleep, Wait gives back what it took as far as [Reservation.Cancel] can, and may need five seconds more. Without a
 // deadline, a start may be a year off.
 //
@@ -184,7 +184,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 
 // waiter has the steps of a caller in a queue.
 type waiter struct {
-	probe   func(context.Context) (Decision, error) // what the attempt would say
+	probe   func(context.Context) (Decision, error) // without an attempt
 	attempt func(context.Context) (Decision, error)
 	// refused returns the pause after the n-th attempt, from 0, or why there is no other.
 	refused func(d *Decision, n int) (time.Duration, error)

@@ -34,8 +34,8 @@ func requestEnd(ops []law.Op, index []int, n int) int {
 	return m
 }
 
-// findPlain finds the plain requests of a call, and their cells. A request is plain only if no request on its cells
-// before it was not.
+// findPlain finds the plain requests of a call, and their cells. A request that is not plain closes its cells to later
+// ones.
 func findPlain(ops []law.Op, index []int) (g *plainCells, cells []law.Cell) {
 	g = &plainCells{cell: make([]int32, len(index))}
 	const closed = -1 // to plain requests
@@ -68,7 +68,7 @@ func findPlain(ops []law.Op, index []int) (g *plainCells, cells []law.Cell) {
 // shapes writes requests of the same shape as one run. A shape lists the parameters of the charges of a request.
 type shapes struct {
 	doubles
-	open, next []int64 // shapes: places of what is asked
+	open, next []int64 // shapes: places of parameters
 	count      int64   // requests of the shape open
 }
 
