@@ -42,7 +42,7 @@ type id struct {
 
 func (i id) item() store.Item { return store.Item{Kind: i.kind, Name: i.name, Key: i.key} }
 
-func (k *keys) init(most int, fly func(context.Context, []*flight.Party[struct{}, *lookup]) error) {
+func (k *keys) init(most int, fly func(context.Context, []*flight.Passenger[struct{}, *lookup]) error) {
 	if most <= 0 {
 		most = DefaultKeys
 	}
@@ -50,7 +50,7 @@ func (k *keys) init(most int, fly func(context.Context, []*flight.Party[struct{}
 	k.queue = flight.New(flight.Config[struct{}, *lookup]{
 		Flights: 1, Least: 1, Most: perLookup, Waiting: maxLookups,
 		New: func() *lookup { return &lookup{} },
-		Fly: fly, Land: func([]*flight.Party[struct{}, *lookup], error) {},
+		Fly: fly, Land: func([]*flight.Passenger[struct{}, *lookup], error) {},
 	})
 }
 
@@ -128,7 +128,7 @@ func (k *keys) turn(changed []store.Item, all bool, store func()) {
 // for others are served together.
 func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 	for q := c.keys.queue; ; {
-		p := q.Party()
+		p := q.Passenger()
 		p.Load.ids = ids
 		switch err := q.Lock(); {
 		case errors.Is(err, flight.ErrClosed):
@@ -149,20 +149,20 @@ func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 }
 
 // fly calls the store for what callers wait for.
-func (c *Catalog) fly(_ context.Context, parties []*flight.Party[struct{}, *lookup]) error {
+func (c *Catalog) fly(_ context.Context, passengers []*flight.Passenger[struct{}, *lookup]) error {
 	if c.keys.closed.Load() {
 		return errClosed
 	}
 	ctx, cancel := sched.WithTimeout(context.Background(), lookWithin)
 	defer cancel()
 	found := map[id]*entry{}
-	for _, p := range parties {
+	for _, p := range passengers {
 		for _, i := range p.Load.ids {
 			found[i] = absent
 		}
 	}
 	version, err := c.fetch(ctx, found)
-	for _, p := range parties {
+	for _, p := range passengers {
 		p.Load.version, p.Load.found, p.Load.silent = version, found, ctx.Err() != nil
 	}
 	return err

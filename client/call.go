@@ -44,20 +44,20 @@ func (c *Client) decideAlone(ctx context.Context, check bool, charges []headgate
 }
 
 // sendBatch sends one batch and distributes the answers.
-func (c *Client) sendBatch(_ context.Context, parties []*flight.Party[struct{}, *part]) error {
+func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[struct{}, *part]) error {
 	ctx, cancel := sched.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
-	in := api.Batch{Requests: make([]api.Request, len(parties))}
-	for i, p := range parties {
+	in := api.Batch{Requests: make([]api.Request, len(passengers))}
+	for i, p := range passengers {
 		in.Requests[i] = p.Load.request
 	}
 	var all api.Answers
 	if err := c.wire.call(ctx, http.MethodPost, "/v1/batch", &in, &all); err != nil {
 		return err
 	}
-	if len(all.Answers) != len(parties) {
+	if len(all.Answers) != len(passengers) {
 		return fmt.Errorf("server: %w: %d answers to %d requests", store.ErrUnknownOutcome, len(all.Answers),
-			len(parties))
+			len(passengers))
 	}
 	for _, a := range all.Answers {
 		if a.Decision == nil && (a.Problem == nil || a.Problem.Title == "") {
@@ -65,7 +65,7 @@ func (c *Client) sendBatch(_ context.Context, parties []*flight.Party[struct{}, 
 				store.ErrUnknownOutcome)
 		}
 	}
-	for i, p := range parties {
+	for i, p := range passengers {
 		p.Load.answer = all.Answers[i]
 	}
 	return nil

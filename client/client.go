@@ -114,7 +114,7 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 	c.queue = flight.New(flight.Config[struct{}, *part]{
 		Flights: c.cfg.Connections, Least: least, Most: maxBatch, Waiting: c.cfg.maxWaiting,
 		New: func() *part { return &part{most: maxBatch} },
-		Fly: c.sendBatch, Land: func([]*flight.Party[struct{}, *part], error) {},
+		Fly: c.sendBatch, Land: func([]*flight.Passenger[struct{}, *part], error) {},
 	})
 	return c, nil
 }
@@ -172,7 +172,7 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	if 2*len(charges) >= maxBatch || size > maxShare {
 		return c.decideAlone(ctx, check, charges)
 	}
-	p := c.queue.Party()
+	p := c.queue.Passenger()
 	p.Load.load(check, charges, size)
 	switch err := c.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):

@@ -15,7 +15,7 @@ type Observer interface {
 	Swept(Sweep)
 }
 
-// Batch was shared by callers.
+// Batch is a batch that callers shared.
 type Batch struct {
 	Callers int // that share it
 	Ops     int

@@ -77,7 +77,7 @@ var modes = [...]string{Enforce: "enforce", Shadow: "shadow", Advise: "advise"}
 // String returns the name of a mode in the file.
 func (m Mode) String() string { return modes[m] }
 
-// Listed tells whether a list of addresses has a client.
+// Listed is the list of addresses that has a client.
 type Listed int
 
 // What lists say.

@@ -51,7 +51,7 @@ type System struct {
 	Faults []Fault
 }
 
-// Stack decides.
+// Stack is a limiter under test.
 type Stack struct {
 	record.Limiter
 	Node  string // the process that repeats refusals, which stacks may share; empty: its own
