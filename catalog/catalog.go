@@ -1,4 +1,4 @@
-// Package catalog has the limits that are kept in a store, for all who use it: servers, the
+// Package catalog has the limits in a store, for all who use it: servers, the
 // command, Go programs, and the functions in SQL.
 //
 //	s := front.New(pg, nil)
@@ -8,7 +8,7 @@
 //	limiter := headgate.New(s, &headgate.Config{Names: limits})
 //	d, err := limiter.Allow(ctx, headgate.MustNamed("login"), user)
 //
-// The catalog is read at the start and then every second, so a change is felt by every
+// A catalog is read at the start and then every second, so a change reaches every
 // process within two seconds. What is read is one version: no decision sees half a change.
 // While the store is away the limits are those that were read last.
 //
@@ -51,7 +51,7 @@ type Config struct {
 	// Logger gets a line about each version that is read, about a limit that this program
 	// cannot read, and about a catalog that cannot be read. Nil: slog.Default().
 	Logger *slog.Logger
-	// Quiet is for a program that logs by itself that the store is away: there is no line then
+	// Quiet suits a program that logs by itself that the store is away: there is no line then
 	// about a catalog that cannot be read.
 	Quiet bool
 	// Observer receives each look and each file. Nil: none.
@@ -188,7 +188,7 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// errUnread is the error of a catalog before the first look has ended: it is not known to be empty.
+// errUnread applies until the first look has ended: the catalog is not known to be empty.
 var errUnread = fmt.Errorf("%w: the catalog of limits was not read yet", store.ErrUnavailable)
 
 // Err implements Names.

@@ -49,7 +49,7 @@ func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate
 	return f, err
 }
 
-// reservationLife is how long a server remembers a reservation without an id of the caller.
+// reservationLife applies to reservations without an id of the caller.
 const reservationLife = 24 * time.Hour
 
 // Reserve implements [headgate.Reserver]. It makes an id, which the server remembers for a day after the start; later

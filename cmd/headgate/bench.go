@@ -25,7 +25,7 @@ const (
 	maxZipf    = 10
 )
 
-// benchOptions are the flags of `headgate bench`.
+// benchOptions has the flags of `headgate bench`.
 type benchOptions struct {
 	limits               []string
 	prefix, cost, settle string

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// pair is what a decision about a plain cell reads and writes: its level and
+// pair is read and written by a decision about a plain cell: its level and
 // its time. It is read without a lock. A writer holds the lock bit of
 // word, and never lets at run backwards: so a word that was read between two
 // equal readings of at belongs to it.

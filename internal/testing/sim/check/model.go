@@ -26,7 +26,7 @@ type ask struct {
 	by       int64    // true time by which it was charged, if another call shows it; 0: none does
 }
 
-// front returns the process that repeats refusals for the one that asks.
+// front returns the process that repeats refusals for the caller's.
 func (a *ask) front() string { return cmp.Or(a.Front, a.node) }
 
 func (a *ask) outcome() string { return a.ret.Outcome }
@@ -41,12 +41,12 @@ func (a *ask) until() int64 {
 	return cmp.Or(a.by, a.ret.Until, forever)
 }
 
-// asks reports whether the verb is one that is admitted or refused.
+// asks reports whether the verb can be admitted or refused.
 func asks(verb string) bool {
 	return verb == history.Extend || verb == history.Check || admits(verb) || verb == history.Acquire
 }
 
-// admits reports whether the verb is one that admits a request under its id.
+// admits reports whether the verb admits a request under its id.
 func admits(verb string) bool { return verb == history.Take || verb == history.Reserve }
 
 // entry is the request of one call to one cell.
@@ -78,7 +78,7 @@ type fix struct {
 	spread      bool // given back of several charges, each at a time of its own
 }
 
-// cell is the state of one limit for one key, and what was asked of it.
+// cell is the state of a limit for a key, with the calls about it.
 type cell struct {
 	family  *family
 	key     string
@@ -96,7 +96,7 @@ type state struct {
 	event int
 }
 
-// model is a history that makes sense.
+// model is a valid history.
 type model struct {
 	h        *history.History
 	asks     map[int]*ask
@@ -245,7 +245,7 @@ func (m *model) cell(f *family, key string) *cell {
 // is reports whether a charge is to the cell.
 func (c *cell) is(g history.Charge) bool { return g.Limit == c.family.limits[0].Name && g.Key == c.key }
 
-// place puts a call where it belongs.
+// place adds a call to its cells.
 func (m *model) place(a *ask) {
 	a.admitted = m.asks[a.Of]
 	for i, c := range a.Charges {
@@ -267,7 +267,7 @@ func (m *model) place(a *ask) {
 	}
 }
 
-// charge adds a charge of the call to what it asks of the cell.
+// charge adds a charge of the call to its entry of the cell.
 func (a *ask) charge(i int, c *cell, r *rule, known bool) {
 	cost, keep := c.family.costs[a.Charges[i].Cost], r.keep(a.Charges[i].Keep)
 	for _, e := range a.parts {
