@@ -153,7 +153,7 @@ func (l *Limiter) refresh(ctx context.Context, r *request) error {
 	return nil
 }
 
-// callOne does something with a single key that charges nothing, and returns the limit that holds.
+// callOne makes a call about one key that charges nothing, and returns the limit that holds.
 func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
 	holds Limit, op law.Op, out law.Outcome, err error,
 ) {
@@ -186,7 +186,7 @@ func (l *Limiter) report(ctx context.Context, e *Event, charges []Charge) {
 	observed.Put(list)
 }
 
-// observed are lists of charges for observers.
+// observed has lists of charges for observers.
 var observed = sync.Pool{New: func() any { return new([]Charge) }}
 
 // takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
@@ -227,7 +227,7 @@ func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
 	return l.takeOne(ctx, d, &c)
 }
 
-// unresolved reports whether it is to be found out which limit of a charge holds: only its name is
+// unresolved reports whether the limit of a charge has to be looked up: only its name is
 // known, or it holds for a time.
 func (c Charge) unresolved() bool { return c.Limit.OnlyName() || c.Limit.r.timed() }
 
@@ -264,14 +264,14 @@ func (l *Limiter) find(ctx context.Context, charges []Charge) error {
 		"catalog.Catalog", ErrUnknownLimit, charges[i].Limit.Name())
 }
 
-// setCurrent puts what limits are now in their place, as far as this process knows.
+// setCurrent replaces limits by their current ones, as far as this process knows.
 func (l *Limiter) setCurrent(charges []Charge, a attempts) {
 	for i := range charges {
 		charges[i].Limit = l.current(charges[i].Limit, a, i)
 	}
 }
 
-// current returns what the limit of the charge i is now, as far as this process knows.
+// current returns the current limit of charge i, as far as this process knows.
 func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
 	if !limit.r.timed() {
 		return limit

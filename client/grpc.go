@@ -149,7 +149,7 @@ func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) err
 	return t.failed(ctx, sent.Load(), err)
 }
 
-// notDone are the codes by which something other than a headgate server says that it has done nothing.
+// notDone has the codes with which something other than a headgate server has done nothing.
 var notDone = []codes.Code{
 	codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
 	codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented,
@@ -193,7 +193,7 @@ func problemOf(st *grpcstatus.Status) *api.Problem {
 	return nil
 }
 
-// sentKey is under which the context of a call has an *atomic.Bool: whether its message was handed to a connection.
+// sentKey finds an *atomic.Bool in a call's context: whether its message was handed to a connection.
 type sentKey struct{}
 
 // sendRecorder notes what is sent. A call may have several attempts; the server processed none but the last.

@@ -74,7 +74,7 @@ func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (e
 	return out.Existed, err
 }
 
-// status returns what the wire says of a key.
+// status reads a status off the wire.
 func status(w *api.Status) (s headgate.Status, err error) {
 	s = headgate.Status{
 		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Remaining: -1, At: time.UnixMicro(w.At).UTC(),

@@ -101,7 +101,7 @@ func beforeAll(prefix string) string {
 	return head
 }
 
-// useOf returns what a list knows of a key: by its limit, not by what is in the place of that for the key.
+// useOf returns the use by a key's limit, not by what replaces that for the key.
 func useOf(c *api.Status) *keyUse {
 	u := &keyUse{Status: *c, RetryAfterMS: new(int64)}
 	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // it is over
@@ -125,7 +125,7 @@ func (u *keyUse) measure() {
 	}
 }
 
-// ask reads of one key that is refused when it can pass, and what is in force for it.
+// ask reads when a refused key can pass, and what is in force for it.
 func (u *keyUse) ask(ctx context.Context, s backend) error {
 	if !u.Refused {
 		return nil

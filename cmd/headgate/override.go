@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// ending is when something that is changed shall be over.
+// ending has the flags for the end of a change.
 type ending struct {
 	after string
 	until string
@@ -25,7 +25,7 @@ func (e *ending) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.until, "until", "", "until which `time` it is in force, such as 2027-01-31T18:00:00Z")
 }
 
-// end returns what --until says; nil: nothing.
+// end returns the value of --until, or nil.
 func (e *ending) end() (*time.Time, error) {
 	switch {
 	case e.until == "":
@@ -174,7 +174,7 @@ func (o *overriding) limitOf(args []string) string {
 	return o.limit
 }
 
-// find returns the overrides of a key and a limit, where these are said.
+// find returns the overrides of a key and a limit, where these are given.
 func (o *overriding) find(cmd *cobra.Command, s backend, args []string) ([]overrideLine, error) {
 	lines, limit := []overrideLine{}, o.limitOf(args)
 	tell := func(l overrideLine) int {
@@ -216,7 +216,7 @@ func (o *overriding) served(ctx context.Context, s backend, tell func(overrideLi
 	}
 }
 
-// stored yields the overrides that a store has for arguments, perhaps more, also those that are over.
+// stored yields the overrides in a store for arguments, perhaps more, also those that are over.
 func (o *overriding) stored(ctx context.Context, s backend, args []string, tell func(overrideLine) (found int)) error {
 	c, err := s.names.Kept()
 	if err != nil {

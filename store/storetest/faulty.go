@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// fault is when an Apply fails.
+// fault is the point at which Apply fails.
 type fault int32
 
 const (
@@ -34,7 +34,7 @@ func (f fault) String() string { return [...]string{"none", "before", "during", 
 
 var errFault = fmt.Errorf("%w: the fault of a test", store.ErrUnknownOutcome)
 
-// faulty is a store that fails on demand: before anything is done, in the
+// faulty fails on demand: before anything is done, in the
 // middle, with grants in half the outcomes that nobody was charged for, or after
 // its commit, with all the outcomes.
 type faulty struct {
@@ -81,7 +81,7 @@ func patient() *guard.Config {
 	return &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// mend ends the fault, and waits until a store in front of it asks it again, which a circuit breaker does
+// mend ends the fault, and waits until a store in front of it calls it again, which a circuit breaker does
 // within a second.
 func (f *faulty) mend(t *testing.T, through store.Store) {
 	t.Helper()
@@ -135,7 +135,7 @@ func failing(t *testing.T, with func(t *testing.T, test func(t *testing.T, s sto
 	}
 }
 
-// failed asks a store that fails, and checks that the error is all that it says.
+// failed calls a store that fails, and checks its error.
 func failed(t *testing.T, s store.Store, ops ...law.Op) {
 	t.Helper()
 	outs := make([]law.Outcome, len(ops))
@@ -153,7 +153,7 @@ func failed(t *testing.T, s store.Store, ops ...law.Op) {
 	}
 }
 
-// failingAlone asks alone: one charge, several groups, and with an id.
+// failingAlone calls alone: one charge, several groups, and with an id.
 func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	p := bucket(1, 5)
 	p.Prefetch, p.PrefetchLife = 2*p.Unit, sec
@@ -181,7 +181,7 @@ func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	expect(t, through, "asked again", wanted{granted: 1, used: want + 2}, ops[0])
 }
 
-// failingTogether asks at once, so that callers share batches. No more than the
+// failingTogether calls at once, so that callers share batches. No more than the
 // capacity pass in all.
 func failingTogether(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	const callers, capacity = 50, 5
@@ -221,7 +221,7 @@ func failingTogether(t *testing.T, f *faulty, through store.Store, fails fault, 
 	}
 }
 
-// failingPart asks about a cell that is known to be full and one that is not, in one
+// failingPart charges a cell that is known to be full and one that is not, in one
 // batch: a wrapper may answer for the first by itself, and the second fails.
 func failingPart(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	hourly := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3600 * sec, Drain: 1000}

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// sameIDAtOnce lets many ask with one ID at once: one of them is charged, all are
+// sameIDAtOnce lets many call with one ID at once: one of them is charged, all are
 // admitted.
 func sameIDAtOnce(t *testing.T, s store.Store) {
 	var admitted, charged atomic.Int64
@@ -128,7 +128,7 @@ func startTogether(t *testing.T, s store.Store, onTrial bool) {
 	}
 }
 
-// reserveWithoutWait asks again for what was to start together later, without waiting, when
+// reserveWithoutWait repeats a reservation that was to start together later, without waiting, when
 // one of its keys knows nothing of it any more: all of it is decided again.
 func reserveWithoutWait(t *testing.T, s store.Store) {
 	full, room := bucket(1, 10), bucket(1, 11)
@@ -153,7 +153,7 @@ func reserveWithoutWait(t *testing.T, s store.Store) {
 	}
 }
 
-// idsOfSeveralCells asks requests of several charges with an id, in one batch and in several:
+// idsOfSeveralCells sends requests of several charges with an id, in one batch and in several:
 // also twice in one batch, with an id that other cells know, and after a part of the request
 // was settled, or one of its cells reset.
 func idsOfSeveralCells(t *testing.T, s store.Store) {

@@ -52,7 +52,7 @@ func Beside(h http.Handler, path string, more http.Handler) http.Handler {
 	})
 }
 
-// elsewhere answers an admin action where they are not served.
+// elsewhere refuses an admin action at a public address.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
 	edge.WriteProblem(w, &api.Problem{
 		Title: "Not served here", Status: http.StatusForbidden,

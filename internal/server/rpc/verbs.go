@@ -19,7 +19,7 @@ import (
 // maxCells is how many keys a page may have.
 const maxCells = 10_000
 
-// verbs is headgate.v1.HeadgateService.
+// verbs serves headgate.v1.HeadgateService.
 type verbs struct {
 	pb.UnimplementedHeadgateServiceServer
 	server *Server
@@ -142,7 +142,7 @@ func objects(message any) int {
 	return 1
 }
 
-// unheld holds nothing: objects has counted the answer already.
+// unheld does nothing: objects has counted the answer.
 func unheld(int) error { return nil }
 
 func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {

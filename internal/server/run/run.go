@@ -1,5 +1,5 @@
-// Package run is the server. It reads the settings, puts the store, the service and the protocols together, and keeps
-// what they go by up to date: the limits of the config file, tokens, certificates and the limits for Envoy.
+// Package run is the server. It reads the settings, puts the store, the service and the protocols together, and reloads
+// the limits of the config file, tokens, certificates and the limits for Envoy.
 package run
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// Config says how a server is run. File and Flags have its settings.
+// Config configures a server. File and Flags have its settings.
 type Config struct {
 	// File is what the config files say, which are read again when they are changed. Without one it is empty.
 	File *config.Config
@@ -71,7 +71,7 @@ type Pauses struct {
 	Close time.Duration
 }
 
-// complete sets what is 0.
+// complete sets defaults.
 func (p *Pauses) complete() {
 	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
 	p.Probe = cmp.Or(p.Probe, 10*time.Second)
@@ -284,7 +284,7 @@ func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) 
 	return answers, limiter
 }
 
-// soon does what ends a server, and waits for that as long as it may take.
+// soon ends a server within a bound.
 func soon(end func(), within time.Duration, log *slog.Logger) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); end() }()

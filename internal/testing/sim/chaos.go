@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// chaos starts what goes wrong. It runs in a goroutine of the world.
+// chaos starts faults. It runs in a goroutine of the world.
 func (w *world) chaos() {
 	start := func(is bool, often int64, do func()) {
 		if !is {
@@ -97,7 +97,7 @@ func (w *world) fill() {
 	w.db.full = false
 }
 
-// failOver lets a replica go on, which has not heard of the last moments.
+// failOver lets a replica go on, which lacks the last moments.
 func (w *world) failOver() {
 	now := w.s.now()
 	since := now - w.s.between(1, 2*time.Second)
@@ -147,7 +147,7 @@ func (w *world) rushSometime() {
 	w.rush(n, c.charges(1), 2+w.s.rng.IntN(7))
 }
 
-// rush lets callers of a node ask for the same within two milliseconds: so most
+// rush lets callers of a node send the same within two milliseconds: so most
 // of them share a batch, and often an op. In a rushed world one or two of them leave.
 func (w *world) rush(n *node, g []charge, callers int) {
 	leavers := 0
@@ -172,7 +172,7 @@ func (w *world) rush(n *node, g []charge, callers int) {
 	}
 }
 
-// rushAndStop lets callers ask until tokens are fetched ahead, and then stops the node.
+// rushAndStop lets callers call until tokens are fetched ahead, and then stops the node.
 func (w *world) rushAndStop(n *node) {
 	c := &caller{w, n}
 	g := c.charges(1)
