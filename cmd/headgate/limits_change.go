@@ -44,7 +44,7 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 	}
 	in := cmd.InOrStdin()
 	if f, ok := in.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
-		return headgate.Invalid("yes", "is missing: there is no terminal to ask at")
+		return headgate.Invalid("--yes", "is missing: there is no terminal to ask at")
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), question+" [y/N] ")
 	said := make(chan string, 1)

@@ -46,7 +46,7 @@ func newMigrateCommand() *cobra.Command {
 				return c.remove(cmd, s, p)
 			}
 			if c.yes || c.dry {
-				return headgate.Invalid("remove", "is missing: --yes and --dry-run go with it alone")
+				return headgate.Invalid("--remove", "is missing: --yes and --dry-run go with it alone")
 			}
 			if (role == "") != (user == "") {
 				return headgate.Invalid("role", "--role and --user stand together")

@@ -14,23 +14,27 @@ import (
 	"github.com/headgate/headgate/internal/replay"
 )
 
-// screen is where tables are drawn: a terminal, or a file to which they are added.
+// screen is where tables are drawn: a page of a terminal, or a file or a terminal to which they are added.
 type screen struct {
 	out    io.Writer
-	fd     int // of the terminal; below 0: none
+	fd     int  // of the terminal; below 0: none
+	page   bool // a table takes the place of the one before
 	keys   chan byte
 	inFD   int
 	before *term.State // of the input
 }
 
-// openScreen prepares a terminal. Close restores it.
-func openScreen(in io.Reader, out io.Writer) (*screen, error) {
+// openScreen prepares a terminal, if tables are not to stay. Close restores it.
+func openScreen(in io.Reader, out io.Writer, stay bool) (*screen, error) {
 	s := &screen{out: out, fd: -1}
 	o, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(o.Fd())) {
 		return s, nil
 	}
-	s.fd = int(o.Fd())
+	s.fd, s.page = int(o.Fd()), !stay
+	if stay {
+		return s, nil
+	}
 	if i, ok := in.(*os.File); ok && term.IsTerminal(int(i.Fd())) {
 		before, err := term.MakeRaw(int(i.Fd()))
 		if err != nil {
@@ -58,10 +62,8 @@ func (s *screen) read(in io.Reader) {
 	}
 }
 
-func (s *screen) live() bool { return s.fd >= 0 }
-
 func (s *screen) close() {
-	if s.live() {
+	if s.page {
 		_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[?1049l")
 	}
 	if s.before != nil {
@@ -69,14 +71,17 @@ func (s *screen) close() {
 	}
 }
 
-// size returns that of the terminal; zeros: there is none.
+// size returns that of the terminal; zeros: there is none. A table that stays may have any height, 0.
 func (s *screen) size() (width, height int) {
-	if !s.live() {
+	if s.fd < 0 {
 		return 0, 0
 	}
 	width, height, err := term.GetSize(s.fd)
 	if err != nil || width < 1 || height < 3 {
-		return 80, 24
+		width, height = 80, 24
+	}
+	if !s.page {
+		height = 0
 	}
 	return width, height
 }
@@ -84,7 +89,7 @@ func (s *screen) size() (width, height int) {
 // draw shows a table in the place of the one before.
 func (s *screen) draw(lines []string) error {
 	var b strings.Builder
-	if !s.live() {
+	if !s.page {
 		for _, line := range lines {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
@@ -165,10 +170,10 @@ func (b *bar) show(phase replay.Phase, done, total int64) {
 }
 
 // repeat draws lines again and again, so long apart, until the context ends, the one who watches wants no more, or
-// there were as many tables as count says, if that is not 0. It hands over the width of the terminal and the lines it
+// there were as many tables as count says, if that is not 0: these stay. It hands over the width of the terminal and the lines it
 // has for a table, 0 if there is none.
 func repeat(cmd *cobra.Command, every time.Duration, count int, draw func(width, height int) ([]string, error)) error {
-	screen, err := openScreen(cmd.InOrStdin(), cmd.OutOrStdout())
+	screen, err := openScreen(cmd.InOrStdin(), cmd.OutOrStdout(), count > 0)
 	if err != nil {
 		return err
 	}
@@ -181,7 +186,7 @@ func repeat(cmd *cobra.Command, every time.Duration, count int, draw func(width,
 			return nil
 		}
 		if err != nil {
-			if n == 1 || !screen.live() {
+			if n == 1 || !screen.page {
 				return err
 			}
 			lines = fitted([]string{time.Now().Format("15:04:05") + "  " + text(err.Error())}, width)

@@ -31,7 +31,8 @@ func newTopCommand() *cobra.Command {
 		Use:   "top [LIMIT]",
 		Short: "Show the keys that are refused and those that are nearest to it, again and again",
 		Long: "Show the keys that are refused now, and those that are nearest to it, again and again. q or Ctrl-C\n" +
-			"ends it. Where the output is no terminal, one table after the other is written. Nothing is charged.\n\n" +
+			"ends it. With --count, and where the output is no terminal, one table after the other is written, and stays.\n" +
+			"Nothing is charged.\n\n" +
 			"A server tells which keys it has refused most in the last five minutes, then which have used most,\n" +
 			"with their refusals and a curve of two minutes. That takes as long for ten million keys as for ten.\n" +
 			"With --all, with a store, and over gRPC, all keys of the store are read each time, as by headgate list\n" +

@@ -111,7 +111,6 @@ func expectItems(tb testing.TB, what string, got []store.Item, want ...store.Ite
 	}
 }
 
-// Items for tests.
 var (
 	loginItem = store.Item{
 		Kind: store.KindLimit, Name: "login", Text: "token-bucket 5/1m", Note: "a description, with 'quotes' and ä",
@@ -138,7 +137,6 @@ func change(before, after store.Item) store.Change { return store.Change{Before:
 
 func created(i store.Item) store.Change { return change(removed(i), i) }
 
-// catalog reads and writes limits, plans and overrides.
 func catalog(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	ctx := t.Context()

@@ -9,59 +9,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// extend extends requests, as they should and as they should not be.
-func extend(t *testing.T, s store.Store) {
-	b, l := bucket(1, 10), slidingLog(10, 100*sec)
-	request := func(key string) []law.Op {
-		return named(key, take("extended b", key, b, 4, T0), take("extended l", key, l, 4, T0))
-	}
-	ops := request("k")
-	expect(t, s, "before it was charged", wanted{err: law.ErrUnknownID}, each(ops, extended, 6, T0)...)
-	apply(t, s, ops...)
-	for _, tt := range []struct {
-		name  string
-		units int64
-		fits  bool
-		want  wanted
-	}{
-		{"more", 6, true, wanted{granted: 6, used: 6}},
-		{"the same again", 6, true, wanted{granted: 6, replayed: true}},
-		{"less", 3, true, wanted{granted: 6, replayed: true}},
-		{"too much", 11, false, wanted{granted: 6, used: 6}},
-		{"all that there is", 10, true, wanted{granted: 10, used: 10}},
-	} {
-		for i, out := range expect(t, s, tt.name, tt.want, each(ops, extended, tt.units, T0)...) {
-			if (out.RetryAt == 0) != tt.fits {
-				t.Errorf("%s, charge %d: %+v", tt.name, i+1, out)
-			}
-		}
-	}
-	expect(t, s, "asked again after it was extended", wanted{granted: 1, replayed: true}, ops...)
-	expect(t, s, "settled after it was extended", wanted{granted: 5, used: 5}, each(ops, settled, 5, T0)...)
-	expect(t, s, "after it was settled", wanted{err: law.ErrSettled}, each(ops, extended, 6, T0)...)
-	gone := request("gone")[:1]
-	apply(t, s, gone...)
-	apply(t, s, cancelling(gone[0], T0))
-	expect(t, s, "after it was cancelled", wanted{err: law.ErrSettled}, extended(gone[0], 6, T0))
-	unit := request("unit")[:1]
-	apply(t, s, unit...)
-	other := extended(unit[0], 6, T0)
-	other.Params.Unit, other.Params.Capacity = 3*b.Unit, 3*b.Capacity
-	expect(t, s, "after the limit counts in other credits", wanted{err: law.ErrReused}, other)
-	if out := apply(t, s, settled(unit[0], 4, T0)); out[0].Err != nil || out[0].State.Level != 4*b.Unit {
-		t.Errorf("what was refused was charged: %+v", out)
-	}
-	// It is remembered for its life from the last extension on.
-	last := request("last")[:1]
-	apply(t, s, last...)
-	apply(t, s, extended(last[0], 5, T0+50*sec))
-	apply(t, s, extended(last[0], 5, T0+100*sec))
-	if out := apply(t, s, settled(last[0], 5, T0+159*sec)); out[0].Err != nil {
-		t.Errorf("settled within its life from the last extension: %+v", out)
-	}
-	expect(t, s, "after its life", wanted{err: law.ErrUnknownID}, extended(last[0], 6, T0+160*sec))
-	// Two cases that the random histories of make test do not come to.
-	faster, w := b, slidingWindow(20, 10*sec)
+// extendParts extends what was charged by another rule, or in another window: two cases that the random histories of
+// make test do not come to.
+func extendParts(t *testing.T, s store.Store) {
+	b, w := bucket(1, 10), slidingWindow(20, 10*sec)
+	faster := b
 	faster.Drain = 2
 	for _, tt := range []struct {
 		name        string

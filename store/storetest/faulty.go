@@ -20,7 +20,6 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// fault is the point at which Apply fails.
 type fault int32
 
 const (

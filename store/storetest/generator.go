@@ -91,7 +91,6 @@ func (g *generator) batch() (ops []law.Op) {
 	return ops
 }
 
-// asks makes a request of some charges.
 func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 	changed := steady[g.IntN(len(steady))]
 	late := verb == law.Take && g.IntN(5) == 0
@@ -195,7 +194,6 @@ func (g *generator) some() []law.Op {
 	return ops[:1+g.IntN(len(ops))]
 }
 
-// settle settles charges at any cost.
 func (g *generator) settle() []law.Op {
 	ops := g.some()
 	for i := range ops {
@@ -206,7 +204,6 @@ func (g *generator) settle() []law.Op {
 	return ops
 }
 
-// extend extends charges to any cost.
 func (g *generator) extend() []law.Op {
 	ops := g.some()
 	for i := range ops {

@@ -7,7 +7,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// leases acquires, renews and releases.
 func leases(t *testing.T, s store.Store) {
 	p := slidingLog(2, 10*sec)
 	p.Leased = true

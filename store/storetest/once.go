@@ -27,54 +27,7 @@ func sameIDAtOnce(t *testing.T, s store.Store) {
 	}
 }
 
-// settle settles requests, as they should and as they should not be.
-func settle(t *testing.T, s store.Store) {
-	b, l := bucket(1, 10), slidingLog(10, 100*sec)
-	request := func(id, key string, n int64) []law.Op {
-		return named(id, take("settled b", key, b, n, T0), take("settled l", key, l, n, T0))
-	}
-	ops := request("a", "k", 4)
-	expect(t, s, "settled before it was charged", wanted{err: law.ErrUnknownID}, settled(ops[0], 1, T0))
-	apply(t, s, ops...)
-	for _, tt := range []struct {
-		name  string
-		units int64
-		at    int64
-		want  wanted
-	}{
-		{"less", 1, T0, wanted{granted: 3}},
-		{"the same again", 1, T0 + sec, wanted{replayed: true}},
-		{"another cost", 2, T0 + sec, wanted{err: law.ErrSettled}},
-		{"too late", 1, T0 + 60*sec, wanted{err: law.ErrUnknownID}},
-		{"in time", 1, T0 + sec, wanted{replayed: true}},
-	} {
-		expect(t, s, tt.name, tt.want, each(ops, settled, tt.units, tt.at)...)
-	}
-	// What was cancelled is decided again; what has cost something is not.
-	free := request("free", "free", 4)[:1]
-	apply(t, s, free...)
-	expect(t, s, "settled at 0", wanted{granted: 4}, settled(free[0], 0, T0))
-	expect(t, s, "asked again after it was settled at 0", wanted{granted: 1, replayed: true}, free...)
-	expect(t, s, "cancelled after it was settled at 0", wanted{err: law.ErrSettled}, cancelling(free[0], T0))
-	expect(t, s, "settled at 0, the key is free", wanted{granted: 1}, take("settled b", "free", b, 10, T0))
-	gone := request("gone", "gone", 4)[:1]
-	apply(t, s, gone...)
-	expect(t, s, "cancelled", wanted{granted: 4}, cancelling(gone[0], T0))
-	for range 2 {
-		expect(t, s, "cancelled again", wanted{replayed: true}, cancelling(gone[0], T0))
-	}
-	expect(t, s, "settled after it was cancelled", wanted{err: law.ErrSettled}, settled(gone[0], 0, T0))
-	expect(t, s, "asked again after it was cancelled", wanted{granted: 1, used: 4}, gone...)
-	more := request("more", "k", 9)
-	apply(t, s, more...)
-	expect(t, s, "settled for more than the capacity", wanted{granted: -3, used: 13}, each(more, settled, 12, T0)...)
-	if out := apply(t, s, settled(more[0], 1, T0), settled(settled(ops[0], 0, T0), 0, T0)); out[0].Err == nil ||
-		out[1].Err == nil {
-		t.Errorf("one of two charges cannot be settled: %+v", out)
-	}
-}
-
-// startTogether reserves on several keys, which start together. A store that takes such a
+// lateApart reserves on several keys, which start together. A store that takes such a
 // request on trial refuses it before anything is charged.
 func startTogether(t *testing.T, s store.Store, onTrial bool) {
 	const keys = 6

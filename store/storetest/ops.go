@@ -42,7 +42,6 @@ func fixedWindow(n, window int64) law.Params {
 	}
 }
 
-// take returns an op that takes n units.
 func take(limit, key string, p law.Params, n, now int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p,
@@ -72,12 +71,10 @@ func check(op law.Op) law.Op {
 	return op
 }
 
-// reset returns an op that empties the cell of another.
 func reset(op law.Op, now int64) law.Op {
 	return law.Op{Verb: law.Reset, Cell: op.Cell, Params: op.Params, Cost: 1, Count: 1, Now: now}
 }
 
-// settled returns an op that settles a charge at n units.
 func settled(op law.Op, n, now int64) law.Op {
 	return law.Op{
 		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
@@ -85,7 +82,6 @@ func settled(op law.Op, n, now int64) law.Op {
 	}
 }
 
-// cancelling returns an op that cancels a charge.
 func cancelling(op law.Op, now int64) law.Op {
 	op = settled(op, 0, now)
 	op.Cost = law.Cancelled
@@ -147,7 +143,6 @@ func try(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// wanted is the expected outcome of an op.
 type wanted struct {
 	granted  int64 // of a charge 1 or 0; units that a settlement gives back, and that an extension has charged then
 	replayed bool

@@ -27,9 +27,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// testsStack reports whether promises to callers are tested through all wrappers too.
-func testsStack() bool { return tier.Pick(false, true, true) }
-
 // Options adjust the suite. Nil, and every zero field, is fine.
 type Options struct {
 	// Histories is how many random batches are compared with package law.
@@ -47,7 +44,6 @@ type Options struct {
 // Open returns a store, to be closed by the suite. It is empty unless said otherwise.
 type Open func(tb testing.TB) store.Store
 
-// withDefaults returns the options with their defaults.
 func (o *Options) withDefaults() *Options {
 	var mine Options
 	if o != nil {
@@ -57,15 +53,7 @@ func (o *Options) withDefaults() *Options {
 	return &mine
 }
 
-// fromEnvironment applies HEADGATE_TEST_HISTORIES.
-func (o *Options) fromEnvironment() {
-	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
-		o.Histories = n
-	}
-}
-
-// subtest runs a test on a store of its own.
-type subtest func(name string, test func(t *testing.T, s store.Store))
+type run func(name string, test func(t *testing.T, s store.Store))
 
 func onOwnStore(t *testing.T, open Open) subtest {
 	return func(name string, test func(t *testing.T, s store.Store)) {
@@ -92,11 +80,13 @@ func histories(with subtest, o *Options) {
 // Run runs the suite.
 func Run(t *testing.T, open Open, o *Options) {
 	o = o.withDefaults()
-	o.fromEnvironment()
-	with := onOwnStore(t, open)
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
+		o.Histories = n
+	}
+	with := onItsOwn(t, open)
 	through := func(name string, test func(t *testing.T, s store.Store)) {
 		with(name, test)
-		if !testsStack() {
+		if tier.Current() == tier.OfTest {
 			return
 		}
 		with(name+", through the whole stack", func(t *testing.T, s store.Store) {
@@ -115,8 +105,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	through("charges requests of several cells once, and settles parts of them", idsOfSeveralCells)
 	with("knows an id that many keys have used", idsOfManyKeys)
 	through("drains budgets of six limits exactly", budgets)
-	through("settles a request with an id", settle)
-	through("extends a request with an id", extend)
+	with("extends what another rule has charged", extendParts)
 	through("extends requests of several cells all or none", extendSeveral)
 	with("gives nothing back to a cell of another rule", settleOtherRule)
 	through("charges whatever the level", debit)
@@ -132,7 +121,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("sweeps what cannot matter, and nothing else",
 		func(t *testing.T, s store.Store) { sweep(t, s, o.SelfExpiring) })
 	with("sweeps under load without changing a decision", sweepUnderLoad)
-	if testsStack() {
+	if tier.Current() > tier.OfTest {
 		with("admits nobody when it fails", func(t *testing.T, s store.Store) {
 			failing(t, func(t *testing.T, test func(t *testing.T, s store.Store)) { test(t, s) })
 		})

@@ -128,7 +128,6 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 	}
 }
 
-// finish commits, and returns once the charge that waited for it has been answered.
 func finish(t *testing.T, name string, commit func() error, answered <-chan error) {
 	t.Helper()
 	if err := commit(); err != nil {

@@ -73,13 +73,13 @@ type Fault struct {
 
 // Report is the result of a run.
 type Report struct {
-	Engine                    string
-	Decisions, Admitted, Over int // of the store alone, not repeated refusals
-	Faults                    map[string]int
-	First                     string           // of what is not as it should be
-	History                   *history.History // of the key that First is about
-	Unavailable               time.Duration    // the longest time without any decision
-	Recovery                  time.Duration    // the longest time from the end of a fault to the first decision
+	Engine         string
+	record.Answers // of the store alone, not repeated refusals
+	Over           int
+	Faults         map[string]int
+	First          string           // of what is not as it should be
+	History        *history.History // of the key that First is about
+	Recovery       time.Duration    // the longest time from the end of a fault to the first decision
 }
 
 // Row returns a line of a table.
@@ -88,11 +88,10 @@ func (r *Report) Row() string {
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Faults[kind]))
 	}
-	return fmt.Sprintf("| %s | %d | %d | %d: %s | %d | %.1f s | %.2f s |", r.Engine, r.Decisions, r.Admitted, r.Count(),
-		strings.Join(kinds, ", "), r.Over, r.Unavailable.Seconds(), r.Recovery.Seconds())
+	return fmt.Sprintf("| %s | %d | %d | %d: %s | %d | %.1f s | %.2f s |", r.Engine, r.Allowed+r.Refused, r.Allowed, r.Count(),
+		strings.Join(kinds, ", "), r.Over, r.Gap.Seconds(), r.Recovery.Seconds())
 }
 
-// Count returns how many faults there were.
 func (r *Report) Count() (n int) {
 	for _, of := range r.Faults {
 		n += of
@@ -119,7 +118,6 @@ const (
 	unknownFor = 30 * time.Second
 )
 
-// run is a run on one engine.
 type run struct {
 	system  *System
 	stacks  []*Stack
@@ -130,7 +128,6 @@ type run struct {
 	mu     sync.Mutex
 	askers map[string]*record.Asker
 	report Report
-	last   time.Time // of a decision
 	mended time.Time // when the last fault ended, until the next decision
 }
 
@@ -139,7 +136,8 @@ func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 	t.Helper()
 	r := &run{
 		system: e.Start(t), rng: rand.New(rand.NewPCG(seed, 0)), askers: map[string]*record.Asker{},
-		report: Report{Engine: e.Name, Faults: map[string]int{}}, begin: sched.Now(), last: sched.Now(),
+		report: Report{Engine: e.Name, Faults: map[string]int{}, Answers: record.Answers{Last: sched.Now()}},
+		begin:  sched.Now(),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -210,17 +208,12 @@ func (r *run) ask(ctx context.Context, node string, s *Stack) {
 		of, cancel := context.WithTimeout(ctx, patience)
 		d, err := r.asker().Allow(of, node, s)
 		cancel()
-		now := sched.Now()
 		r.mu.Lock()
 		if err == nil && d.Via == headgate.ViaStore {
-			r.report.Decisions++
-			r.report.Unavailable = max(r.report.Unavailable, now.Sub(r.last))
-			if r.last = now; !r.mended.IsZero() {
-				r.report.Recovery = max(r.report.Recovery, now.Sub(r.mended))
+			_ = r.report.Add(d, nil)
+			if !r.mended.IsZero() {
+				r.report.Recovery = max(r.report.Recovery, r.report.Last.Sub(r.mended))
 				r.mended = time.Time{}
-			}
-			if d.Allowed {
-				r.report.Admitted++
 			}
 		}
 		r.mu.Unlock()
@@ -250,12 +243,10 @@ func (r *run) breakOne(ctx context.Context, faults []Fault) error {
 	switch {
 	case err == nil:
 		r.done(f, begin)
-	case errors.Is(err, ErrNothing) || ctx.Err() != nil:
-		err = nil
-	default:
-		err = fmt.Errorf("%s: %w", f.Name, err)
+	case !errors.Is(err, ErrNothing) && ctx.Err() == nil:
+		return fmt.Errorf("%s: %w", f.Name, err)
 	}
-	return err
+	return nil
 }
 
 // done notes a fault that began at a time and is over, and gives the engine some time without one.
@@ -329,7 +320,6 @@ func (r *run) finish(t *testing.T) {
 	}
 }
 
-// check judges the histories.
 func (r *run) check() {
 	for _, a := range r.askers {
 		found := check.Check(a.Recorder.History())
@@ -339,7 +329,6 @@ func (r *run) check() {
 	}
 }
 
-// Pause waits for a random time.
 func Pause(rng *rand.Rand, most time.Duration) { time.Sleep(time.Duration(rng.Int64N(int64(most)))) }
 
 // network returns the faults of the network between stacks and servers.

@@ -87,11 +87,11 @@ func breakFor(t *testing.T, e *chaos.Engine, lasts time.Duration) chaos.Report {
 			t.Errorf("%d things are not as they should be; %s\n%s", r.Over, r.First, kept(t, r.History))
 			return r
 		}
-		if r.Decisions >= 100 && r.Count() >= 3 && r.Decisions-r.Admitted >= 10 {
+		if r.Allowed+r.Refused >= 100 && r.Count() >= 3 && r.Refused >= 10 {
 			return r
 		}
 		if long == 8 {
-			t.Errorf("nothing was tested: %d decisions, %d refused, %d faults", r.Decisions, r.Decisions-r.Admitted,
+			t.Errorf("nothing was tested: %d decisions, %d refused, %d faults", r.Allowed+r.Refused, r.Refused,
 				r.Count())
 			return r
 		}

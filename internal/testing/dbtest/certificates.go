@@ -32,16 +32,14 @@ type Certificate struct {
 	Expired bool     // since an hour ago
 }
 
-// Pair names the files of a certificate and its private key.
 type Pair struct{ Cert, Key string }
 
-// NewAuthority makes an authority.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "headgate-tls-") // TempDir would be for this user alone
-	must(tb, err)
+	defer fatal(tb)
+	dir := get(os.MkdirTemp("", "headgate-tls-")) // TempDir would be for this user alone
 	tb.Cleanup(func() { os.RemoveAll(dir) })
-	must(tb, os.Chmod(dir, 0o755))
+	do(os.Chmod(dir, 0o755))
 	a := &Authority{dir: dir}
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "headgate test authority " + filepath.Base(dir)}, IsCA: true,
@@ -50,7 +48,7 @@ func NewAuthority(tb testing.TB) *Authority {
 		KeyUsage: x509.KeyUsageCertSign,
 	}
 	var pair Pair
-	pair, a.cert, a.key = a.sign(tb, "authority", template)
+	pair, a.cert, a.key = a.sign("authority", template)
 	a.File = pair.Cert
 	return a
 }
@@ -58,6 +56,7 @@ func NewAuthority(tb testing.TB) *Authority {
 // Issue makes a certificate, for servers and clients alike, and writes its files.
 func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 	tb.Helper()
+	defer fatal(tb)
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: c.Name}, NotBefore: time.Now().Add(-24 * time.Hour),
 		NotAfter:    time.Now().Add(24 * time.Hour),
@@ -74,32 +73,24 @@ func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	pair, _, _ := a.sign(tb, "issued", template)
+	pair, _, _ := a.sign("issued", template)
 	return pair
 }
 
 // sign makes a key and a certificate of it. The first certificate signs itself.
-func (a *Authority) sign(tb testing.TB, name string, template *x509.Certificate) (Pair, *x509.Certificate,
-	*ecdsa.PrivateKey,
-) {
-	tb.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(tb, err)
+func (a *Authority) sign(name string, template *x509.Certificate) (Pair, *x509.Certificate, *ecdsa.PrivateKey) {
+	key := get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	a.last++
 	template.SerialNumber = big.NewInt(a.last)
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	must(tb, err)
-	cert, err := x509.ParseCertificate(der)
-	must(tb, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	must(tb, err)
+	der := get(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))
+	secret := get(x509.MarshalPKCS8PrivateKey(key))
 	file := filepath.Join(a.dir, name+template.SerialNumber.String())
 	pair := Pair{Cert: file + ".pem", Key: file + ".key"}
-	must(tb, os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
-	must(tb, os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))
-	return pair, cert, key
+	do(os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	do(os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))
+	return pair, get(x509.ParseCertificate(der)), key
 }

@@ -28,21 +28,18 @@ type Child struct {
 // ends, unless it has ended.
 func StartChild(tb testing.TB, task string) *Child {
 	tb.Helper()
-	self, err := os.Executable()
-	must(tb, err)
-	c := &Child{cmd: exec.CommandContext(context.Background(), self)}
+	defer fatal(tb)
+	c := &Child{cmd: exec.CommandContext(context.Background(), get(os.Executable()))}
 	c.cmd.Env = append(os.Environ(), taskEnv+"="+task)
 	c.cmd.Stderr = os.Stderr
-	c.In, err = c.cmd.StdinPipe()
-	must(tb, err)
+	c.In = get(c.cmd.StdinPipe())
 	// Not StdoutPipe, which loses what is unread when the process is waited for.
 	out, in, err := os.Pipe()
-	must(tb, err)
+	do(err)
+	defer in.Close()
 	tb.Cleanup(func() { out.Close() })
 	c.Out, c.cmd.Stdout = out, in
-	err = c.cmd.Start()
-	in.Close()
-	must(tb, err)
+	do(c.cmd.Start())
 	c.wait = sync.OnceValue(c.cmd.Wait)
 	tb.Cleanup(func() {
 		c.Kill()
@@ -51,8 +48,6 @@ func StartChild(tb testing.TB, task string) *Child {
 	return c
 }
 
-// Kill ends the process as kill -9 does.
 func (c *Child) Kill() { _ = c.cmd.Process.Kill() }
 
-// Wait waits for the end of the process, and returns its error.
 func (c *Child) Wait() error { return c.wait() }

@@ -20,59 +20,45 @@ type Cluster struct {
 	options []string
 }
 
-// nodeTimeout is cluster-node-timeout.
 const nodeTimeout = 2000 * time.Millisecond
 
 var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedisCluster(context.Background(), nil) })
 
-// RedisCluster returns the URL of a cluster with a key prefix that no other
-// test has. The cluster is shared by the tests of the process, and ends with
-// it.
+// RedisCluster returns the URL of the shared cluster with a key prefix that no other test has.
 func RedisCluster(tb testing.TB) string {
 	tb.Helper()
-	c, err := sharedCluster()
-	must(tb, err)
-	logVersion(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
+	defer fatal(tb)
+	c := get(sharedCluster())
+	say(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
 
-// StartRedisCluster starts a cluster, which dies with this process, on a network of six nodes or on the loopback device.
-// Its nodes keep nothing on disk, unless options of redis-server say so: each has a name of its own for its files.
-func StartRedisCluster(ctx context.Context, network *Network, options ...string) (*Cluster, error) {
-	f, err := newFolder("redis", "redis")
-	if err != nil {
-		return nil, err
-	}
+// StartRedisCluster starts a cluster, which dies with this process, on a network of six nodes or on the loopback
+// device. Its nodes keep nothing on disk, unless options of redis-server say so: each has a name of its own for its
+// files.
+func StartRedisCluster(ctx context.Context, network *Network, options ...string) (c *Cluster, err error) {
+	defer rescue(&err)
+	defer about("start a Redis Cluster")
+	f := newFolder("redis", "redis")
 	f.network = network
-	c := &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
-	if err := c.begin(f, onLoopback, 2, func() error { return c.create(ctx) }); err != nil {
-		return nil, fmt.Errorf("start a Redis Cluster: %w", err)
-	}
+	c = &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
+	c.begin(f, onLoopback, 2, func() { c.create(ctx) })
 	return c, nil
 }
 
-func (c *Cluster) create(ctx context.Context) error {
+func (c *Cluster) create(ctx context.Context) {
 	for i := range c.list {
-		if err := c.start(ctx, i); err != nil {
-			return err
-		}
-	}
-	cli, err := RedisProgram("redis-cli")
-	if err != nil {
-		return err
+		c.start(ctx, i)
 	}
 	args := []string{"--cluster", "create", "--cluster-replicas", "1", "--cluster-yes"}
 	for i, addr := range c.Addrs() {
 		args = append(args, fmt.Sprint(addr, "@", c.list[i].ports[1])) // that of the cluster's bus
 	}
-	if err := c.folder.run(ctx, cli, args...); err != nil {
-		return err
-	}
-	return c.Await(ctx)
+	c.folder.run(ctx, "", redisProgram("redis-cli"), args...)
+	do(c.Await(ctx))
 }
 
-// start starts a node.
-func (c *Cluster) start(ctx context.Context, i int) error {
+func (c *Cluster) start(ctx context.Context, i int) {
 	args := append([]string{
 		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(c.list[i].ports[1]),
 		"--cluster-node-timeout", strconv.Itoa(int(nodeTimeout.Milliseconds())),
@@ -80,9 +66,7 @@ func (c *Cluster) start(ctx context.Context, i int) error {
 		"--appenddirname", fmt.Sprintf("log%d", i),
 		"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1",
 	}, c.options...)
-	return c.run(i, func(host string, port int) (*process, error) {
-		return launchRedis(ctx, c.folder, host, port, args...)
-	})
+	c.run(i, func(host string, port int) *process { return launchRedis(ctx, c.folder, host, port, args...) })
 }
 
 // ready returns why the cluster cannot be used yet: a replica that has not
@@ -117,14 +101,12 @@ func (c *Cluster) ready() error {
 // URL returns the URL of the cluster: all its nodes.
 func (c *Cluster) URL() string { return "redis://" + strings.Join(c.Addrs(), ",") + "/0" }
 
-// Addrs returns the addresses of the nodes.
 func (c *Cluster) Addrs() []string { return c.addrs("", 0, "") }
 
 // Restart starts a node that was killed, and waits until all nodes are well again.
-func (c *Cluster) Restart(ctx context.Context, i int) error {
-	if err := c.start(ctx, i); err != nil {
-		return err
-	}
+func (c *Cluster) Restart(ctx context.Context, i int) (err error) {
+	defer rescue(&err)
+	c.start(ctx, i)
 	return c.Await(ctx)
 }
 
@@ -154,14 +136,14 @@ func (c *Cluster) Primary(key string) (int, error) {
 // Sentinel starts one that watches a Redis at a port of 127.0.0.1 by the name of main, for as long as the test runs.
 func Sentinel(tb testing.TB, primaryPort string) (addr string) {
 	tb.Helper()
-	port := FreePort(tb)
+	defer fatal(tb)
+	port := freePort(loopback)
 	addr = fmt.Sprintf("127.0.0.1:%d", port)
 	file := filepath.Join(tb.TempDir(), "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\nprotected-mode no\nsentinel monitor main 127.0.0.1 %s 1\n"+
 		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, primaryPort)
-	must(tb, os.WriteFile(file, []byte(text), 0o600))
-	server, err := RedisProgram("redis-server")
-	must(tb, err)
+	do(os.WriteFile(file, []byte(text), 0o600))
+	server := redisProgram("redis-server")
 	Start(tb, func() *exec.Cmd {
 		return exec.CommandContext(context.Background(), server, file, "--sentinel")
 	}, func() error { return pingRedis(addr) })

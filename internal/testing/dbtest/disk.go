@@ -20,8 +20,8 @@ type Disk struct{ Path string }
 // that it may.
 func NewDisk(tb testing.TB, size int) *Disk {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "headgate-disk-") // TempDir is for this user alone
-	must(tb, err)
+	defer fatal(tb)
+	dir := get(os.MkdirTemp("", "headgate-disk-")) // TempDir is for this user alone
 	tb.Cleanup(func() { _ = os.Remove(dir) })
 	d := &Disk{Path: dir}
 	if err := syscall.Mount("headgate", d.Path, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {
@@ -38,14 +38,13 @@ func NewDisk(tb testing.TB, size int) *Disk {
 // Fill leaves no byte free. What is deleted later makes room again: Fill may be called again then.
 func (d *Disk) Fill(tb testing.TB) {
 	tb.Helper()
-	f, err := os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		tb.Fatalf("fill the disk: %v", err)
-	}
+	defer fatal(tb)
+	f := get(os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
 	defer f.Close()
 	for size := 1 << 20; size > 0; size >>= 4 {
 		block := make([]byte, size)
-		for err = nil; err == nil; {
+		var err error
+		for err == nil {
 			_, err = f.Write(block)
 		}
 		if !errors.Is(err, syscall.ENOSPC) {
@@ -57,9 +56,8 @@ func (d *Disk) Fill(tb testing.TB) {
 // Free gives back what Fill took.
 func (d *Disk) Free(tb testing.TB) {
 	tb.Helper()
-	if err := os.Remove(d.filler()); err != nil {
-		tb.Fatalf("make room on the disk: %v", err)
-	}
+	defer fatal(tb)
+	do(os.Remove(d.filler()))
 }
 
 func (d *Disk) filler() string { return filepath.Join(d.Path, "filler") }
@@ -79,17 +77,14 @@ func Namespace(t *testing.T) bool {
 	if os.Getenv(namespaceEnv) != "" {
 		return true
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer fatal(t)
 	run := "^" + t.Name() + "$"
 	if asked := flag.Lookup("test.run"); asked != nil {
 		if _, parts, some := strings.Cut(asked.Value.String(), "/"); some {
 			run += "/" + parts
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run="+run, "-test.v", "-test.timeout=10m")
+	cmd := exec.CommandContext(t.Context(), get(os.Executable()), "-test.run="+run, "-test.v", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), namespaceEnv+"=1")
 	cmd.SysProcAttr = namespaced(os.Getuid(), os.Getgid())
 	runtime.LockOSThread() // whose end is the end of the child
@@ -100,7 +95,7 @@ func Namespace(t *testing.T) bool {
 		t.Skipf("no process that may mount a file system can be started, which needs root or namespaces for "+
 			"everybody: %v", err)
 	}
-	err = cmd.Wait()
+	err := cmd.Wait()
 	t.Log(said.String())
 	switch {
 	case err != nil:

@@ -77,36 +77,28 @@ func redisEngine(is, server, tools, prefix string) engine {
 }
 
 // chosen returns the engine that the environment names, if it is of a kind.
-func chosen(k kind) (engine, bool, error) {
+func chosen(k kind) (e engine, mine bool) {
 	name := os.Getenv(Engine)
 	if name == "" {
-		return engine{}, false, nil
+		return engine{}, false
 	}
 	e, known := engines[name]
 	if !known {
-		return engine{}, false, fmt.Errorf("%s: no engine %q is known, only %s", Engine, name,
-			strings.Join(slices.Sorted(maps.Keys(engines)), ", "))
+		do(fmt.Errorf("%s: no engine %q is known, only %s", Engine, name,
+			strings.Join(slices.Sorted(maps.Keys(engines)), ", ")))
 	}
-	return e, e.kind == k, nil
+	return e, e.kind == k
 }
 
 var trees sync.Map // of a function for each first package
 
-// tree returns the engine's programs.
-func (e *engine) tree() (*tree, error) {
-	get, _ := trees.LoadOrStore(e.suite+e.packages[0],
-		sync.OnceValues(func() (*tree, error) { return unpackSuite(e.suite, e.packages...) }))
-	return get.(func() (*tree, error))()
+func (e *engine) tree() *tree {
+	once, _ := trees.LoadOrStore(e.suite+e.packages[0],
+		sync.OnceValue(func() *tree { return unpackSuite(e.suite, e.packages...) }))
+	return once.(func() *tree)()
 }
 
-// program returns a program of the engine.
-func (e *engine) program(name string) (string, error) {
-	t, err := e.tree()
-	if err != nil {
-		return "", err
-	}
-	return t.program(name, e.programs[name])
-}
+func (e *engine) program(name string) string { return e.tree().program(name, e.programs[name]) }
 
 // NeedEngine skips a test of an engine that is not the one to test with.
 func NeedEngine(tb testing.TB, name string) {
@@ -130,9 +122,9 @@ func serverFrom(ctx context.Context, env string, start func(context.Context) (*S
 // sharedDSN returns the DSN of a server that tests share, and logs its version once.
 func sharedDSN(tb testing.TB, shared func() (*Server, error), k kind, version func(string) (string, error)) string {
 	tb.Helper()
-	s, err := shared()
-	must(tb, err)
-	logVersion(tb, k, s.DSN, "", version)
+	defer fatal(tb)
+	s := get(shared())
+	say(tb, k, s.DSN, "", version)
 	return s.DSN
 }
 
@@ -144,12 +136,10 @@ func logVersion(tb testing.TB, k kind, server, more string, version func(string)
 	if _, again := logged.LoadOrStore(server+more, true); again {
 		return
 	}
-	v, err := version(server)
-	if err != nil {
-		tb.Fatalf("dbtest: which version: %v", err)
-	}
-	if e, mine, err := chosen(k); err != nil || mine && !strings.HasPrefix(v, e.version) {
-		tb.Fatalf("dbtest: %s=%s, but the server is %s: %v", Engine, os.Getenv(Engine), v, err)
+	defer fatal(tb)
+	v := get(version(server))
+	if e, mine := chosen(k); mine && !strings.HasPrefix(v, e.is) {
+		tb.Fatalf("dbtest: %s=%s, but the server is %s", Engine, os.Getenv(Engine), v)
 	}
 	tb.Logf("engine: %s%s", v, more)
 }

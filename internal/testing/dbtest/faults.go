@@ -21,28 +21,16 @@ const (
 )
 
 // prepareFaults compiles the library into a folder, and has the servers that are started there load it.
-func (f *folder) prepareFaults() (err error) {
-	gcc, err := program("gcc", "", "gcc", "libc6-dev")
-	if err != nil {
-		return err
-	}
+func (f *folder) prepareFaults() {
+	gcc := program("gcc", "", "gcc", "libc6-dev")
 	library, control := filepath.Join(f.path, "faults.so"), filepath.Join(f.path, "faults")
 	source := filepath.Join(f.path, "faults.c")
-	if err := os.WriteFile(source, faultsText, 0o644); err != nil {
-		return err
-	}
-	if err := f.run(context.Background(), gcc, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, source, "-ldl",
-		"-lpthread"); err != nil {
-		return err
-	}
-	if f.faults, err = os.OpenFile(control, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
-		return err
-	}
-	if err := f.faults.Chmod(0o644); err != nil { // whatever the umask
-		return err
-	}
+	do(os.WriteFile(source, faultsText, 0o644))
+	f.run(context.Background(), "", gcc, "-shared", "-fPIC", "-O2", "-Wall", "-o", library, source, "-ldl", "-lpthread")
+	f.faults = get(os.OpenFile(control, os.O_CREATE|os.O_RDWR, 0o644))
+	do(f.faults.Chmod(0o644)) // whatever the umask
 	f.more = append(f.more, "LD_PRELOAD="+library, "HEADGATE_FAULTS="+control)
-	return f.faults.Truncate(faultsSize)
+	do(f.faults.Truncate(faultsSize))
 }
 
 // SlowDisk has each flush of the server (fsync, fdatasync) take so much longer, those of a server that is restarted

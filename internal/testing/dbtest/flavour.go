@@ -2,7 +2,6 @@ package dbtest
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,97 +14,67 @@ type flavour struct {
 	server  string   // the program
 	options []string // beside those that all flavours know
 	plain   string   // the option of a server without TLS
-	zones   func() (string, error)
+	zones   func() string
 	// prepare makes the files of an empty server, whose root needs no password.
-	prepare func(ctx context.Context, f *folder, data string) error
+	prepare func(ctx context.Context, f *folder, data string)
 }
 
-// newFlavour returns the flavour to test with.
-func newFlavour() (*flavour, error) {
-	e, mine, err := chosen(mysqlKind)
+func newFlavour() *flavour {
+	e, mine := chosen(mysqlKind)
 	switch {
-	case err != nil:
-		return nil, err
 	case !mine:
 		return installedMariaDB()
+	case e.programs["mysqld"] != "":
+		return mysqlOf(&e)
 	}
-	t, err := e.tree()
-	if err != nil {
-		return nil, err
-	}
-	if e.programs["mysqld"] != "" {
-		return mysqlOf(&e, t)
-	}
-	return mariadbOf(&e, t)
+	return mariadbOf(&e)
 }
 
 var mariadbOptions = []string{"--innodb-log-file-size=64M", "--log-warnings=1"}
 
 const mariadbPlain = "--skip-ssl"
 
-func mariadbZones() (string, error) {
-	return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server")
-}
+func mariadbZones() string { return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server") }
 
-// installedMariaDB returns the distribution's own.
-func installedMariaDB() (*flavour, error) {
-	install, err := program("mariadb-install-db", MySQLDSN, "mariadb-server")
-	if err != nil {
-		return nil, err
-	}
-	server, err := program("mariadbd", MySQLDSN, "mariadb-server")
-	if err != nil {
-		return nil, err
-	}
+func installedMariaDB() *flavour {
+	install := program("mariadb-install-db", MySQLDSN, "mariadb-server")
 	return &flavour{
-		server: server, options: mariadbOptions, plain: mariadbPlain, zones: mariadbZones,
-		prepare: func(ctx context.Context, f *folder, data string) error {
-			return f.run(ctx, install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
+		server:  program("mariadbd", MySQLDSN, "mariadb-server"),
+		options: mariadbOptions, plain: mariadbPlain, zones: mariadbZones,
+		prepare: func(ctx context.Context, f *folder, data string) {
+			f.run(ctx, "", install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
 				"--skip-test-db", "--innodb-log-file-size=64M")
 		},
-	}, nil
+	}
 }
 
 // mariadbOf returns the MariaDB of a tree. Its mariadb-install-db would start the
 // server by this machine's loader, so the server gets that script's statements.
-func mariadbOf(e *engine, t *tree) (*flavour, error) {
-	server, err := e.program("mariadbd")
-	if err != nil {
-		return nil, err
-	}
+func mariadbOf(e *engine) *flavour {
+	server, t := e.program("mariadbd"), e.tree()
 	share := filepath.Join(t.root, "usr/share/mariadb")
 	places := t.places(share)
-	prepare := func(ctx context.Context, f *folder, data string) error {
+	prepare := func(ctx context.Context, f *folder, data string) {
 		text := strings.Builder{}
 		text.WriteString("create database mysql;\nuse mysql;\nset @auth_root_socket=NULL;\n")
 		for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {
-			sql, err := os.ReadFile(filepath.Join(share, "mariadb_"+name+".sql"))
-			if err != nil {
-				return err
-			}
+			sql := get(os.ReadFile(filepath.Join(share, "mariadb_"+name+".sql")))
 			for line := range strings.Lines(string(sql)) {
 				if !strings.Contains(line, "@current_hostname") { // accounts of this machine's name
 					text.WriteString(line)
 				}
 			}
 		}
-		if err := f.run(ctx, "mkdir", data); err != nil {
-			return err
-		}
-		cmd := f.command(ctx, server, append([]string{
+		f.run(ctx, "", "mkdir", data)
+		f.run(ctx, text.String(), server, append([]string{
 			"--no-defaults", "--bootstrap", "--datadir=" + data,
 			"--tmpdir=" + f.path, "--innodb-log-file-size=64M",
 		}, places...)...)
-		cmd.Stdin = strings.NewReader(text.String())
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("mariadbd --bootstrap: %w\n%s", err, tail(string(out), 20))
-		}
-		return nil
 	}
 	return &flavour{
 		server: server, options: append(places, mariadbOptions...), plain: mariadbPlain,
 		zones: mariadbZones, prepare: prepare,
-	}, nil
+	}
 }
 
 // places returns options with the folders of a tree.
@@ -118,39 +87,33 @@ func (t *tree) places(share string) []string {
 }
 
 // mysqlOf returns the MySQL of a tree.
-func mysqlOf(e *engine, t *tree) (*flavour, error) {
-	server, err := e.program("mysqld")
-	if err != nil {
-		return nil, err
-	}
+func mysqlOf(e *engine) *flavour {
+	server, t := e.program("mysqld"), e.tree()
 	share := filepath.Join(t.root, "usr/share/mysql")
 	options := append(t.places(share), "--secure-file-priv=", "--mysqlx=OFF", "--innodb-redo-log-capacity=128M")
-	prepare := func(ctx context.Context, f *folder, data string) error {
+	prepare := func(ctx context.Context, f *folder, data string) {
 		// It makes root@localhost alone, who cannot come by TCP where names are not resolved.
 		accounts := filepath.Join(f.path, "accounts.sql")
 		const text = "create user root@'%';\ngrant all on *.* to root@'%' with grant option;\n"
-		if err := os.WriteFile(accounts, []byte(text), 0o644); err != nil {
-			return err
-		}
-		return f.run(ctx, server, append([]string{
+		do(os.WriteFile(accounts, []byte(text), 0o644))
+		f.run(ctx, "", server, append([]string{
 			"--no-defaults", "--initialize-insecure", "--skip-log-bin",
 			"--init-file=" + accounts, "--datadir=" + data,
 		}, options...)...)
 	}
-	zones := func() (string, error) { return e.program("mysql_tzinfo_to_sql") }
-	return &flavour{server: server, options: options, plain: "--tls-version=", zones: zones, prepare: prepare}, nil
+	zones := func() string { return e.program("mysql_tzinfo_to_sql") }
+	return &flavour{server: server, options: options, plain: "--tls-version=", zones: zones, prepare: prepare}
 }
 
 // fill puts the files of an empty server into data in a folder.
-func (v *flavour) fill(ctx context.Context, f *folder) error {
-	make := func(f *folder, data string) error { return v.prepare(ctx, f, data) }
-	return f.fill(ctx, v.server, filepath.Join(f.data, "data"), make)
+func (v *flavour) fill(ctx context.Context, f *folder) {
+	f.fill(ctx, v.server, filepath.Join(f.data, "data"), func(f *folder, data string) { v.prepare(ctx, f, data) })
 }
 
 // launch starts a server over files in a folder.
 func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port int, ping func() error,
 	args ...string,
-) (*process, error) {
+) *process {
 	files, data := filepath.Join(f.data, data), filepath.Join(f.path, data)
 	all := []string{
 		"--no-defaults", "--datadir=" + files, "--bind-address=" + host, "--port=" + strconv.Itoa(port),

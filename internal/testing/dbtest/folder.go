@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,44 +31,28 @@ type Config struct {
 }
 
 // Postgres starts a PostgreSQL.
-func (c *Config) Postgres(ctx context.Context) (*Server, error) {
-	bin, err := postgresPrograms()
-	if err != nil {
-		return nil, err
-	}
-	return c.startPostgres(ctx, bin, nil)
+func (c *Config) Postgres(ctx context.Context) (s *Server, err error) {
+	defer rescue(&err)
+	return c.startPostgres(ctx, postgresPrograms(), nil), nil
 }
 
 // MariaDB starts a MariaDB, or a MySQL where that is the engine to test with.
-func (c *Config) MariaDB(ctx context.Context) (*Server, error) {
-	v, err := newFlavour()
-	if err != nil {
-		return nil, err
-	}
-	return v.start(ctx, c)
+func (c *Config) MariaDB(ctx context.Context) (s *Server, err error) {
+	defer rescue(&err)
+	return newFlavour().start(ctx, c), nil
 }
 
 // Redis starts a Redis.
-func (c *Config) Redis(ctx context.Context) (*Server, error) { return c.startRedis(ctx, false) }
+func (c *Config) Redis(ctx context.Context) (s *Server, err error) {
+	defer rescue(&err)
+	return c.startRedis(ctx, false), nil
+}
 
-// prepare makes what the configuration wants in a folder that is there.
-func (c *Config) prepare(f *folder, kind string) error {
-	for in, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
-		if in == "" {
-			continue
-		}
-		var err error
-		if *path, err = os.MkdirTemp(in, kind+"-"); err == nil && f.owner != nil {
-			err = os.Chown(*path, int(f.owner.Uid), int(f.owner.Gid))
-		}
-		if err != nil {
-			return err
-		}
+// own makes the folder's owner that of a file.
+func (f *folder) own(path string) {
+	if f.owner != nil {
+		do(os.Chown(path, int(f.owner.Uid), int(f.owner.Gid)))
 	}
-	if c.Faults {
-		return f.prepareFaults()
-	}
-	return nil
 }
 
 // folder holds the files of a server, or of a cluster, which belong to whom it
@@ -92,72 +77,51 @@ const lockFile = "headgate.lock"
 
 // newFolder makes a folder for a server, owned by a user, by nobody if there is no such user, or by the present one
 // unless that is root.
-func newFolder(kind, user string) (*folder, error) { return new(Config).folder(kind, user) }
+func newFolder(kind, user string) *folder { return new(Config).folder(kind, user) }
 
-// folder makes a folder with a configuration.
-func (c *Config) folder(kind, user string) (*folder, error) {
-	owner, err := unprivileged(user)
-	if err != nil {
-		return nil, err
-	}
+// folder is newFolder for a server with a configuration.
+func (c *Config) folder(kind, user string) *folder {
+	owner := unprivileged(user)
 	sweepLeftovers()
-	dir, err := os.MkdirTemp("", "headgate-"+kind+"-")
-	if err != nil {
-		return nil, err
-	}
+	dir := get(os.MkdirTemp("", "headgate-"+kind+"-"))
 	f := &folder{path: dir, data: dir, owner: owner, user: user}
-	if f.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
-		err = syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX)
+	defer undo(f.remove)
+	f.lock = locked(filepath.Join(dir, lockFile))
+	f.own(dir)
+	for in, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
+		if in != "" {
+			*path = get(os.MkdirTemp(in, kind+"-"))
+			f.own(*path)
+		}
 	}
-	if err == nil && owner != nil {
-		err = os.Chown(dir, int(owner.Uid), int(owner.Gid))
+	if c.Faults {
+		f.prepareFaults()
 	}
-	if err == nil {
-		err = c.prepare(f, kind)
-	}
-	if err != nil {
-		f.remove()
-		return nil, fmt.Errorf("make a folder: %w", err)
-	}
-	return f, nil
+	return f
 }
 
 // empties are folders with the files of a server that has never run, by how they were made. They end with the process.
-var empties struct {
+var empties = struct {
 	sync.Mutex
 	made map[string]*folder
-}
+}{made: map[string]*folder{}}
 
 // fill puts the files of an empty server into the folder data. make makes them once in this process: a copy takes a
 // tenth of the three seconds of mariadb-install-db.
-func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder, data string) error) error {
+func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder, data string)) {
 	empties.Lock()
 	defer empties.Unlock()
 	from := empties.made[how]
-	if from != nil {
-		if _, err := os.Stat(from.path); err != nil { // it was in a folder that a test has removed
-			from = nil
-		}
-	}
-	if from == nil {
-		var err error
-		if from, err = newFolder("empty", f.user); err != nil {
-			return err
-		}
-		if err := make(from, filepath.Join(from.path, "data")); err != nil {
-			from.remove()
-			return err
-		}
-		if empties.made == nil {
-			empties.made = map[string]*folder{}
-		}
+	if from == nil || existing(from.path)() == "" { // it may have been in a folder that a test has removed
+		from = newFolder("empty", f.user)
+		defer undo(from.remove)
+		make(from, filepath.Join(from.path, "data"))
 		empties.made[how] = from
 		stopper(from.remove)
 	}
-	return f.run(ctx, "cp", "-a", filepath.Join(from.path, "data"), data)
+	f.run(ctx, "", "cp", "-a", filepath.Join(from.path, "data"), data)
 }
 
-// remove removes the files.
 func (f *folder) remove() {
 	for _, path := range []string{f.path, f.data, f.log} {
 		os.RemoveAll(path)
@@ -179,12 +143,13 @@ func (f *folder) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// run runs a command to its end.
-func (f *folder) run(ctx context.Context, name string, args ...string) error {
-	if out, err := f.command(ctx, name, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(string(out), 60))
+// run runs a command to its end, which reads a text.
+func (f *folder) run(ctx context.Context, text, name string, args ...string) {
+	cmd := f.command(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		do(fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(string(out), 60)))
 	}
-	return nil
 }
 
 // sweepLeftovers removes the folders of processes that are gone. A test process
@@ -210,9 +175,9 @@ func sweepLeftovers() {
 
 // unprivileged returns whom to run a server as: nil for the present user, who
 // must not be root.
-func unprivileged(name string) (*syscall.Credential, error) {
+func unprivileged(name string) *syscall.Credential {
 	if os.Getuid() != 0 {
-		return nil, nil
+		return nil
 	}
 	for _, name := range []string{name, "nobody"} {
 		u, err := user.Lookup(name)
@@ -222,8 +187,8 @@ func unprivileged(name string) (*syscall.Credential, error) {
 		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
 		if err1 == nil && err2 == nil {
-			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		}
 	}
-	return nil, errors.New("database servers do not run as root, and there is no user to run them as")
+	panic(failure{errors.New("database servers do not run as root, and there is no user to run them as")})
 }

@@ -30,37 +30,26 @@ const (
 
 var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return StartGalera(context.Background(), nil) })
 
-// Galera returns the URLs of a new, empty database on each node of a cluster.
-// The cluster is shared by the tests of the process, and ends with it. The test is
-// skipped unless [GaleraEngine] is the engine to test with.
+// Galera returns the URLs of a new, empty database on each node of the shared cluster. The test is skipped unless
+// [GaleraEngine] is the engine to test with.
 func Galera(tb testing.TB) []string {
 	tb.Helper()
 	NeedEngine(tb, GaleraEngine)
-	g, err := sharedGalera()
-	must(tb, err)
-	logVersion(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
+	defer fatal(tb)
+	g := get(sharedGalera())
+	say(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
 	return MariaDBAt(tb, g.Servers()...)
 }
 
 // StartGalera starts a cluster on a network of three nodes or on the loopback device, which dies with this process.
-func StartGalera(ctx context.Context, network *Network) (*GaleraCluster, error) {
-	library, err := orInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")
-	if err != nil {
-		return nil, err
-	}
-	// Its absence would be found by a node that waits for its first copy.
-	if _, err := program("rsync", "", "rsync"); err != nil {
-		return nil, err
-	}
-	v, err := installedMariaDB() // whose version the library is of
-	if err != nil {
-		return nil, err
-	}
-	g := &GaleraCluster{mariadbNodes: mariadbNodes{flavour: v}, library: library}
+func StartGalera(ctx context.Context, network *Network) (g *GaleraCluster, err error) {
+	defer rescue(&err)
+	defer about("start a Galera cluster")
+	program("rsync", "", "rsync") // else its absence is found by a node that waits for its first copy
+	g = &GaleraCluster{library: orInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")}
+	g.flavour = installedMariaDB() // whose version the library is of
 	hosts := func(i int) string { return fmt.Sprintf("127.0.0.%d", 21+i) }
-	if err := g.begin(ctx, network, hosts, galeraPorts, func(f *folder) error { return g.create(ctx, f) }); err != nil {
-		return nil, fmt.Errorf("start a Galera cluster: %w", err)
-	}
+	g.begin(ctx, network, hosts, galeraPorts, func(f *folder) { g.create(ctx, f) })
 	return g, nil
 }
 
@@ -74,31 +63,22 @@ func galeraLibrary() string {
 	return ""
 }
 
-// create starts the nodes for the first time, and waits until each sees all.
-func (g *GaleraCluster) create(ctx context.Context, f *folder) error {
+func (g *GaleraCluster) create(ctx context.Context, f *folder) {
 	data := filepath.Join(f.path, "data")
 	if f.network != nil { // root comes from this machine's address there
-		cmd := f.command(ctx, g.flavour.server, "--no-defaults", "--bootstrap", "--datadir="+data,
+		const account = "flush privileges;\ncreate user root@'%';\ngrant all on *.* to root@'%' with grant option;\n"
+		f.run(ctx, account, g.flavour.server, "--no-defaults", "--bootstrap", "--datadir="+data,
 			"--innodb-log-file-size=64M")
-		cmd.Stdin = strings.NewReader("flush privileges;\ncreate user root@'%';\n" +
-			"grant all on *.* to root@'%' with grant option;\n")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("make an account: %w\n%s", err, tail(string(out), 10))
-		}
 	}
 	for i := range g.list {
 		// Each has files to start with; the second and third get the first
 		// one's when they join.
-		if err := f.run(ctx, "cp", "-a", data, fmt.Sprint(data, i)); err != nil {
-			return err
-		}
+		f.run(ctx, "", "cp", "-a", data, fmt.Sprint(data, i))
 	}
 	for i := range g.list {
-		if err := g.start(ctx, i, i == 0); err != nil {
-			return err
-		}
+		g.start(ctx, i, i == 0)
 	}
-	return g.Await(ctx)
+	do(g.Await(ctx))
 }
 
 // Await waits until each node sees all, and has caught up.
@@ -118,7 +98,7 @@ func (g *GaleraCluster) Await(ctx context.Context) error {
 
 // start starts a node, the first as a new cluster, and waits until it takes
 // statements as a member that has caught up.
-func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
+func (g *GaleraCluster) start(ctx context.Context, i int, first bool) {
 	n, members := &g.list[i], g.addrs("", galeraGroup, "")
 	args := []string{
 		"--wsrep-on=ON", "--wsrep-provider=" + g.library, "--wsrep-cluster-name=headgate",
@@ -134,7 +114,7 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) error {
 	if first {
 		args = append(args, "--wsrep-new-cluster")
 	}
-	return g.launch(ctx, i, func() error { return g.synced(i) }, args...)
+	g.launch(ctx, i, func() error { return g.synced(i) }, args...)
 }
 
 // synced returns why a node cannot be used yet.
@@ -146,11 +126,13 @@ func (g *GaleraCluster) synced(i int) error {
 	return err
 }
 
-// size returns how many nodes a node sees, itself too.
 func (g *GaleraCluster) size(i int) (int, error) {
 	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_cluster_size'")
 }
 
-// Restart starts a node that was killed, and waits until it has joined the
-// others. One of them must be left: there is nothing to join otherwise.
-func (g *GaleraCluster) Restart(ctx context.Context, i int) error { return g.start(ctx, i, false) }
+// Restart starts a node that was killed, and waits until it has joined the others, of which one must be left.
+func (g *GaleraCluster) Restart(ctx context.Context, i int) (err error) {
+	defer rescue(&err)
+	g.start(ctx, i, false)
+	return nil
+}

@@ -26,15 +26,12 @@ const patience = 10 * time.Minute
 func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
 	tb.Helper()
 	NeedEngine(tb, GroupReplication)
-	v, err := newFlavour()
-	must(tb, err)
-	g := &MySQLGroup{mariadbNodes: mariadbNodes{flavour: v}, single: single}
+	defer fatal(tb)
+	defer about("start a Group Replication")
+	g := &MySQLGroup{mariadbNodes: mariadbNodes{flavour: newFlavour()}, single: single}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	err = g.begin(ctx, network, onLoopback, 2, func(f *folder) error { return g.create(ctx, f) })
-	if err != nil {
-		tb.Fatalf("dbtest: start a Group Replication: %v", err)
-	}
+	g.begin(ctx, network, onLoopback, 2, func(f *folder) { g.create(ctx, f) })
 	tb.Cleanup(g.Stop)
 	mode := " Group Replication, multi-primary"
 	if single {
@@ -44,41 +41,33 @@ func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
 	return g
 }
 
-// create starts the nodes for the first time.
-func (g *MySQLGroup) create(ctx context.Context, f *folder) error {
+func (g *MySQLGroup) create(ctx context.Context, f *folder) {
 	empty := filepath.Join(f.path, "data")
 	for i := range g.list {
 		// auto.cnf has the identity of a server, which the server makes where there is none.
 		const script = `cp -a "$0" "$1" && rm -f "$1/auto.cnf"`
-		if err := f.run(ctx, "sh", "-c", script, empty, fmt.Sprint(empty, i)); err != nil {
-			return err
-		}
+		f.run(ctx, "", "sh", "-c", script, empty, fmt.Sprint(empty, i))
 	}
 	for i := range g.list {
-		if err := g.start(ctx, i); err != nil {
-			return err
-		}
+		g.start(ctx, i)
 		statements := "change replication source to source_user='root' for channel 'group_replication_recovery'; " +
 			"start group_replication"
 		if i == 0 {
 			statements = "set global group_replication_bootstrap_group=ON; " + statements +
 				"; set global group_replication_bootstrap_group=OFF"
 		}
-		if err := g.join(ctx, i, statements); err != nil {
-			return fmt.Errorf("node %d: %w", i, err)
-		}
+		do(g.join(ctx, i, statements))
 	}
-	return nil
 }
 
 // start starts the server of a node, which is not in the group yet.
-func (g *MySQLGroup) start(ctx context.Context, i int) error {
+func (g *MySQLGroup) start(ctx context.Context, i int) {
 	n, seeds := &g.list[i], g.addrs("", 1, "")
 	everywhere, primary := "ON", "OFF"
 	if g.single {
 		everywhere, primary = primary, everywhere
 	}
-	return g.launch(ctx, i, func() error { return execMariaDB(g.Servers()[i], "do 1") },
+	g.launch(ctx, i, func() error { return execMariaDB(g.Servers()[i], "do 1") },
 		fmt.Sprintf("--server-id=%d", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--sync-binlog=1",
 		"--report-host="+n.host, fmt.Sprintf("--report-port=%d", n.ports[0]), "--innodb-buffer-pool-size=128M",
 		"--super-read-only=ON", // until it is a member, and when it is none any more: else it would charge by itself
@@ -125,10 +114,9 @@ func (g *MySQLGroup) count(at, of int, state string) (int, error) {
 }
 
 // Restart starts a node that was killed, and waits until it has joined the others.
-func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
-	if err := g.start(ctx, i); err != nil {
-		return err
-	}
+func (g *MySQLGroup) Restart(ctx context.Context, i int) (err error) {
+	defer rescue(&err)
+	g.start(ctx, i)
 	return g.rejoin(ctx, i)
 }
 
@@ -138,20 +126,26 @@ func (g *MySQLGroup) Restart(ctx context.Context, i int) error {
 // after 91 s with error 3092. A node that was killed while it joined is in the way of itself too, for a minute, and no
 // table shows it. So after an error it asks again, and is not to be killed.
 func (g *MySQLGroup) rejoin(ctx context.Context, i int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for ; ; time.Sleep(time.Second) {
+	return g.patiently(ctx, func(ctx context.Context) error {
 		err := g.forgotten(ctx, i)
 		if err == nil {
 			err = g.join(ctx, i, "stop group_replication; start group_replication")
 		}
-		if err == nil {
-			return nil
+		if err != nil {
+			time.Sleep(time.Second)
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("node %d: %w\n%s", i, err, g.said())
-		}
+		return err
+	})
+}
+
+// patiently repeats until there is no error. The one at the end of patience has what the nodes have said.
+func (g *MySQLGroup) patiently(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := until(ctx, func() error { return ask(ctx) }); err != nil {
+		return fmt.Errorf("%w\n%s", err, g.said())
 	}
+	return nil
 }
 
 // forgotten waits until no other node takes a node for a member.
@@ -179,10 +173,7 @@ func (g *MySQLGroup) said() string {
 
 // Await waits until all nodes are in the group. One that the others have taken out of it joins again.
 func (g *MySQLGroup) Await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for ; ; time.Sleep(100 * time.Millisecond) {
-		var missing error
+	return g.patiently(ctx, func(ctx context.Context) (missing error) {
 		for i := range g.list {
 			if out, err := g.count(i, i, "in ('OFFLINE', 'ERROR')"); err == nil && out > 0 {
 				if err := g.rejoin(ctx, i); err != nil {
@@ -195,11 +186,6 @@ func (g *MySQLGroup) Await(ctx context.Context) error {
 				missing = fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
 			}
 		}
-		if missing == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w\n%s", missing, g.said())
-		}
-	}
+		return missing
+	})
 }

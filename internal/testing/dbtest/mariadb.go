@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -24,21 +23,15 @@ const MySQLDSN = "HEADGATE_TEST_MYSQL_DSN"
 
 var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartSharedMariaDB(context.Background()) })
 
-// StartSharedMariaDB returns a running server for many tests; see the package comment for where it comes from. It knows
-// the time zones, and does not sync its files. The server dies with this process.
+// StartSharedMariaDB returns a running server for many tests. It knows the time zones, and does not sync its files.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	return serverFrom(ctx, MySQLDSN, func(ctx context.Context) (*Server, error) {
-		v, err := newFlavour()
-		if err != nil {
-			return nil, err
-		}
-		s, err := v.start(ctx, &Config{Args: unsynced})
-		if err == nil {
-			if err = v.loadZones(s.DSN); err != nil {
-				s.Stop()
-			}
-		}
-		return s, err
+	return given(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
+		defer rescue(&err)
+		v := newFlavour()
+		s = v.start(ctx, &Config{Args: unsynced})
+		defer undo(s.Stop)
+		v.loadZones(s.DSN)
+		return s, nil
 	})
 }
 
@@ -46,14 +39,12 @@ func StartSharedMariaDB(ctx context.Context) (*Server, error) {
 // that of the machine. They save a third of the time of a migration.
 var unsynced = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", "--sync-binlog=0"}
 
-// MariaDB returns the URL of a new, empty database. The server is shared by
-// the tests of the process, and ends with it. It knows the time zones, and does not sync its files.
+// MariaDB returns the URL of a new, empty database of the shared server: see StartSharedMariaDB.
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
 	return MariaDBAt(tb, sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
 }
 
-// mariadbVersion returns what the server of a URL is.
 func mariadbVersion(server string) (version string, err error) {
 	if err := queryMariaDB(server, "select version()", &version); err != nil {
 		return "", err
@@ -67,13 +58,13 @@ func mariadbVersion(server string) (version string, err error) {
 	return "MySQL " + version, nil
 }
 
-// KeptMariaDB returns the URL of a new, empty database of the shared server that outlives the test: it ends with the
-// server.
+// KeptMariaDB is MariaDB for a database that outlives the test: it ends with the server.
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
-	server := sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion)
+	defer fatal(tb)
+	server := use(tb, sharedMariaDB, mysqlKind, mariadbVersion)
 	name := databaseName()
-	must(tb, execMariaDB(server, "create database "+name))
+	do(execMariaDB(server, "create database "+name))
 	return strings.TrimSuffix(server, "/") + "/" + name
 }
 
@@ -81,12 +72,13 @@ func KeptMariaDB(tb testing.TB) string {
 // nodes of one cluster.
 func MariaDBAt(tb testing.TB, servers ...string) []string {
 	tb.Helper()
+	defer fatal(tb)
 	name := databaseName()
-	must(tb, execMariaDB(servers[0], "create database "+name))
+	do(execMariaDB(servers[0], "create database "+name))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, s := range servers[1:] { // until it has come there
-		must(tb, until(ctx, func() error { return execMariaDB(s, "use "+name) }))
+		do(until(ctx, func() error { return execMariaDB(s, "use "+name) }))
 	}
 	tb.Cleanup(func() {
 		// A session left in a transaction would hold it up for a day.
@@ -117,7 +109,6 @@ func OpenMariaDB(server string) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// execMariaDB executes statements at the server of a URL.
 func execMariaDB(server, statements string) error {
 	db, err := OpenMariaDB(server)
 	if err != nil {
@@ -145,50 +136,32 @@ func queryMariaDB(server, query string, columns ...any) error {
 	return db.QueryRowContext(context.Background(), query).Scan(columns...)
 }
 
-// StartMariaDB returns a running server, with more options for mariadbd if
-// wanted; see the package comment for where it comes from. It flushes at each
-// commit, but not in a test. The server dies with this process.
+// StartMariaDB returns a running server, with more options for mariadbd if wanted. It flushes at each commit, but not
+// in a test.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
 	return serverFrom(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
-// start starts a server of its own files.
-func (v *flavour) start(ctx context.Context, c *Config) (*Server, error) {
+func (v *flavour) start(ctx context.Context, c *Config) *Server {
 	args := c.Args
 	if testing.Testing() && !c.Faults { // a test ends servers, never the machine
 		args = append(slices.Clone(unsynced), args...)
 	}
-	return c.start(ctx, "mariadb", "mysql", func(f *folder, port int) (*Server, error) {
+	return c.start(ctx, "mariadb", "mysql", func(f *folder, port int) *Server {
+		v.fill(ctx, f)
 		dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
 		ping := func() error { return execMariaDB(dsn, "do 1") }
-		return &Server{DSN: dsn, polite: syscall.SIGTERM, launch: func(ctx context.Context) (*process, error) {
+		return &Server{DSN: dsn, polite: syscall.SIGTERM, launch: func(ctx context.Context) *process {
 			return v.launch(ctx, f, "data", loopback, port, ping, args...)
-		}}, v.fill(ctx, f)
+		}}
 	})
 }
 
 // loadZones loads the time zones of this machine into a server.
-func (v *flavour) loadZones(dsn string) error {
-	path, err := v.zones()
-	if err != nil {
-		return err
-	}
-	zones, err := orInstall(func() string {
-		const dir = "/usr/share/zoneinfo"
-		if _, err := os.Stat(filepath.Join(dir, "Europe")); err != nil {
-			return ""
-		}
-		return dir
-	}, "the time zones", MySQLDSN, "tzdata")
-	if err != nil {
-		return err
-	}
-	out, err := exec.CommandContext(context.Background(), path, zones).Output()
-	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(path), err)
-	}
-	if err := execMariaDB(dsn, "use mysql; "+string(out)); err != nil {
-		return fmt.Errorf("load time zones: %w", err)
-	}
-	return nil
+func (v *flavour) loadZones(dsn string) {
+	defer about("load time zones")
+	const zones = "/usr/share/zoneinfo"
+	orInstall(existing(filepath.Join(zones, "Europe")), "the time zones", MySQLDSN, "tzdata")
+	out := get(exec.CommandContext(context.Background(), v.zones(), zones).Output())
+	do(execMariaDB(dsn, "use mysql; "+string(out)))
 }

@@ -50,7 +50,6 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 	return n
 }
 
-// ip runs the program ip.
 func ip(line string) error {
 	out, err := exec.CommandContext(context.Background(), "ip", strings.Fields(line)...).CombinedOutput()
 	if err != nil {
@@ -65,7 +64,6 @@ func namespaces() []string {
 	return strings.Fields(string(out))
 }
 
-// removeNetwork removes a network with its namespaces and links.
 func removeNetwork(name string) {
 	for _, word := range namespaces() {
 		if node, ok := strings.CutPrefix(word, name+"n"); ok {
@@ -88,13 +86,11 @@ func sweepNetworks() {
 	}
 }
 
-// Host returns the address of a node.
 func (n *Network) Host(i int) string { return n.net + strconv.Itoa(10+i) }
 
 // Part cuts a node off from all others, in both directions.
 func (n *Network) Part(i int) error { return n.route("add", i) }
 
-// Join connects a node with the others again.
 func (n *Network) Join(i int) error { return n.route("del", i) }
 
 func (n *Network) route(do string, i int) error {
@@ -110,12 +106,12 @@ func (n *Network) route(do string, i int) error {
 }
 
 // port returns a free port of a host. A node has its own, all of them free.
-func (n *Network) port(host string) (int, error) {
+func (n *Network) port(host string) int {
 	if n == nil {
 		return freePort(host)
 	}
 	n.ports++
-	return firstPort + n.ports, nil
+	return firstPort + n.ports
 }
 
 // within has a command run in the namespace of the node that has an address.

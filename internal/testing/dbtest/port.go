@@ -27,16 +27,16 @@ var claimed struct {
 // freePort returns a port of an address that is free, and that no other process
 // of tests will take: were two servers to race for one, the slower would seem to
 // answer when the faster does.
-func freePort(host string) (int, error) {
+func freePort(host string) int {
 	const n = lastPort - firstPort + 1
 	start := rand.IntN(n)
 	for i := range n {
 		port := firstPort + (start+i)%n
 		if claim(host, port) {
-			return port, nil
+			return port
 		}
 	}
-	return 0, fmt.Errorf("no port of %s is free", host)
+	panic(failure{fmt.Errorf("no port of %s is free", host)})
 }
 
 // claim takes a port. A claim is a listener in the abstract namespace of Unix

@@ -5,7 +5,9 @@
 // unprivileged user; else the distribution's package is installed, where that
 // is allowed; else the test fails with what is missing. Nothing is
 // ever skipped in silence. [Engine] chooses another server of the same kind, which
-// is fetched and not installed.
+// is fetched and not installed. Each dies with this process.
+//
+// A server that is not asked for by Config or Start is shared by all tests of the process.
 package dbtest
 
 import (
@@ -39,19 +41,16 @@ var databases atomic.Int64
 // containers above all, and a server from the environment outlives them.
 var thisRun = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
 
-// databaseName returns a name that no other test has.
 func databaseName() string {
 	return fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
 }
 
-// Postgres returns the DSN of a new, empty database. The server is shared by
-// the tests of the process, and ends with it.
+// Postgres returns the DSN of a new, empty database of the shared server.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
 	return PostgresAt(tb, sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
-// postgresVersion returns what the server of a DSN is.
 func postgresVersion(dsn string) (string, error) {
 	conn, err := pgx.Connect(context.Background(), dsn)
 	if err != nil {
@@ -65,44 +64,39 @@ func postgresVersion(dsn string) (string, error) {
 // PostgresAt returns the DSN of a new, empty database on the server of a DSN.
 func PostgresAt(tb testing.TB, server string) string {
 	tb.Helper()
-	dsn, drop, err := (&Server{DSN: server}).Database(context.Background())
-	must(tb, err)
-	tb.Cleanup(drop)
+	defer fatal(tb)
+	dsn, drop := newDatabase(context.Background(), server)
+	tb.Cleanup(func() { _ = drop() })
 	return dsn
 }
 
-// KeptPostgres returns the DSN of a new, empty database of the shared server that outlives the test: it ends with the
-// server, or by drop.
+// KeptPostgres is Postgres for a database that outlives the test: it ends with the server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
-	dsn, drop, err := newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
-	must(tb, err)
-	return dsn, drop
+	defer fatal(tb)
+	return newDatabase(context.Background(), use(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
 // Database creates an empty database on a PostgreSQL. drop removes it, with
 // clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
-	dsn, remove, err := newDatabase(ctx, s.DSN)
-	return dsn, func() { _ = remove() }, err
+	defer rescue(&err)
+	dsn, remove := newDatabase(ctx, s.DSN)
+	return dsn, func() { _ = remove() }, nil
 }
 
-func newDatabase(ctx context.Context, server string) (dsn string, drop func() error, err error) {
+func newDatabase(ctx context.Context, server string) (dsn string, drop func() error) {
 	name := databaseName()
-	if err := execPostgres(ctx, server, "create database "+name); err != nil {
-		return "", nil, fmt.Errorf("create database %s: %w", name, err)
-	}
-	cfg, err := pgx.ParseConfig(server)
-	if err != nil {
-		return "", nil, err
-	}
+	defer about("create database %s", name)
+	do(execPostgres(ctx, server, "create database "+name))
+	cfg := get(pgx.ParseConfig(server))
 	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
 		net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), name)
 	return dsn, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		return execPostgres(ctx, server, "drop database if exists "+name+" with (force)")
-	}, nil
+	}
 }
 
 func execPostgres(ctx context.Context, dsn, sql string) error {
@@ -115,25 +109,19 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 	return err
 }
 
-// StartPostgres returns a running server; see the package comment for where
-// it comes from. It keeps fsync on. The server dies with this process.
+// StartPostgres returns a running server, which keeps fsync on.
 func StartPostgres(ctx context.Context) (*Server, error) {
 	return serverFrom(ctx, PostgresDSN, new(Config).Postgres)
 }
 
-// StartSharedPostgres returns a running server for many tests, which does not sync its files. The server dies with this
-// process.
+// StartSharedPostgres returns a running server for many tests, which does not sync its files.
 func StartSharedPostgres(ctx context.Context) (*Server, error) {
 	return serverFrom(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }
 
 // postgresPrograms returns the folder of the programs to test with.
-func postgresPrograms() (string, error) {
-	e, mine, err := chosen(postgresKind)
-	switch {
-	case err != nil:
-		return "", err
-	case mine:
+func postgresPrograms() string {
+	if e, mine := chosen(postgresKind); mine {
 		return postgresOf(e.major)
 	}
 	return orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
@@ -141,24 +129,21 @@ func postgresPrograms() (string, error) {
 
 // startPostgres starts a server from a folder of binaries. t is nil for one that
 // lets everyone in.
-func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server, error) {
-	make := func(f *folder, data string) error {
+func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server {
+	make := func(f *folder, data string) {
 		init := []string{"-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"}
 		if f.log != "" {
 			init = append(init, "--waldir="+f.log, "--wal-segsize=1")
 		}
-		return f.run(ctx, filepath.Join(bin, "initdb"), init...)
+		f.run(ctx, "", filepath.Join(bin, "initdb"), init...)
 	}
 	admin := ""
-	s, err := c.start(ctx, "postgres", "postgres", func(f *folder, port int) (s *Server, err error) {
+	s := c.start(ctx, "postgres", "postgres", func(f *folder, port int) *Server {
 		data := filepath.Join(f.data, "data")
 		if f.log != "" {
-			err = make(f, data)
+			make(f, data)
 		} else {
-			err = f.fill(ctx, bin, data, make)
-		}
-		if err != nil {
-			return nil, err
+			f.fill(ctx, bin, data, make)
 		}
 		options := []string{
 			"-c", "max_connections=600", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
@@ -171,28 +156,23 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) (*Server
 		dsn := fmt.Sprintf("postgres://headgate:@127.0.0.1:%d/postgres", port)
 		admin = dsn
 		if t != nil {
-			more, err := t.options(f, data)
-			if err != nil {
-				return nil, err
-			}
-			options = append(options, more...)
+			options = append(options, t.options(f, data)...)
 			admin = fmt.Sprintf("host=%s port=%d user=headgate database=postgres", f.path, port)
 			dsn = fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/postgres", TLSUser, TLSPassword, port)
 		}
-		return f.postgres(bin, data, dsn, admin, port, options...), nil
+		return f.postgres(bin, data, dsn, admin, port, options...)
 	})
-	if err == nil && t != nil {
-		if err = execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"); err != nil {
-			s.Stop()
-		}
+	defer undo(s.Stop)
+	if t != nil {
+		do(execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"))
 	}
-	return s, err
+	return s
 }
 
 // postgres returns a server over the files in data, which answers at admin once it has started.
 func (f *folder) postgres(bin, data, dsn, admin string, port int, options ...string) *Server {
 	args := append([]string{"-D", data, "-h", loopback, "-p", strconv.Itoa(port), "-k", f.path}, options...)
-	return &Server{DSN: dsn, polite: syscall.SIGINT, launch: func(ctx context.Context) (*process, error) {
+	return &Server{DSN: dsn, polite: syscall.SIGINT, launch: func(ctx context.Context) *process {
 		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), args...)
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
 		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execPostgres(ctx, admin, "select 1") })

@@ -13,17 +13,15 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
 
-// Server is a running database server.
 type Server struct {
 	DSN  string // of a database or keyspace that is there from the start
 	stop func()
 
 	faults *os.File // nil: it has none
-	launch func(context.Context) (*process, error)
+	launch func(context.Context) *process
 	polite syscall.Signal // ends it
 
 	mu sync.Mutex
@@ -31,40 +29,23 @@ type Server struct {
 }
 
 // start starts a server. how has its DSN and how to launch it, given the server's own folder and a port.
-func (c *Config) start(ctx context.Context, kind, user string, how func(f *folder, port int) (*Server, error)) (
-	s *Server, err error,
-) {
-	f, err := c.folder(kind, user)
-	if err != nil {
-		return nil, err
-	}
-	port, err := freePort(loopback)
-	if err == nil {
-		s, err = how(f, port)
-	}
-	if err == nil {
-		err = s.run(ctx, f)
-	}
-	if err != nil {
-		f.remove()
-		return nil, err
-	}
-	return s, nil
+func (c *Config) start(ctx context.Context, kind, user string, how func(f *folder, port int) *Server) *Server {
+	f := c.folder(kind, user)
+	defer undo(f.remove)
+	s := how(f, freePort(loopback))
+	s.run(ctx, f)
+	return s
 }
 
 // run launches a server that has a folder, for the first time.
-func (s *Server) run(ctx context.Context, f *folder) (err error) {
-	if s.p, err = s.launch(ctx); err != nil {
-		return err
-	}
-	s.faults = f.faults
+func (s *Server) run(ctx context.Context, f *folder) {
+	s.p, s.faults = s.launch(ctx), f.faults
 	s.stop = stopper(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.p.end(s.polite)
 		f.remove()
 	})
-	return nil
 }
 
 // Crash kills all processes of a server that was started here. Its files stay.
@@ -87,14 +68,12 @@ func (s *Server) Ended() bool {
 }
 
 // Restart starts a server that has crashed, at the same address.
-func (s *Server) Restart(ctx context.Context) error {
+func (s *Server) Restart(ctx context.Context) (err error) {
+	defer rescue(&err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, err := s.launch(ctx)
-	if err == nil {
-		s.p = p
-	}
-	return err
+	s.p = s.launch(ctx)
+	return nil
 }
 
 // Stop ends a server that was started here and removes its files. A server
@@ -105,7 +84,6 @@ func (s *Server) Stop() {
 	}
 }
 
-// process is a server's process.
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
@@ -126,16 +104,9 @@ func (p *process) said(text string) string {
 
 // launch starts a server and waits until ping is content with it. The context
 // bounds the wait, not the life of the server.
-func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Duration, ping func() error) (
-	*process, error,
-) {
-	if err := ctx.Err(); err != nil { // a server that starts quickly would answer before anybody looks at that
-		return nil, err
-	}
-	log, err := os.CreateTemp(f.path, "log-")
-	if err != nil {
-		return nil, err
-	}
+func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Duration, ping func() error) *process {
+	do(ctx.Err()) // a server that starts quickly would answer before anybody looks at that
+	log := get(os.CreateTemp(f.path, "log-"))
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	p := &process{cmd: cmd, ended: make(chan struct{}), log: log.Name()}
@@ -157,15 +128,12 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 		close(p.ended)
 		giveUp(fmt.Errorf("it has ended: %s", cmd.ProcessState))
 	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
-	}
+	do(<-started)
 	if err := until(ctx, ping); err != nil {
 		p.end(syscall.SIGKILL)
-		text, _ := os.ReadFile(log.Name())
-		return nil, fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, tail(string(text), 30))
+		do(fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, p.said("")))
 	}
-	return p, nil
+	return p
 }
 
 // end sends a signal and waits for the process to end, which a signal that
@@ -211,14 +179,6 @@ func stopper(stop func()) func() {
 	return stop
 }
 
-// must ends a test that lacks something.
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatalf("dbtest: %v", err)
-	}
-}
-
 // until repeats until there is no error, or the context ends.
 func until(ctx context.Context, ask func() error) error {
 	for ; ; time.Sleep(20 * time.Millisecond) {
@@ -241,7 +201,6 @@ func tail(s string, lines int) string {
 // still does; Resume lets them go on.
 func (s *Server) Pause() { s.current().signal(syscall.SIGSTOP) }
 
-// Resume lets a server go on that was paused.
 func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
 
 // signal sends a signal to a process and to all that it has started.

@@ -26,14 +26,12 @@ var sharedRedis = sync.OnceValues(func() (*Server, error) { return StartRedis(co
 
 var prefixes atomic.Int64
 
-// Redis returns the URL of a server with a key prefix that no other test has.
-// The server is shared by the tests of the process, and ends with it.
+// Redis returns the URL of the shared server with a key prefix that no other test has.
 func Redis(tb testing.TB) string {
 	tb.Helper()
 	return withPrefix(sharedDSN(tb, sharedRedis, redisKind, redisVersion))
 }
 
-// redisVersion returns what a server of a URL is.
 func redisVersion(dsn string) (string, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -54,47 +52,41 @@ func withPrefix(dsn string) string {
 	return fmt.Sprintf("%s?prefix=t%s_%d:", dsn, thisRun, prefixes.Add(1))
 }
 
-// StartRedis returns a running server, with more options for redis-server if
-// wanted; see the package comment for where it comes from. It keeps nothing on
-// disk. The server dies with this process.
+// StartRedis returns a running server, with more options for redis-server if wanted. It keeps nothing on disk.
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 	return serverFrom(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.
-func (c *Config) startRedis(ctx context.Context, secure bool) (*Server, error) {
-	return c.start(ctx, "redis", "redis", func(f *folder, port int) (*Server, error) {
-		s := &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM}
+func (c *Config) startRedis(ctx context.Context, secure bool) *Server {
+	return c.start(ctx, "redis", "redis", func(f *folder, port int) *Server {
 		args := c.Args
 		if secure {
 			args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
 		}
-		s.launch = func(ctx context.Context) (*process, error) { return launchRedis(ctx, f, loopback, port, args...) }
-		return s, nil
+		launch := func(ctx context.Context) *process { return launchRedis(ctx, f, loopback, port, args...) }
+		return &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, launch: launch}
 	})
 }
 
 // RedisProgram returns the path of redis-server or redis-cli, those of the engine
 // to test with.
-func RedisProgram(name string) (string, error) {
-	e, mine, err := chosen(redisKind)
-	if err != nil {
-		return "", err
-	}
-	if mine {
+func RedisProgram(name string) (path string, err error) {
+	defer rescue(&err)
+	return redisProgram(name), nil
+}
+
+func redisProgram(name string) string {
+	if e, mine := chosen(redisKind); mine {
 		return e.program(name)
 	}
 	return program(name, RedisDSN, "redis-server")
 }
 
 // launchRedis starts a server that writes to a folder what little it writes.
-func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) (*process, error) {
-	server, err := RedisProgram("redis-server")
-	if err != nil {
-		return nil, err
-	}
+func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) *process {
 	socket := filepath.Join(f.path, strconv.Itoa(port)+".sock") // without TLS
-	cmd := f.command(context.WithoutCancel(ctx), server, append([]string{
+	cmd := f.command(context.WithoutCancel(ctx), redisProgram("redis-server"), append([]string{
 		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.data, "--save", "",
 		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)

@@ -2,10 +2,8 @@ package dbtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -24,57 +22,37 @@ const checkedFor = 12 * time.Hour
 // unpackSuite returns a tree with packages of a suite, the newest that there are.
 // They are fetched with apt, which checks their signatures, from the mirror that
 // this machine's own sources name.
-func unpackSuite(suite string, packages ...string) (t *tree, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("get %s of Debian %s: %w", strings.Join(packages, ", "), suite, err)
-		}
-	}()
-	cache, unlock, err := lockCache()
-	if err != nil {
-		return nil, err
-	}
+func unpackSuite(suite string, packages ...string) *tree {
+	defer about("get %s of Debian %s", packages, suite)
+	cache, unlock := lockCache()
 	defer unlock()
-	t = &tree{root: filepath.Join(cache, suite+"-"+strings.Join(packages, "-"))}
+	t := &tree{root: filepath.Join(cache, suite+"-"+strings.Join(packages, "-"))}
 	const note = "headgate-packages" // whose time is that of the last look
 	if info, err := os.Stat(filepath.Join(t.root, note)); err == nil && time.Since(info.ModTime()) < checkedFor {
-		return t, nil
-	}
-	mirror, err := debianMirror("/etc/apt")
-	if err != nil {
-		return nil, err
+		return t
 	}
 	// What is fetched stays there: apt fetches what has changed only.
 	archives := t.root + ".packages"
-	a, err := newApt(filepath.Join(cache, "apt-"+suite), archives, mirror, suite)
-	if err != nil {
-		return nil, err
-	}
+	a := newApt(filepath.Join(cache, "apt-"+suite), archives, debianMirror("/etc/apt"), suite)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	install := append([]string{"install", "-y", "--download-only"}, packages...)
 	for _, args := range [][]string{{"update"}, install, {"autoclean"}} {
-		if err := a.get(ctx, args...); err != nil {
-			return nil, err
-		}
+		a.get(ctx, args...)
 	}
 	work := t.root + ".new"
-	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(work, 0o755)); err != nil {
-		return nil, err
-	}
+	do(os.RemoveAll(work))
+	do(os.MkdirAll(work, 0o755))
 	files, _ := filepath.Glob(filepath.Join(archives, "*.deb"))
 	for _, file := range files {
 		const script = `set -e; umask 022
 dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same-owner`
-		if _, err := run(ctx, work, "sh", "-c", script, file, work); err != nil {
-			return nil, fmt.Errorf("unpack %s: %w", filepath.Base(file), err)
-		}
+		run(ctx, work, "sh", "-c", script, file, work)
 	}
-	if err := os.WriteFile(filepath.Join(work, note), nil, 0o644); err != nil {
-		return nil, err
-	}
-	// A server that runs has its files open, and loads no more of them.
-	return t, errors.Join(os.RemoveAll(t.root), os.Rename(work, t.root))
+	do(os.WriteFile(filepath.Join(work, note), nil, 0o644))
+	do(os.RemoveAll(t.root)) // a server that runs has its files open, and loads no more of them
+	do(os.Rename(work, t.root))
+	return t
 }
 
 // apt calls apt-get with lists, a cache and a state of its own. In that state no
@@ -84,18 +62,14 @@ type apt struct {
 	options []string
 }
 
-func newApt(dir, archives, mirror, suite string) (*apt, error) {
+func newApt(dir, archives, mirror, suite string) *apt {
 	a := &apt{dir: dir}
 	for _, dir := range []string{filepath.Join(dir, "lists/partial"), filepath.Join(archives, "partial")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, err
-		}
+		do(os.MkdirAll(dir, 0o755))
 	}
 	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, suite)
 	for name, text := range map[string]string{"sources.list": source, "status": ""} {
-		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644); err != nil {
-			return nil, err
-		}
+		do(os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644))
 	}
 	for name, value := range map[string]string{
 		"Dir::Etc::sourcelist": filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts": "/dev/null",
@@ -106,61 +80,52 @@ func newApt(dir, archives, mirror, suite string) (*apt, error) {
 	} {
 		a.options = append(a.options, "-o", name+"="+value)
 	}
-	return a, nil
+	return a
 }
 
-// get runs apt-get.
-func (a *apt) get(ctx context.Context, args ...string) error {
-	path, err := exec.LookPath("apt-get")
-	if err != nil {
-		return fmt.Errorf("packages of another suite are fetched with apt-get: %w", err)
-	}
-	_, err = run(ctx, a.dir, path, slices.Concat([]string{"-q"}, a.options, args)...)
-	return err
+func (a *apt) get(ctx context.Context, args ...string) {
+	run(ctx, a.dir, "apt-get", slices.Concat([]string{"-q"}, a.options, args)...)
 }
 
 // debianMirror returns the mirror that the sources of apt name in a folder.
-func debianMirror(dir string) (string, error) {
+func debianMirror(dir string) string {
 	uri := regexp.MustCompile(`(?m)^[^#\n]*?(https?://\S+/debian/?)(\s|$)`)
 	for _, pattern := range []string{"sources.list", "sources.list.d/*.sources", "sources.list.d/*.list"} {
 		files, _ := filepath.Glob(filepath.Join(dir, pattern))
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				return "", err
-			}
-			if found := uri.FindSubmatch(text); found != nil {
-				return string(found[1]), nil
+			if found := uri.FindSubmatch(get(os.ReadFile(file))); found != nil {
+				return string(found[1])
 			}
 		}
 	}
-	return "", fmt.Errorf("the sources in %s name no mirror of Debian", dir)
+	panic(failure{fmt.Errorf("the sources in %s name no mirror of Debian", dir)})
 }
 
 // program returns a program of the tree, by its path there: a script that has the
 // tree's own loader run it, since this machine's may be too old for it. name is
 // the script's, under which others may know the program.
-func (t *tree) program(name, path string) (string, error) {
+func (t *tree) program(name, path string) string {
 	arch := map[string][2]string{
 		"amd64": {"x86_64-linux-gnu", "ld-linux-x86-64.so.2"},
 		"arm64": {"aarch64-linux-gnu", "ld-linux-aarch64.so.1"},
 	}[runtime.GOARCH]
 	if arch[0] == "" || runtime.GOOS != "linux" {
-		return "", fmt.Errorf("no way is known to run programs of another Debian suite on %s/%s", runtime.GOOS,
-			runtime.GOARCH)
+		do(fmt.Errorf("no way is known to run programs of another Debian suite on %s/%s", runtime.GOOS, runtime.GOARCH))
 	}
 	if path = filepath.Join(t.root, path); !executable(path) {
-		return "", fmt.Errorf("%s is not there", path)
+		do(fmt.Errorf("%s is not there", path))
 	}
 	libraries := filepath.Join(t.root, "usr/lib", arch[0])
 	script := filepath.Join(t.root, "headgate-programs", name)
 	text := fmt.Sprintf("#!/bin/sh\nexec '%s' --library-path '%s' '%s' \"$@\"\n", filepath.Join(libraries, arch[1]),
 		libraries, path)
 	if have, err := os.ReadFile(script); err == nil && string(have) == text {
-		return script, nil
+		return script
 	}
 	// Written aside: one that is open for writing cannot be run.
 	next := fmt.Sprintf("%s.%d", script, os.Getpid())
-	return script, errors.Join(os.MkdirAll(filepath.Dir(script), 0o755), os.WriteFile(next, []byte(text), 0o755),
-		os.Rename(next, script))
+	do(os.MkdirAll(filepath.Dir(script), 0o755))
+	do(os.WriteFile(next, []byte(text), 0o755))
+	do(os.Rename(next, script))
+	return script
 }

@@ -29,10 +29,8 @@ type Swallower struct {
 // client sends with that in it is silenced, and answers are lost only after it.
 func Swallow(tb testing.TB, target string, after ...string) *Swallower {
 	tb.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	defer fatal(tb)
+	l := get((&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0"))
 	s := &Swallower{
 		Addr: l.Addr().String(), open: map[net.Conn]struct{}{},
 		after: []byte(strings.Join(after, "")),

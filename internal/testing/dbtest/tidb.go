@@ -29,55 +29,44 @@ const (
 
 var sharedTiDB = sync.OnceValues(func() (*Server, error) { return serverFrom(context.Background(), TiDBDSN, startTiDB) })
 
-// TiDB returns the URL of a new, empty database of a TiDB. The server is shared by the tests of the process, and ends
-// with it. It is built once, which takes a quarter of an hour of CPU, and kept in the cache folder.
+// TiDB returns the URL of a new, empty database of the shared TiDB. It is built once, which takes a quarter of an hour
+// of CPU, and kept in the cache folder.
 func TiDB(tb testing.TB) string {
 	tb.Helper()
 	return MariaDBAt(tb, sharedDSN(tb, sharedTiDB, anyKind, mariadbVersion))[0]
 }
 
-func startTiDB(ctx context.Context) (*Server, error) {
-	program, err := cached("tidb-"+tidbRevision, "", func(work string) (string, error) { return buildTiDB(ctx, work) })
-	if err != nil {
-		return nil, fmt.Errorf("build a TiDB, or set %s: %w", TiDBDSN, err)
-	}
-	return new(Config).start(ctx, "tidb", "nobody", func(f *folder, port int) (*Server, error) {
+func startTiDB(ctx context.Context) (s *Server, err error) {
+	defer rescue(&err)
+	defer about("a TiDB is built where %s names none", TiDBDSN)
+	program := cached("tidb-"+tidbRevision, "", func(work string) string { return buildTiDB(ctx, work) })
+	return new(Config).start(ctx, "tidb", "nobody", func(f *folder, port int) *Server {
 		s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), polite: syscall.SIGTERM}
-		s.launch = func(ctx context.Context) (*process, error) {
+		s.launch = func(ctx context.Context) *process {
 			cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore",
 				"--path="+filepath.Join(f.data, "data"), "--host=127.0.0.1", "-P="+strconv.Itoa(port),
 				"--report-status=false", "--socket=", "-L=warn",
 				"--temp-dir="+filepath.Join(f.path, "tmp"), "--log-slow-query="+filepath.Join(f.path, "slow"))
 			return f.launch(ctx, cmd, 2*time.Minute, func() error { return execMariaDB(s.DSN, "do 1") })
 		}
-		return s, nil
-	})
+		return s
+	}), nil
 }
 
 // buildTiDB builds the server in a folder, and returns its path.
-func buildTiDB(ctx context.Context, work string) (string, error) {
+func buildTiDB(ctx context.Context, work string) string {
 	source := filepath.Join(work, "tidb")
 	for _, m := range []struct{ module, version, to string }{
 		{tidbModule, "v1.1.0-beta.0." + tidbRevision, source},
 		{tidbModule + "/pkg/parser", "v0.0.0-" + tidbRevision, filepath.Join(source, "pkg/parser")},
 	} {
-		out, err := run(ctx, work, "go", "mod", "download", "-json", m.module+"@"+m.version)
 		var at struct{ Dir string }
-		if err == nil {
-			err = json.Unmarshal(out, &at)
-		}
-		if err == nil {
-			_, err = run(ctx, work, "cp", "-r", "--no-preserve=mode", at.Dir, m.to)
-		}
-		if err != nil {
-			return "", err
-		}
+		do(json.Unmarshal(run(ctx, work, "go", "mod", "download", "-json", m.module+"@"+m.version), &at))
+		run(ctx, work, "cp", "-r", "--no-preserve=mode", at.Dir, m.to)
 	}
 	program := filepath.Join(work, "tidb-server")
 	version := " -X " + tidbModule + "/pkg/parser/mysql.TiDBReleaseVersion=" + tidbRevision
-	if _, err := run(ctx, source, "go", "build", "-trimpath", "-ldflags=-s -w"+version, "-o", program,
-		"./cmd/tidb-server"); err != nil {
-		return "", err
-	}
-	return program, os.Chmod(program, 0o755)
+	run(ctx, source, "go", "build", "-trimpath", "-ldflags=-s -w"+version, "-o", program, "./cmd/tidb-server")
+	do(os.Chmod(program, 0o755))
+	return program
 }

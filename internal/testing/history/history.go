@@ -46,7 +46,6 @@ type History struct {
 	Events []Event
 }
 
-// Write writes JSON Lines.
 func (h *History) Write(to io.Writer) error {
 	lines := bufio.NewWriter(to)
 	write := json.NewEncoder(lines)
@@ -58,7 +57,6 @@ func (h *History) Write(to io.Writer) error {
 	return lines.Flush()
 }
 
-// Event is a line of a history.
 type Event struct {
 	T       int64    `json:"t"`              // true time, nanoseconds since the start of the run; never goes back
 	Node    string   `json:"node,omitempty"` // the process of calls and returns, or what a fault hit
@@ -82,7 +80,6 @@ const (
 	Concurrency   = "concurrency"
 )
 
-// Limit is a version of a limit.
 type Limit struct {
 	Name      string `json:"name"`
 	Algorithm string `json:"algorithm"`

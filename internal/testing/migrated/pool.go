@@ -13,7 +13,6 @@ type database struct {
 	drop  func() error // nil: it ends with the server, or stays on one of the environment
 }
 
-// pool has such databases.
 type pool struct {
 	create func(tb testing.TB) (*database, error)
 	// empty removes all rows of a database that a test has used. It is not reusable while others are connected to it.

@@ -35,8 +35,6 @@ func main() {
 	os.Exit(code)
 }
 
-func startRedis(ctx context.Context) (*dbtest.Server, error) { return dbtest.StartRedis(ctx) }
-
 // run returns what to exit with.
 func run(command []string) (code int, err error) {
 	// An interrupt goes to the command as well, which says what it was at.
@@ -59,7 +57,7 @@ func run(command []string) (code int, err error) {
 	}{
 		{env: dbtest.PostgresDSN, start: dbtest.StartSharedPostgres},
 		{env: dbtest.MySQLDSN, start: dbtest.StartSharedMariaDB},
-		{env: dbtest.RedisDSN, start: startRedis},
+		{env: dbtest.RedisDSN, start: func(ctx context.Context) (*dbtest.Server, error) { return dbtest.StartRedis(ctx) }},
 	}
 	var all sync.WaitGroup
 	for i := range kinds {

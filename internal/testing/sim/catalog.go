@@ -17,40 +17,33 @@ import (
 // read asks the server about its catalog, with the faults of the network. It returns nothing with an
 // error: then the server may still write its answer.
 func read[T any](ctx context.Context, d *database, what func(context.Context) (T, error)) (none T, err error) {
-	if err := ctx.Err(); err != nil {
-		return none, err
-	}
 	var got T
-	if _, err := d.trip(ctx, func() (err error) {
-		got, err = what(context.Background())
-		return err
-	}); err != nil {
+	if err = ctx.Err(); err == nil {
+		_, err = d.trip(ctx, func() (err error) {
+			got, err = what(context.Background())
+			return err
+		})
+	}
+	if err != nil {
 		return none, err
 	}
 	return got, nil
 }
 
-// ReadCatalog implements store.Catalog.
 func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
 	return read(ctx, d, func(ctx context.Context) (store.CatalogChanges, error) {
 		return d.Catalog.ReadCatalog(ctx, since)
 	})
 }
 
-// Items implements store.Catalog.
 func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	type items struct {
-		version int64
-		found   []store.Item
-	}
-	got, err := read(ctx, d, func(ctx context.Context) (got items, err error) {
-		got.version, got.found, err = d.Catalog.Items(ctx, list)
+	got, err := read(ctx, d, func(ctx context.Context) (got store.CatalogChanges, err error) {
+		got.Version, got.Items, err = d.Catalog.Items(ctx, list)
 		return got, err
 	})
-	return got.version, got.found, err
+	return got.Version, got.Items, err
 }
 
-// ItemsAfter implements store.Catalog.
 func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
 	return read(ctx, d, func(ctx context.Context) ([]store.Item, error) {
 		return d.Catalog.ItemsAfter(ctx, kind, after, n)
@@ -94,7 +87,6 @@ func (w *world) names(s store.Store) names {
 	return names{catalog.Watch(s, &catalog.Config{Logger: quiet}), w}
 }
 
-// Find implements headgate.Names.
 func (n names) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	l, err := n.Catalog.Find(ctx, name, key)
 	return n.version(l), err
@@ -106,7 +98,6 @@ func (n names) Known(name, key string) (headgate.Limit, bool) {
 	return n.version(l), ok
 }
 
-// FindAll implements headgate.Names.
 func (n names) FindAll(ctx context.Context, charges []headgate.Charge) error {
 	if err := n.Catalog.FindAll(ctx, charges); err != nil {
 		return err

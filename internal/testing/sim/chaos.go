@@ -31,7 +31,10 @@ func (w *world) chaos() {
 	start(w.faults.full && w.db != nil, 4, w.fill)
 	start(w.faults.forgets && w.db != nil, 3, w.failOver)
 	start(w.faults.changes && w.net == nil && !w.keyed, 16, w.changeLimit)
-	start(w.rushed, 200, w.rushSometime)
+	start(w.rushed, 200, func() {
+		n := w.someNode()
+		w.rush(n, (&caller{w, n}).charges(1), 2+w.s.rng.IntN(7))
+	})
 	start(w.keyed, 24, w.overrideKey)
 }
 
@@ -53,7 +56,6 @@ func (w *world) killNode() {
 	w.start(n, p)
 }
 
-// crash ends the database or the server before it, and starts it again.
 func (w *world) crash() {
 	if w.net != nil && w.s.chance(500) {
 		w.rec.Fault("server", history.Fault{Kind: history.Kill})
@@ -66,7 +68,6 @@ func (w *world) crash() {
 	w.db.crash()
 }
 
-// clockMove returns a random move of a clock.
 func (w *world) clockMove() time.Duration {
 	moves := []time.Duration{
 		time.Second, -time.Second, 1500 * time.Millisecond, -1900 * time.Millisecond, -10 * time.Second,
@@ -78,7 +79,6 @@ func (w *world) clockMove() time.Duration {
 // setClock moves the clock of a node. No decision depends on it.
 func (w *world) setClock(by time.Duration) { w.someNode().p.wall += by }
 
-// moveClock moves the clock of the store, or of a node.
 func (w *world) moveClock() {
 	by := w.clockMove()
 	if w.s.chance(400) {
@@ -140,14 +140,7 @@ func (w *world) changeLimit() {
 	}
 }
 
-// rushSometime lets callers of some node rush to some key.
-func (w *world) rushSometime() {
-	n := w.someNode()
-	c := &caller{w, n}
-	w.rush(n, c.charges(1), 2+w.s.rng.IntN(7))
-}
-
-// rush lets callers of a node send the same within two milliseconds: so most
+// rush lets callers of a node ask for the same within two milliseconds: so most
 // of them share a batch, and often an op. In a rushed world one or two of them leave.
 func (w *world) rush(n *node, g []charge, callers int) {
 	leavers := 0

@@ -43,7 +43,8 @@ type database struct {
 	number  int64 // of the last entry
 	journal []undo
 
-	store.Catalog // of limits; nil: it keeps none. A fail-over forgets nothing of it, and nodes write nothing
+	store.Inspector // nil: nobody asks for KeyCounts
+	store.Catalog   // of limits; nil: it keeps none. A fail-over forgets nothing of it, and nodes write nothing
 
 	commitTime time.Duration // a commit takes up to this
 
@@ -58,7 +59,6 @@ type undo struct {
 	row  *cells.Cell // nil: there was none
 }
 
-// locks are the locks of the rows that somebody holds.
 type locks map[law.Cell]*rowLock
 
 type rowLock struct{ waiting []chan struct{} }
@@ -74,7 +74,6 @@ func newDatabase(s *scheduler) *database {
 	return d
 }
 
-// clock returns the server's clock.
 func (d *database) clock() int64 { return d.s.wallOf(d.p).UnixMicro() }
 
 // crash ends the server with all transactions under way, and starts it again.

@@ -11,14 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// A database is its own driver too, of which nothing is a matter of one process.
-var (
-	_ store.Store     = (*database)(nil)
-	_ store.Inspector = (*database)(nil)
-	_ store.Catalog   = (*database)(nil)
-)
-
-// Apply implements store.Store.
+// Apply is of the database's own driver, of which nothing is a matter of one process.
 func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -28,7 +21,6 @@ func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) 
 	return err
 }
 
-// once makes one attempt.
 func (d *database) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	// The transaction goes on without the caller, so it has copies of its own.
 	mine, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
@@ -54,7 +46,6 @@ func (d *database) trip(ctx context.Context, do func() error) (came bool, err er
 	return false, fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())
 }
 
-// Sweep implements store.Store.
 func (d *database) Sweep(ctx context.Context, most int) (removed int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -65,7 +56,6 @@ func (d *database) Sweep(ctx context.Context, most int) (removed int, err error)
 	return d.sweep(most), nil
 }
 
-// Close implements store.Store.
 func (d *database) Close() error { return nil }
 
 // Cells implements store.Inspector, at once and without faults.
@@ -79,8 +69,5 @@ func (d *database) Cells(_ context.Context, q store.Query) (cells []store.Cell, 
 	return cells, d.clock(), nil
 }
 
-// Entries implements store.Inspector. Nobody asks for them.
+// Entries returns none: what Inspect says of them is not recorded.
 func (d *database) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
-
-// KeyCounts implements store.Inspector. Nobody asks for them.
-func (d *database) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, nil }

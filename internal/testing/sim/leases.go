@@ -102,7 +102,6 @@ func (c *caller) await() {
 	c.keep(lease, err, id, g)
 }
 
-// waiter waits for a lease.
 type waiter struct {
 	of    *process
 	key   string

@@ -24,7 +24,6 @@ type version struct {
 	recorded history.Limit
 }
 
-// of returns the version that a process has.
 func (l *limit) of(p *process) *version { return &l.versions[l.current[p]] }
 
 // charge returns one of a key, as callers of a process ask for it.
@@ -45,7 +44,6 @@ func (l *limit) last() *version {
 	return &l.versions[len(l.versions)-1]
 }
 
-// newLimit makes a limit of one version.
 func newLimit(name string, recorded history.Limit) *limit {
 	l := &limit{name: name, current: map[*process]int{}}
 	l.add(recorded)
@@ -171,7 +169,6 @@ var algorithms = []string{
 	"sliding-window", "sliding-log", "sliding-log",
 }
 
-// periods has the periods of limits.
 var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
 
 // randomLimit returns a limit with a period that is short enough for the simulation to see many of them, and an amount

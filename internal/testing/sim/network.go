@@ -19,7 +19,6 @@ type network struct {
 	w *world
 }
 
-// server is a process with an HTTP handler.
 type server struct {
 	p       *process
 	handler http.Handler
@@ -30,7 +29,6 @@ var (
 	errBroken  = errors.New("simulated: connection lost")
 )
 
-// RoundTrip implements http.RoundTripper.
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	s, to := n.s, n.w.server
 	trace := httptrace.ContextClientTrace(req.Context())
@@ -71,7 +69,6 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, req.Context().Err()
 }
 
-// serve calls the server's handler.
 func serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
 	got := req.Clone(ctx)
 	got.Body, got.ContentLength, got.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
@@ -97,11 +94,10 @@ type trip struct {
 	lostBefore, lostAfter bool
 }
 
-// send starts a trip, and calls do in the other process.
-func (l *link) send(to *process, do func()) *trip {
-	t := &trip{l, to, make(chan struct{}), l.s.chance(l.lostBefore), l.s.chance(l.lostAfter)}
-	l.s.spawn(to, func() {
-		l.s.sleep(l.s.between(1, l.latency))
+func (w *way) send(to *process, do func()) *trip {
+	t := &trip{w, to, make(chan struct{}), w.s.chance(w.lostBefore), w.s.chance(w.lostAfter)}
+	w.s.spawn(to, func() {
+		w.s.sleep(w.s.between(1, w.latency))
 		if t.lostBefore {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -36,11 +37,10 @@ type scheduler struct {
 	idle     chan struct{}
 	cur      *task // runs now
 	tasks    int   // started
-	instants map[int64]struct{}
+	instants map[int64]bool
 	oldest   int64 // instants before it are forgotten
 }
 
-// task is a goroutine of a process.
 type task struct {
 	number int
 	of     *process
@@ -59,7 +59,6 @@ type process struct {
 
 func newProcess(name string) *process { return &process{name: name, killed: make(chan struct{})} }
 
-// kill ends a process.
 func (p *process) kill() {
 	if !p.dead {
 		p.dead = true
@@ -67,7 +66,6 @@ func (p *process) kill() {
 	}
 }
 
-// alive panics if no virtual time has passed for long.
 func (s *scheduler) alive() {
 	if now := s.now(); now > s.moved {
 		s.moved, s.idleSteps = now, 0
@@ -83,13 +81,12 @@ const maxIdleSteps = 1_000_000
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{
 		rng: rand.New(rand.NewPCG(seed, 0x6865616467617465)), start: time.Now(),
-		idle: make(chan struct{}, 1), instants: map[int64]struct{}{},
+		idle: make(chan struct{}, 1), instants: map[int64]bool{},
 	}
 }
 
 var _ sched.Simulator = (*scheduler)(nil)
 
-// spawn starts f as a goroutine of a process.
 func (s *scheduler) spawn(p *process, f func()) {
 	s.tasks++
 	t := &task{number: s.tasks, of: p, gate: make(chan struct{})}
@@ -108,7 +105,6 @@ func (s *scheduler) spawn(p *process, f func()) {
 	s.park(t)
 }
 
-// park notes that a task can go on.
 func (s *scheduler) park(t *task) {
 	s.mu.Lock()
 	s.ready = append(s.ready, t)
@@ -160,28 +156,19 @@ func (s *scheduler) now() time.Duration { return time.Since(s.start) }
 func (s *scheduler) timer(d time.Duration) time.Duration {
 	now := int64(s.now())
 	if now > s.oldest+int64(time.Minute) {
-		for at := range s.instants {
-			if at < now {
-				delete(s.instants, at)
-			}
-		}
+		maps.DeleteFunc(s.instants, func(at int64, _ bool) bool { return at < now })
 		s.oldest = now
 	}
 	at := now + int64(max(d, 1))
-	for {
-		if _, taken := s.instants[at]; !taken {
-			break
-		}
+	for s.instants[at] {
 		at++
 	}
-	s.instants[at] = struct{}{}
+	s.instants[at] = true
 	return time.Duration(at - now)
 }
 
-// Go implements sched.Simulator.
 func (s *scheduler) Go(f func()) { s.spawn(s.cur.of, f) }
 
-// Yield implements sched.Simulator.
 func (s *scheduler) Yield() {
 	t := s.cur
 	s.park(t)
@@ -236,29 +223,24 @@ func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
 	return which
 }
 
-// sleep waits for a true time.
 func (s *scheduler) sleep(d time.Duration) { s.block(s.timer(d), nil, nil, nil) }
 
 // own returns the time of a process that has passed after a true time.
 func (p *process) own(d time.Duration) time.Duration { return d + d/1_000_000*time.Duration(p.ppm) }
 
-// Now implements sched.Simulator.
 func (s *scheduler) Now() time.Time {
 	s.alive()
 	return s.start.Add(s.cur.of.own(s.now()))
 }
 
-// Wall implements sched.Simulator.
 func (s *scheduler) Wall() time.Time { return s.wallOf(s.cur.of) }
 
 func (s *scheduler) wallOf(p *process) time.Time { return s.start.Add(p.own(s.now()) + p.wall) }
 
-// Until implements sched.Simulator.
 func (s *scheduler) Until(d time.Duration) time.Duration {
 	return s.timer(d - d/1_000_000*time.Duration(s.cur.of.ppm))
 }
 
-// Uint64 implements sched.Simulator.
 func (s *scheduler) Uint64() uint64 { return s.rng.Uint64() }
 
 // Hash implements sched.Simulator: FNV-1a, and mixed in the end as splitmix64 does. Without
@@ -280,7 +262,6 @@ func (s *scheduler) Hash(v any) uint64 {
 // chance returns true in this share of cases.
 func (s *scheduler) chance(thousandths int) bool { return s.rng.IntN(1000) < thousandths }
 
-// between returns a random time between two.
 func (s *scheduler) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(s.rng.Int64N(int64(most-least)+1))
 }

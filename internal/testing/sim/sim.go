@@ -30,7 +30,6 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Result is the result of a run.
 type Result struct {
 	History   *history.History
 	Decisions int64 // answers; of them

@@ -27,7 +27,6 @@ type limiter interface {
 	Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error)
 }
 
-// charge is a charge, and of which limit it is.
 type charge struct {
 	of      *limit
 	version int
@@ -50,13 +49,11 @@ func plain(charges []charge) []headgate.Charge {
 	return list
 }
 
-// caller is a goroutine of a node that asks again and again.
 type caller struct {
 	w *world
 	n *node
 }
 
-// run asks until the simulation is over.
 func (c *caller) run() {
 	for {
 		c.w.s.sleep(c.w.pause())
@@ -84,7 +81,6 @@ var deeds = []struct {
 	{4, (*caller).operate},
 }
 
-// step does one of the things that callers do.
 func (c *caller) step() {
 	ctx, cancel := c.context()
 	defer cancel()
@@ -321,7 +317,6 @@ func (c *caller) cancel(r *headgate.Reservation, id int, g []charge) {
 	}
 }
 
-// wait waits until a charge may start.
 func (c *caller) wait() {
 	g := c.charges(1)
 	most := c.w.s.between(1, time.Minute)
@@ -333,7 +328,6 @@ func (c *caller) wait() {
 	c.patience("WaitAtMost", begin, most)
 }
 
-// operate resets or blocks a key.
 func (c *caller) operate(ctx context.Context) {
 	if !c.w.operates {
 		return

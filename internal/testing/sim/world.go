@@ -55,12 +55,10 @@ type world struct {
 	waiting     map[*waiter]struct{}
 }
 
-// faults says which faults a simulation has.
 type faults struct {
 	kills, crashes, clocks, full, forgets, changes bool
 }
 
-// node is a process with callers.
 type node struct {
 	name    string
 	stop    func()   // as a program does that ends
@@ -70,7 +68,6 @@ type node struct {
 	callers int
 }
 
-// quiet logs nothing.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // newWorld makes the world of a seed. most is as of Run.
@@ -96,7 +93,6 @@ func newWorld(s *scheduler, most time.Duration) *world {
 	return w
 }
 
-// chooseLimits decides what is requested, and how often.
 func (w *world) chooseLimits() {
 	s := w.s
 	w.gap = s.between(time.Second, 20*time.Second)
@@ -180,7 +176,6 @@ func (w *world) chooseFaults() {
 	}
 }
 
-// pause returns the time between two steps of a caller.
 func (w *world) pause() time.Duration {
 	switch n := w.s.rng.IntN(100); {
 	case n < 30:
@@ -197,7 +192,10 @@ func (w *world) populate() {
 	// Nodes with a database, clients of a server with a database, or clients of a server with its memory.
 	n := s.rng.IntN(10)
 	if n < 8 || w.rollout {
-		w.startDatabase()
+		w.db = newDatabase(s)
+		if w.imperfect(&w.db.way) {
+			w.db.conflicts, w.db.hanging = s.rng.IntN(50), max(0, s.rng.IntN(6)-3)
+		}
 	} else {
 		w.startMemory()
 	}
@@ -241,7 +239,6 @@ func (w *world) store() store.Store {
 
 func (w *world) someNode() *node { return w.nodes[w.s.rng.IntN(len(w.nodes))] }
 
-// storeProcess returns the process whose clock is the store's.
 func (w *world) storeProcess() *process {
 	if w.db != nil {
 		return w.db.p
@@ -249,7 +246,6 @@ func (w *world) storeProcess() *process {
 	return w.memoryP
 }
 
-// storeTime returns what the store's clock says.
 func (w *world) storeTime() time.Time {
 	if w.db != nil {
 		return time.UnixMicro(w.db.clock())
@@ -272,14 +268,6 @@ func (w *world) imperfect(to *link) bool {
 	return true
 }
 
-// startDatabase starts a database.
-func (w *world) startDatabase() {
-	w.db = newDatabase(w.s)
-	if w.imperfect(&w.db.link) {
-		w.db.conflicts, w.db.hanging = w.s.rng.IntN(50), max(0, w.s.rng.IntN(6)-3)
-	}
-}
-
 // startMemory makes a process whose memory is the store.
 func (w *world) startMemory() {
 	s, p := w.s, newProcess("server")
@@ -295,7 +283,6 @@ func (w *world) startMemory() {
 	w.memory, w.memoryP = memory.New(c), p
 }
 
-// start starts a node.
 func (w *world) start(n *node, p *process) {
 	n.p = p
 	p.wall = epoch.Sub(w.s.start) + w.s.between(-time.Second, time.Second)
@@ -330,12 +317,10 @@ func (w *world) asker() (ask limiter, stop func()) {
 	}
 }
 
-// stack puts the wrappers in front of a store.
 func (w *world) stack(s store.Store) store.Store {
 	return front.New(s, &front.Config{Logger: quiet, SweepEvery: time.Minute})
 }
 
-// serve starts a server, and a network to it.
 func (w *world) serve() {
 	w.net = &network{link: link{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
 	w.imperfect(&w.net.link)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,7 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	switch {
 	case only:
 		packages = packages[:1]
-		args = append(args, "-run="+s.conformance)
+		args = append(args, "-run="+cmp.Or(s.conformance, conformance))
 	case s.name == usual:
 		if packages, r.err = usualPackages(ctx, "./..."); r.err != nil {
 			return r

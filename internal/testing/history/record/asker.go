@@ -35,7 +35,6 @@ type Limiter interface {
 	Inspect(ctx context.Context, limit headgate.Limit, key string) (headgate.Status, error)
 }
 
-// Allow calls the limiter of a node.
 func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Decision, error) {
 	id := a.Recorder.Call(node, history.Call{
 		Verb: history.Take, Charges: []history.Charge{Charge(&a.recorded, headgate.Charge{Key: a.Key})},

@@ -41,7 +41,6 @@ func New(now func() time.Duration) *Recorder {
 	return &Recorder{now: now, underWay: map[int]*history.Call{}}
 }
 
-// Now returns the time since the start of the run.
 func (r *Recorder) Now() time.Duration { return r.now() }
 
 // History returns what was recorded, once nothing is recorded any more.
@@ -57,7 +56,6 @@ func (r *Recorder) add(e history.Event) {
 	r.h.Events = append(r.h.Events, e)
 }
 
-// event adds what is no call and no return.
 func (r *Recorder) event(e history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +80,6 @@ func (r *Recorder) State(limit history.Limit, st headgate.Status) {
 	}})
 }
 
-// Charge returns a charge of a version of a limit.
 func Charge(l *history.Limit, c headgate.Charge) history.Charge {
 	cost := c.Cost.String()
 	if c.Cost == (headgate.Cost{}) {
@@ -102,7 +99,6 @@ func (r *Recorder) Call(node string, c history.Call) int {
 	return c.ID
 }
 
-// Answer is the answer to a call.
 type Answer struct {
 	Decision  *headgate.Decision // nil: the verb has none
 	Err       error
@@ -117,7 +113,6 @@ func (r *Recorder) Decided(node string, id int, d headgate.Decision, err error) 
 	r.Return(node, id, Answer{Decision: &d, Err: err})
 }
 
-// Return records the answer of a call.
 func (r *Recorder) Return(node string, id int, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

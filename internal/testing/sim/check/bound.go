@@ -7,7 +7,6 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// boundByStore checks the bound by the times for which the store has decided.
 func (m *model) boundByStore(c *cell, breaks *spans) {
 	rules := c.rules
 	stretches := map[int][]*entry{}

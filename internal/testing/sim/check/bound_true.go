@@ -93,7 +93,6 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 	return x
 }
 
-// extrasOfResets adds what may pass after a key was reset.
 func (m *model) extrasOfResets(x *spans, c *cell, entries []*entry, most num) {
 	for _, a := range c.resets {
 		x.add(a.from, a.until(), most)

@@ -44,14 +44,12 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// Violation is a rule that a history breaks.
 type Violation struct {
 	Rule   string
 	Events []int // places in the history, ascending
 	Text   string
 }
 
-// String returns the violation as one line.
 func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s (events %v)", v.Rule, v.Text, v.Events)
 }
@@ -92,7 +90,6 @@ func (m *model) judge(c *cell) {
 	m.levels(c)
 }
 
-// has reports whether some version of the cell's limit has the shape.
 func (c *cell) has(s shape) bool {
 	for _, r := range c.family.versions {
 		if r.shape == s {

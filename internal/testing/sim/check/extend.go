@@ -113,7 +113,6 @@ func (m *model) steady(first *entry, a *ask) bool {
 	})
 }
 
-// id returns the one that a call is about.
 func (a *ask) id() string {
 	if a.Idem == "" && a.admitted != nil {
 		return a.admitted.Idem
@@ -121,7 +120,6 @@ func (a *ask) id() string {
 	return a.Idem
 }
 
-// price sets what an entry of verb extend has charged.
 func (x *extended) price(e *entry) {
 	e.hazy, e.fore, e.passed = true, e.total, num{}
 	if len(x.first) == 0 {
@@ -213,7 +211,6 @@ func (e *entry) settledBy(a *ask) bool {
 		slices.ContainsFunc(a.Charges, e.cell.is)
 }
 
-// chargedInAll checks what is said to be charged in all.
 func (m *model) chargedInAll(e *entry, text string) {
 	if len(e.of.first) == 0 {
 		return

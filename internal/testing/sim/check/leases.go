@@ -51,7 +51,6 @@ func (m *model) lasts(a *ask, ttl int64) int64 {
 	return forever
 }
 
-// renewals prolongs and ends leases.
 func (m *model) renewals(c *cell, byID map[int]*lease) {
 	for _, a := range c.leases {
 		l := byID[a.Of]

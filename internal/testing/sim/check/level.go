@@ -3,15 +3,10 @@ package check
 // level tracks how much of a cell is in use over time, under one algorithm. Times
 // are the store's, in microseconds, and do not go back.
 type level interface {
-	// advance brings the level forward to a time.
-	advance(at int64)
-	// used returns what is in use.
-	used() num
-	// add charges n.
-	add(n num)
-	// take gives n back of what was charged at a time.
-	take(n num, charged int64)
-	// clear forgets everything.
+	advance(at int64)          // to a time
+	used() num                 // what is in use
+	add(n num)                 // charges n
+	take(n num, charged int64) // gives n back of what was charged at a time
 	clear()
 }
 
@@ -48,10 +43,7 @@ func newLevel(r *rule, high, blurred bool) level {
 	case sliding:
 		w := &counters{period: r.period, grain: 1}
 		if high {
-			w.grain, w.credit = grainOf(r.period), r.of.one().over(1000)
-			if r.of.units(r.most.times(1000)) >= 1<<32 {
-				w.credit = r.of.one()
-			}
+			w.grain, w.credit = grainOf(r.period), r.of.one().over(1000) // of amounts below four millions
 		}
 		return w
 	default:
@@ -59,7 +51,6 @@ func newLevel(r *rule, high, blurred bool) level {
 	}
 }
 
-// tally is a level that is one amount.
 type tally struct{ n num }
 
 func (t *tally) used() num           { return t.n }
@@ -67,7 +58,6 @@ func (t *tally) add(n num)           { t.n = t.n.plus(n) }
 func (t *tally) take(n num, _ int64) { t.n = atLeast(t.n.minus(n), num{}) }
 func (t *tally) clear()              { t.n = num{} }
 
-// bucket drains evenly.
 type bucket struct {
 	tally
 	rate  num

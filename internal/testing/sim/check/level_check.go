@@ -148,7 +148,6 @@ func (t *tracker) disordered(mo *moment) {
 	}
 }
 
-// mayBeCharged adds a charge whose time is not known.
 func (t *tracker) mayBeCharged(e *entry) {
 	t.unknown, t.ends = append(t.unknown, e), append(t.ends, e)
 }

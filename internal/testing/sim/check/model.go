@@ -10,10 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// forever is a true time after all others.
 const forever = math.MaxInt64
 
-// ask is a call with its return.
 type ask struct {
 	*history.Call
 	ret      *history.Return // without one, an outcome that is not known
@@ -196,7 +194,6 @@ func (m *model) limit(l *history.Limit) {
 	}
 }
 
-// fill makes the cells.
 func (m *model) fill() {
 	for _, a := range m.order {
 		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
@@ -242,10 +239,8 @@ func (m *model) cell(f *family, key string) *cell {
 	return c
 }
 
-// is reports whether a charge is to the cell.
 func (c *cell) is(g history.Charge) bool { return g.Limit == c.family.limits[0].Name && g.Key == c.key }
 
-// place adds a call to its cells.
 func (m *model) place(a *ask) {
 	a.admitted = m.asks[a.Of]
 	for i, c := range a.Charges {
@@ -267,7 +262,6 @@ func (m *model) place(a *ask) {
 	}
 }
 
-// charge adds a charge of the call to its entry of the cell.
 func (a *ask) charge(i int, c *cell, r *rule, known bool) {
 	cost, keep := c.family.costs[a.Charges[i].Cost], r.keep(a.Charges[i].Keep)
 	for _, e := range a.parts {

@@ -12,7 +12,6 @@ type num struct {
 	lo uint64
 }
 
-// whole returns a small integer.
 func whole(n int64) num { return num{n >> 63, uint64(n)} }
 
 func (a num) plus(b num) num {
@@ -58,7 +57,6 @@ func atMost(a, b num) num {
 	return a
 }
 
-// big returns the value as a big integer.
 func (a num) big() *big.Int {
 	n := big.NewInt(a.hi)
 	n.Lsh(n, 64)

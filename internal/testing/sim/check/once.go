@@ -16,14 +16,12 @@ func (m *model) lossy(from, to int64) bool {
 	})
 }
 
-// moved reports whether the store's clock was moved within an interval of true time.
 func (m *model) moved(from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f fault) bool {
 		return f.Kind == history.Clock && f.t >= from && f.t <= to
 	})
 }
 
-// corrections finds out what settlements and cancellations have done to which charges.
 func (m *model) corrections() {
 	for _, a := range m.order {
 		for _, e := range a.parts {
@@ -93,7 +91,6 @@ func askedAgain(group []*ask) {
 	}
 }
 
-// correction returns what a settlement does to an entry.
 func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 	var actual num
 	f = &fix{ask: a, of: e, amountKnown: a.outcome() == history.Done}
@@ -182,7 +179,6 @@ func (m *model) forgotten(a *ask) bool {
 	return false
 }
 
-// charges returns what a call asks for, as a text.
 func (a *ask) charges() string {
 	var list []string
 	for _, e := range a.parts {
@@ -200,7 +196,6 @@ func (m *model) cancels(idem string) []*ask {
 	})
 }
 
-// group checks the requests of an id.
 func (m *model) group(idem string, list []*ask) {
 	cancels := m.cancels(idem)
 	var charged, replayed []*ask

@@ -20,7 +20,6 @@ func (f *family) override(l *history.Limit, at int64) {
 	f.terms[l.Version] = term{at, forever}
 }
 
-// removed notes that an override is removed at a true time.
 func (f *family) removed(version int, at int64) { f.terms[version] = term{f.terms[version].made, at} }
 
 // overrides returns those of the cell's key, in the order in which they were made.
@@ -111,7 +110,6 @@ func (m *model) overrides() {
 	}
 }
 
-// decidedBy checks the version that has decided about an entry.
 func (m *model) decidedBy(e *entry) {
 	by, at := e.rule, int64(0)
 	if m.timed(e.ask) {
@@ -195,7 +193,6 @@ func (m *model) boundOfEach(c *cell, breaks *spans) {
 	}
 }
 
-// boundOfTwo checks two versions together.
 func (m *model) boundOfTwo(c *cell, breaks *spans, one, other *rule) {
 	for _, entries := range m.runs(c, breaks, one, other) {
 		entries = slices.DeleteFunc(entries, func(e *entry) bool { return e.ret.StartAt > e.ret.At })

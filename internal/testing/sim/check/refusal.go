@@ -59,7 +59,6 @@ func (t *tracker) blocked(e *entry) bool {
 	return e.ret.At < t.blockMax || e.to >= t.blockOpen || t.tied && t.r.limit.Block > 0
 }
 
-// figures checks what was said of a single charge.
 func (t *tracker) figures(e *entry, before, after num) {
 	f, ok := e.figures()
 	if !ok || len(e.Charges) != 1 || e.hazy {
@@ -112,7 +111,6 @@ func (t *tracker) retry(e *entry, f history.Figures, low num) {
 	}
 }
 
-// refusals reports the refusals that no charge of the call justifies.
 func (m *model) refusals() {
 	for _, a := range m.order {
 		if asks(a.Verb) && a.outcome() == history.Refused && a.via() != history.ViaRepeat && !m.excused[a] {

@@ -47,7 +47,6 @@ func placeOf(e *entry) place {
 	return p
 }
 
-// repeats checks the refusals that were given without the store.
 func (m *model) repeats() {
 	known := map[place][]source{} // by their calls
 	for _, a := range m.order {

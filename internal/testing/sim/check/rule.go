@@ -116,7 +116,6 @@ func (f *family) count(r *big.Rat) num {
 	return fromBig(n.Quo(n, r.Denom()))
 }
 
-// one returns a whole unit of cost.
 func (f *family) one() num { return fromBig(f.unit) }
 
 // least returns the rounding of what is written with six digits.
@@ -128,7 +127,6 @@ func (f *family) units(n num) int64 {
 	return q.Quo(q, f.unit).Int64()
 }
 
-// text returns what n is.
 func (f *family) text(n num) string {
 	return new(big.Rat).SetFrac(n.big(), f.unit).RatString()
 }

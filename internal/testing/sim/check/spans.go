@@ -9,7 +9,6 @@ import (
 // once they are sorted.
 type spans struct{ from, to []mark }
 
-// mark is the begin or the end of a span.
 type mark struct {
 	t   int64
 	n   num
@@ -49,7 +48,6 @@ func (s *spans) begun(t int64) (n int, sum num) { return before(s.from, t+1) }
 // spans that began last.
 func (s *spans) over(t int64) (n int, sum num) { return before(s.to, t) }
 
-// during returns the sum of the spans that touch an interval.
 func (s *spans) during(from, to int64) num {
 	_, begun := s.begun(to)
 	_, over := s.over(from)
