@@ -53,7 +53,7 @@ func (o *Options) withDefaults() *Options {
 	return &mine
 }
 
-type run func(name string, test func(t *testing.T, s store.Store))
+type subtest func(name string, test func(t *testing.T, s store.Store))
 
 func onOwnStore(t *testing.T, open Open) subtest {
 	return func(name string, test func(t *testing.T, s store.Store)) {
@@ -83,7 +83,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
 		o.Histories = n
 	}
-	with := onItsOwn(t, open)
+	with := onOwnStore(t, open)
 	through := func(name string, test func(t *testing.T, s store.Store)) {
 		with(name, test)
 		if tier.Current() == tier.OfTest {

@@ -29,7 +29,7 @@ func RedisCluster(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)
 	c := get(sharedCluster())
-	say(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
+	logVersion(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
 

@@ -124,7 +124,7 @@ func sharedDSN(tb testing.TB, shared func() (*Server, error), k kind, version fu
 	tb.Helper()
 	defer fatal(tb)
 	s := get(shared())
-	say(tb, k, s.DSN, "", version)
+	logVersion(tb, k, s.DSN, "", version)
 	return s.DSN
 }
 
@@ -138,7 +138,7 @@ func logVersion(tb testing.TB, k kind, server, more string, version func(string)
 	}
 	defer fatal(tb)
 	v := get(version(server))
-	if e, mine := chosen(k); mine && !strings.HasPrefix(v, e.is) {
+	if e, mine := chosen(k); mine && !strings.HasPrefix(v, e.version) {
 		tb.Fatalf("dbtest: %s=%s, but the server is %s", Engine, os.Getenv(Engine), v)
 	}
 	tb.Logf("engine: %s%s", v, more)

@@ -37,7 +37,7 @@ func Galera(tb testing.TB) []string {
 	NeedEngine(tb, GaleraEngine)
 	defer fatal(tb)
 	g := get(sharedGalera())
-	say(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
+	logVersion(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
 	return MariaDBAt(tb, g.Servers()...)
 }
 

@@ -25,7 +25,7 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 
 // StartSharedMariaDB returns a running server for many tests. It knows the time zones, and does not sync its files.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	return given(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
+	return serverFrom(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
 		defer rescue(&err)
 		v := newFlavour()
 		s = v.start(ctx, &Config{Args: unsynced})
@@ -62,7 +62,7 @@ func mariadbVersion(server string) (version string, err error) {
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)
-	server := use(tb, sharedMariaDB, mysqlKind, mariadbVersion)
+	server := sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion)
 	name := databaseName()
 	do(execMariaDB(server, "create database "+name))
 	return strings.TrimSuffix(server, "/") + "/" + name

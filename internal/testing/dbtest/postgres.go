@@ -74,7 +74,7 @@ func PostgresAt(tb testing.TB, server string) string {
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
 	defer fatal(tb)
-	return newDatabase(context.Background(), use(tb, sharedPostgres, postgresKind, postgresVersion))
+	return newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
 // Database creates an empty database on a PostgreSQL. drop removes it, with

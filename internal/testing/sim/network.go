@@ -94,10 +94,10 @@ type trip struct {
 	lostBefore, lostAfter bool
 }
 
-func (w *way) send(to *process, do func()) *trip {
-	t := &trip{w, to, make(chan struct{}), w.s.chance(w.lostBefore), w.s.chance(w.lostAfter)}
-	w.s.spawn(to, func() {
-		w.s.sleep(w.s.between(1, w.latency))
+func (l *link) send(to *process, do func()) *trip {
+	t := &trip{l, to, make(chan struct{}), l.s.chance(l.lostBefore), l.s.chance(l.lostAfter)}
+	l.s.spawn(to, func() {
+		l.s.sleep(l.s.between(1, l.latency))
 		if t.lostBefore {
 			return
 		}

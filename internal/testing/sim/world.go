@@ -193,7 +193,7 @@ func (w *world) populate() {
 	n := s.rng.IntN(10)
 	if n < 8 || w.rollout {
 		w.db = newDatabase(s)
-		if w.imperfect(&w.db.way) {
+		if w.imperfect(&w.db.link) {
 			w.db.conflicts, w.db.hanging = s.rng.IntN(50), max(0, s.rng.IntN(6)-3)
 		}
 	} else {
