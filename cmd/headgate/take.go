@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/stores"
 )
 
-// charging are the flags of the commands that charge.
+// chargeFlags has the flags of commands that charge.
 type chargeFlags struct{ cost, keep string }
 
 func (f *chargeFlags) flags(cmd *cobra.Command) {

@@ -27,7 +27,7 @@ func sameIDAtOnce(t *testing.T, s store.Store) {
 	}
 }
 
-// lateApart reserves on several keys, which start together. A store that takes such a
+// startTogether reserves on several keys, which start together. A store that takes such a
 // request on trial refuses it before anything is charged.
 func startTogether(t *testing.T, s store.Store, onTrial bool) {
 	const keys = 6
