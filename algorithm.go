@@ -87,7 +87,7 @@ func grains(scale uint8) []int64 {
 	return []int64{1000, 100, 10, 1}
 }
 
-// tooFine is the error of amounts that fit in none of the grains.
+// tooFine returns the error of amounts that fit in none of the grains.
 func tooFine(field string, scale uint8, format string, args ...any) error {
 	if scale != 0 {
 		format += "; a smaller scale than %d may fit"

@@ -118,7 +118,7 @@ func (r rated) canonical(name, burst string) string {
 		" " + burst + " " + orAmount(r.Burst, r.Amount).String() + r.suffix()
 }
 
-// valid says what is wrong with the values; burst is the field's name.
+// valid returns what is wrong with the values; burst is the field's name.
 func (r rated) valid(burst string) error {
 	if err := checkAmount("amount", r.Amount); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Request is one request of a Batch.
+// Request is a request of a Batch.
 type Request struct {
 	Charges []Charge // admitted all or none
 	Check   bool     // consume nothing
@@ -22,15 +22,14 @@ type Request struct {
 	Life time.Duration
 }
 
-// BatchResult is the outcome of a Request.
+// BatchResult is the result for a Request.
 type BatchResult struct {
 	Decision Decision
 	Err      error // the request failed alone: invalid, or refused by the store
 }
 
-// Batch decides many requests in one round trip, as if they came one
-// after another in order. A request that is invalid fails alone; an error of
-// Batch itself means that nothing is known about any of them.
+// Batch decides many requests in one round trip, as if they came one after another. An invalid request fails alone.
+// An error of Batch itself means that nothing is known about any of them.
 func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]BatchResult, error) {
 	if l.observer == nil {
 		return l.batch(ctx, requests)
@@ -51,8 +50,8 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]BatchResult,
 	return answers, err
 }
 
-// batched is a Request's state.
-type batched struct {
+// batchRequest is a Request with its progress.
+type batchRequest struct {
 	*Request
 	charges  []Charge // with the limits in force
 	attempts attempts
@@ -60,7 +59,7 @@ type batched struct {
 	answer   *BatchResult
 }
 
-// batch decides, and retries requests whose limits did not hold at the store's time.
+// batch retries requests whose limits did not hold at the store's time.
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []BatchResult, err error) {
 	if slices.ContainsFunc(requests, Request.unresolved) {
 		var d callDeadline
@@ -75,7 +74,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Batc
 		}()
 	}
 	answers = make([]BatchResult, len(requests))
-	list, due := make([]batched, len(requests)), make([]*batched, len(requests))
+	list, due := make([]batchRequest, len(requests)), make([]*batchRequest, len(requests))
 	for i := range requests {
 		list[i].Request, list[i].answer = &requests[i], &answers[i]
 		due[i] = &list[i]
@@ -84,7 +83,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Batc
 		return nil, err
 	}
 	for {
-		due = slices.DeleteFunc(due, func(b *batched) bool { return !b.attempts.another(b.answer.Err) })
+		due = slices.DeleteFunc(due, func(b *batchRequest) bool { return !b.attempts.another(b.answer.Err) })
 		if len(due) == 0 {
 			return answers, nil
 		}
@@ -97,7 +96,7 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Batc
 }
 
 // decideBatch takes one round trip.
-func (l *Limiter) decideBatch(ctx context.Context, due []*batched) error {
+func (l *Limiter) decideBatch(ctx context.Context, due []*batchRequest) error {
 	l.resolveBatch(ctx, due)
 	n := 0
 	for _, b := range due {
@@ -129,7 +128,7 @@ func (l *Limiter) decideBatch(ctx context.Context, due []*batched) error {
 	return nil
 }
 
-func (b *batched) compile(clock store.Clock, group uint32) error {
+func (b *batchRequest) compile(clock store.Clock, group uint32) error {
 	q := &takeQuestion
 	if b.Check {
 		q = &checkQuestion
@@ -145,13 +144,13 @@ func (b *batched) compile(clock store.Clock, group uint32) error {
 	return b.request.valid()
 }
 
-// unresolved reports whether the limits in force are still unknown.
+// unresolved reports whether a name has to be looked up.
 func (r Request) unresolved() bool { return slices.ContainsFunc(r.Charges, Charge.unresolved) }
 
-// resolveBatch puts the limits in force into the charges. It looks up the names of all requests together; an
-// invalid request fails alone.
-func (l *Limiter) resolveBatch(ctx context.Context, due []*batched) {
-	var unresolved []*batched
+// resolveBatch looks up the names of all requests together, and sets the limits in force. An invalid request fails
+// alone.
+func (l *Limiter) resolveBatch(ctx context.Context, due []*batchRequest) {
+	var unresolved []*batchRequest
 	var all []Charge
 	for _, b := range due {
 		*b.answer = BatchResult{}
@@ -171,9 +170,8 @@ func (l *Limiter) resolveBatch(ctx context.Context, due []*batched) {
 	}
 }
 
-// findBatch finds the limits of requests, whose charges are parts of all. If one is invalid, it
-// looks up each half, to find which.
-func (l *Limiter) findBatch(ctx context.Context, all []Charge, list []*batched) {
+// findBatch finds the limits of requests, whose charges are parts of all. It bisects to find an invalid one.
+func (l *Limiter) findBatch(ctx context.Context, all []Charge, list []*batchRequest) {
 	err := l.find(ctx, all)
 	switch {
 	case err == nil:

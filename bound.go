@@ -69,7 +69,7 @@ func (b Bound) In(d time.Duration) Amount {
 	return amountOf(most, p.Unit)
 }
 
-// String says what the limit shall let pass, and the most that it lets pass where requests are timed against
+// String returns what the limit shall let pass, and the most that it lets pass where requests are timed against
 // it: "token-bucket 60/1m burst 20 lets 60 pass each minute, 20 at once; at worst 80 in one minute".
 func (b Bound) String() string {
 	s := b.notation + " lets " + b.intent

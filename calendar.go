@@ -208,7 +208,7 @@ func (c *calendar) gain(micros int64) (most int64) {
 	return most
 }
 
-// mostMonths is most for months, whose lengths differ.
+// mostMonths allows for the lengths of months.
 func (c *calendar) mostMonths(micros int64) int64 {
 	starts, most, j := c.starts, 0, 0
 	for i := range starts {

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is the way of every verb that decides one request: it finds the limits, asks the store, and reports to the
+// call decides one request of any verb: it finds the limits, calls the store, and reports to the
 // observer. The charges of a caller stay on its stack.
 func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
 	var begin time.Time
@@ -59,7 +59,7 @@ func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge
 	}
 }
 
-// ask asks the store about charges whose limits are known.
+// ask calls the store about charges whose limits are known.
 func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
 	if q == &takeQuestion && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
 		return d, nil
@@ -129,7 +129,7 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 // requests have their answers: its error is that of its outcomes.
 func (l *Limiter) refresh(ctx context.Context, r *request) error {
 	for attempt := 1; r.stale(); attempt++ {
-		if attempt == mostAttempts { // the store's clock is not one
+		if attempt == maxAttempts { // the store's clock is not one
 			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
 				r.ops[0].Cell.Limit)
 		}
@@ -153,7 +153,7 @@ func (l *Limiter) refresh(ctx context.Context, r *request) error {
 	return nil
 }
 
-// callOne does something with a single key that charges nothing, and returns the limit that holds.
+// callOne makes a call about one key that charges nothing, and returns the limit that holds.
 func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
 	holds Limit, op law.Op, out law.Outcome, err error,
 ) {
@@ -186,7 +186,7 @@ func (l *Limiter) report(ctx context.Context, e *Event, charges []Charge) {
 	observed.Put(list)
 }
 
-// observed are lists of charges for observers.
+// observed has lists of charges for observers.
 var observed = sync.Pool{New: func() any { return new([]Charge) }}
 
 // takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
@@ -227,7 +227,7 @@ func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
 	return l.takeOne(ctx, d, &c)
 }
 
-// unresolved reports whether it is to be found out which limit of a charge holds: only its name is
+// unresolved reports whether the limit of a charge has to be looked up: only its name is
 // known, or it holds for a time.
 func (c Charge) unresolved() bool { return c.Limit.OnlyName() || c.Limit.r.timed() }
 
@@ -264,14 +264,14 @@ func (l *Limiter) find(ctx context.Context, charges []Charge) error {
 		"catalog.Catalog", ErrUnknownLimit, charges[i].Limit.Name())
 }
 
-// setCurrent puts what limits are now in their place, as far as this process knows.
+// setCurrent replaces limits by their current ones, as far as this process knows.
 func (l *Limiter) setCurrent(charges []Charge, a attempts) {
 	for i := range charges {
 		charges[i].Limit = l.current(charges[i].Limit, a, i)
 	}
 }
 
-// current returns what the limit of the charge i is now, as far as this process knows.
+// current returns the current limit of charge i, as far as this process knows.
 func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
 	if !limit.r.timed() {
 		return limit
@@ -295,10 +295,10 @@ func (e *staleError) Error() string {
 
 func (e *staleError) Unwrap() error { return store.ErrSetup }
 
-// mostAttempts is how often a request is made, at most, until its limits hold at the store's time.
-const mostAttempts = 4
+// maxAttempts is how often a request is made, at most, until its limits hold at the store's time.
+const maxAttempts = 4
 
-// attempts are those of one request. The zero attempts are none.
+// attempts counts the attempts of a request.
 type attempts struct {
 	n     int
 	stale *staleError // of the last one; nil: another error, or none
@@ -312,7 +312,7 @@ func (a *attempts) another(err error) bool {
 	a.n++
 	stale, ok := errors.AsType[*staleError](err)
 	a.stale = stale
-	return ok && a.n < mostAttempts
+	return ok && a.n < maxAttempts
 }
 
 // stale learns the store's time from outcomes of one request. It returns nil if each of its limits

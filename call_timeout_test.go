@@ -40,13 +40,13 @@ func (s silent) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, 
 	return nil, 0, s.Apply(ctx, nil, nil)
 }
 
-// verbs are the calls that decide at once.
+// verbs returns the calls that decide at once.
 func verbs(l *headgate.Limiter) map[string]func(context.Context) error {
 	return verbsOf(l, charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of gcra 1/s")[0],
 		charges("k", "1 of concurrency 10 ttl 30s")[0])
 }
 
-// verbsOf are the verbs, of a limit that is taken, a second one, and one that is acquired.
+// verbsOf returns the verbs, of a limit that is taken, a second one, and one that is acquired.
 func verbsOf(l *headgate.Limiter, bucket, other, ten headgate.Charge) map[string]func(context.Context) error {
 	two := []headgate.Charge{bucket, other}
 	held := headgate.LeaseToken{Limit: ten.Limit, Key: "k", Number: 1}
@@ -121,7 +121,7 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 							tt.context, err, named, tt.named)
 					}
 					want := class
-					if class == nil && tt.named { // whether the store was asked is not known
+					if class == nil && tt.named { // whether the store was called is not known
 						want = store.ErrUnknownOutcome
 						if name == "List" || name == "Inspect" || name == "Usage" { // which charge nothing
 							want = store.ErrUnavailable
@@ -136,7 +136,7 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 	}
 }
 
-// TestWaitingHasTheDeadlineOfItsContext: also while the store is asked.
+// TestWaitingHasTheDeadlineOfItsContext: also while the store is called.
 func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
 	for _, limit := range []string{"token-bucket 1/s", "fixed-window 1/1s", "concurrency 10 ttl 30s"} {
 		synctest.Test(t, func(t *testing.T) {

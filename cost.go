@@ -92,9 +92,8 @@ func ParseCost(s string) (Cost, error) {
 	return c, nil
 }
 
-// ParseCostUp is for numbers that somebody else has computed, such as the usage that a service reports: of any
-// precision, of which what does not fit is rounded up. "0.30000000000000004" is 0.300000001. Zero, also as "0.0" or
-// "-0.0", is Units(0). Else it is as ParseCost.
+// ParseCostUp parses a computed number, such as the usage that a service reports. It rounds up what is too precise:
+// "0.30000000000000004" is 0.300000001. Zero, also as "0.0" or "-0.0", is Units(0). Errors are those of ParseCost.
 func ParseCostUp(s string) (Cost, error) {
 	r, err := decimal(strings.TrimPrefix(s, "-"))
 	switch {
@@ -199,7 +198,7 @@ func digits(s string) bool {
 	return true
 }
 
-// MustCost is ParseCost for constants; it panics where ParseCost would fail.
+// MustCost parses a constant. It panics where ParseCost would fail.
 func MustCost(s string) Cost {
 	return must(ParseCost(s))
 }
@@ -341,7 +340,7 @@ func costOf(credits int64, p *law.Params, up bool) Cost {
 	return Cost{coef: credits / p.Unit} // beyond 9e12: whole units
 }
 
-// checkAmount says what is wrong with an amount given as a Go value.
+// checkAmount returns what is wrong with an amount given as a Go value.
 func checkAmount(field string, c Cost) error {
 	if c.coef <= 0 {
 		return Invalid(field, "must be above 0")

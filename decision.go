@@ -25,7 +25,7 @@ const (
 	ViaFallback = law.ViaFallback // the store was away, and the limit says what is answered then: see [Away]
 )
 
-// Charge is one thing to be admitted: a cost, by a limit, for a key.
+// Charge is a cost of a key under a limit.
 type Charge struct {
 	Limit Limit
 	Key   string // at most 512 bytes of UTF-8 without NUL; may be empty
@@ -68,7 +68,7 @@ type Decision struct {
 	Each []ChargeDecision
 }
 
-// ChargeDecision are those of one charge of a request.
+// ChargeDecision is the decision about one charge of a request.
 type ChargeDecision struct {
 	Charge     int  // its place among the charges, from 0
 	Allowed    bool // it would have passed alone
@@ -194,7 +194,7 @@ type DeniedError struct {
 	Decision Decision
 }
 
-// Error says which limit refused, and when it will not.
+// Error returns which limit refused, and when it will not.
 func (e *DeniedError) Error() string {
 	d := &e.Decision
 	if d.RetryAfter == Never {

@@ -27,7 +27,7 @@ type InvalidError = law.InvalidError
 // Invalid returns an [*InvalidError].
 func Invalid(field, format string, args ...any) error { return law.Invalid(field, format, args...) }
 
-// ErrDenied is what every [DeniedError] is, for errors.Is.
+// ErrDenied is the class of every [DeniedError].
 var ErrDenied = errors.New("denied")
 
 // ErrDeadline: the charges could start only after the context's deadline. Nothing

@@ -42,7 +42,7 @@ func ParseHeadroom(s string) (Headroom, error) {
 	return h, h.valid()
 }
 
-// MustHeadroom is ParseHeadroom for constants; it panics where ParseHeadroom would fail.
+// MustHeadroom parses a constant. It panics where ParseHeadroom would fail.
 func MustHeadroom(s string) Headroom {
 	return must(ParseHeadroom(s))
 }

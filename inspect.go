@@ -37,7 +37,7 @@ type Status struct {
 	History []Attempt // newest first, for limits that keep a log
 }
 
-// Attempt is one entry in the log of a key.
+// Attempt is an entry in the log of a key.
 type Attempt struct {
 	Number  int64 // transaction number
 	At      time.Time
@@ -260,7 +260,7 @@ func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err e
 	return i.KeyCounts(ctx)
 }
 
-// Usage is what a key has used of one limit, and when it can go on. Its Status has no History.
+// Usage is the use of a limit by a key, and when it can go on. Its Status has no History.
 type Usage struct {
 	Status
 	// RetryAfter is the time until a cost of 1 can pass if nobody else comes, or the smallest amount of a limit
@@ -300,7 +300,7 @@ func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, 
 	return list, nil
 }
 
-// usage is Usage for as many limits as are asked for at once.
+// usage makes one request to the store.
 func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	charges, err := l.resolve(ctx, asked, attempts{})
 	if err != nil {
@@ -346,7 +346,7 @@ func probe(p *law.Params) int64 {
 	return max(1, p.Unit/pow10[p.Digits])
 }
 
-// used is the Usage of a limit that was asked for its probe.
+// used returns the Usage of a limit by the answer to its probe.
 func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
 	cell := store.Cell{Cell: op.Cell, State: out.State}
 	if cell.State.BlockedUntil > out.Clock {
@@ -360,7 +360,7 @@ func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Ou
 	return u, nil
 }
 
-// reason is that of the block of a cell, if the store can be looked into.
+// reason returns the reason for a block, if the store is an Inspector.
 func (l *Limiter) reason(ctx context.Context, c law.Cell) (string, error) {
 	inspector, ok := store.As[store.Inspector](l.store)
 	if !ok {

@@ -139,7 +139,7 @@ func (l *Lease) renewUntilEnd(asked time.Time) {
 	}
 }
 
-// renewal is a question to the store, to renew a lease.
+// renewal is a call of the store, to renew a lease.
 type renewal struct {
 	asked    time.Time
 	answered chan struct{} // closed when err is known
@@ -174,10 +174,10 @@ func (l *Lease) end(why error) bool {
 	return true
 }
 
-// Lost is closed when the lease is lost: what it protected must stop.
+// Lost returns a channel that is closed when the lease is lost: what it protected must stop.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Err is nil while the lease is held, then ErrReleased or ErrLeaseLost.
+// Err returns nil while the lease is held, then ErrReleased or ErrLeaseLost.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,8 +56,7 @@ func Named(name string) (Limit, error) {
 	return Limit{&rule{name: name, named: true, notation: name}}, nil
 }
 
-// MustNamed is Named for names that stand in the program: it panics where that returns an
-// error.
+// MustNamed panics where Named returns an error. The name should be a constant.
 func MustNamed(name string) Limit {
 	l, err := Named(name)
 	if err != nil {
@@ -116,7 +115,7 @@ func (l Limit) WithName(name string) (Limit, error) {
 // maxName is the length of a limit's name.
 const maxName = 64
 
-// ValidName says why a limit cannot have this name, or nil: a small letter,
+// ValidName returns why a limit cannot have this name, or nil: a small letter,
 // then up to 63 small letters, digits, and any of _ . -, but not "unlimited", which is a notation.
 func ValidName(name string) error {
 	ok := name != "" && name != unlimitedNotation && len(name) <= maxName && name[0] >= 'a' && name[0] <= 'z'
@@ -167,7 +166,7 @@ func (l Limit) Charged(c Cost) Cost {
 // clock: a decision at that instant or later is by next, on whichever node. Both have the same
 // name, else it is ErrInvalid. Each may be made by Until itself: what l would become at the instant or
 // later never holds. Its other methods are about l. A Limiter guesses by its own clock
-// which of them holds; a wrong guess costs one more question to the store, nothing else.
+// which of them holds; a wrong guess costs one more call of the store, nothing else.
 func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
 	us := at.UnixMicro()
 	switch {

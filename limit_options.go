@@ -23,7 +23,7 @@ type Tail struct {
 	Block time.Duration
 	// Prefetch lets nodes take tokens up front. Zero: not.
 	Prefetch Prefetch
-	// Away says what is answered while the store cannot decide. Zero: an error.
+	// Away is the answer while the store cannot decide. Zero: an error.
 	Away Away
 	// Deadline is how long a decision may take. Zero: as long as the Limiter lets it, see
 	// Config.Timeout. Of the limits of one request the shortest holds.
@@ -94,7 +94,7 @@ func digitsOf(credits, unit int64) (n uint8) {
 // minScale is the least scale that can be said: without one costs are counted in thousandths.
 const minScale = 4
 
-// errScale is the error of a scale that is none.
+// errScale returns the error of a scale that is none.
 func errScale(s string) error {
 	return Invalid("scale", "%.100q is not a number of digits from %d to %d; without it costs are counted in "+
 		"thousandths", s, minScale, maxExp)

@@ -151,10 +151,10 @@ func ParseNamed(name, notation string) (Limit, error) {
 	return l, nil
 }
 
-// MustParse is Parse for constants; it panics where Parse would fail.
+// MustParse parses a constant. It panics where Parse would fail.
 func MustParse(notation string) Limit { return MustParseNamed("", notation) }
 
-// MustParseNamed is ParseNamed for constants; it panics where ParseNamed would fail.
+// MustParseNamed parses a constant. It panics where ParseNamed would fail.
 func MustParseNamed(name, notation string) Limit {
 	return must(ParseNamed(name, notation))
 }

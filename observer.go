@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Observer hears of every decision of a Limiter, for metrics and logs. Its method is called
+// Observer receives every decision of a Limiter, for metrics and logs. Its method is called
 // by many goroutines at once, after the decision, and holds up the caller until it returns.
 // store.Observer hears what happens beside the decisions.
 type Observer interface {
@@ -13,7 +13,7 @@ type Observer interface {
 	Decided(ctx context.Context, e Event)
 }
 
-// Event is one decision, or an attempt at one.
+// Event is a decision, or an attempt at one.
 type Event struct {
 	Verb     Verb
 	Limit    string   // name of the limit of the first charge, also with an error; empty: there is no charge

@@ -95,7 +95,7 @@ func TestAnObserverHearsOfEveryDecision(t *testing.T) {
 	}
 }
 
-// charged notes the charges that it is told of.
+// charged notes charges.
 type charged struct{ heard []string }
 
 func (c *charged) Decided(_ context.Context, e headgate.Event) {

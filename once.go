@@ -57,7 +57,7 @@ type Once interface {
 	Cancel(ctx context.Context, charges ...Charge) (returned []Cost, err error)
 }
 
-// ExtendResult is what became of [Once.Extend].
+// ExtendResult is the result of [Once.Extend].
 type ExtendResult struct {
 	// Decision is about what was to be charged in addition. Allowed says that all is charged
 	// that the charges say; Replayed that it was before. The figures of a charge that needs

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// DebitResult is what became of a Debit.
+// DebitResult is the result of a Debit.
 type DebitResult struct {
 	Charged Cost // rounded down to a millionth: all of the cost, or less near 2^53 credits
 	Level   Cost // in use then, what was charged included; rounded up to a millionth

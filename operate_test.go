@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// debitLimits are one of each law, of 10 in a minute.
+// debitLimits has one of each law, of 10 in a minute.
 var debitLimits = map[string]string{
 	"bucket":         "gcra 10/1m burst 10",
 	"fixed window":   "fixed-window 10/1m",

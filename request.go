@@ -35,7 +35,7 @@ const (
 	heldOnly            // concurrency alone
 )
 
-// request is what one call sends to the store: for each charge an op, its limit, and later its outcome.
+// request is a request to the store: for each charge an op, its limit, and later its outcome.
 type request struct {
 	ops    []law.Op
 	outs   []law.Outcome
@@ -149,9 +149,9 @@ func (r *request) unblock() {
 	}
 }
 
-// lookedAt reports whether the cell of an outcome was read. Package deny reads none
+// wasRead reports whether the cell of an outcome was read. Package deny reads none
 // where it repeats the refusal of another charge.
-func lookedAt(out *law.Outcome) bool {
+func wasRead(out *law.Outcome) bool {
 	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
 }
 
@@ -161,7 +161,7 @@ func (r *request) each(allowed bool) []ChargeDecision {
 	list := make([]ChargeDecision, 0, len(ops))
 	for i := range ops {
 		op, out := &ops[i], &outs[i]
-		if !lookedAt(out) {
+		if !wasRead(out) {
 			continue
 		}
 		f := figures{op, out, out.Granted == op.Count}
@@ -182,7 +182,7 @@ func (r *request) untaken(i int, allowed bool) (credits int64) {
 		return 0
 	}
 	for k := range i + 1 {
-		if r.ops[k].Cell == r.ops[i].Cell && lookedAt(&r.outs[k]) {
+		if r.ops[k].Cell == r.ops[i].Cell && wasRead(&r.outs[k]) {
 			credits += r.outs[k].Granted * r.ops[k].Cost
 		}
 	}

@@ -126,8 +126,7 @@ func (r *request) canStartLater() bool {
 	return true
 }
 
-// Delay is how long it still is until the start: 0 once it may begin, Never if
-// the reservation was not made.
+// Delay returns how long it still is until the start: 0 once it may begin, Never if the reservation was not made.
 func (r *Reservation) Delay() time.Duration {
 	if !r.Decision.Allowed {
 		return Never
@@ -195,7 +194,7 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 	return r.settler(ctx, actual)
 }
 
-// reserved is what a Limiter knows of a reservation.
+// reserved is a reservation of a Limiter.
 type reserved struct {
 	request
 	l *Limiter
@@ -204,7 +203,7 @@ type reserved struct {
 	ended []bool // for each charge: it was settled or cancelled, or may have been
 }
 
-// settle is the settler of a Limiter.
+// settle returns the settler of a Limiter.
 func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
 	credits := slices.Repeat([]int64{law.Cancelled}, len(r.ops))
 	for i, c := range actual {

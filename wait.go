@@ -11,17 +11,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Wait takes the charges, all or none, and returns when they may start. It
-// returns at once with an error that is ErrDeadline and a [DeniedError] if that
-// is after the context's deadline, and with a DeniedError if it is never: its
-// RetryAfter is after how long the same patience would do, if nobody else comes. If the
-// context ends while it sleeps, it gives back what it took, as far as
-// [Reservation.Cancel] can, for which it may need five seconds more. Without a
+// Wait takes the charges, all or none, and returns when they may start. If that is after the context's deadline, it
+// returns at once with an error that is ErrDeadline and a [DeniedError]; if they can never pass, with a DeniedError.
+// After its RetryAfter the same patience suffices, if no other caller comes. If the context ends during the
+// sleep, Wait gives back what it took as far as [Reservation.Cancel] can, and may need five seconds more. Without a
 // deadline, a start may be a year off.
 //
-// Charges of token-bucket, leaky-bucket and gcra limits are reserved (see
-// [Limiter.Reserve]), and sleep until their own start: first come, first served,
-// among all who share the store, and without a retry. If another limit is
+// Wait reserves charges of token-bucket, leaky-bucket and gcra limits (see [Limiter.Reserve]), and sleeps until their
+// start: first come, first served, among all who share the store, and without a retry. If another limit is
 // among them, a charge keeps headroom, or their keys lie in several slots of a Redis Cluster,
 // Wait sleeps for the retry-after and tries again, first come, first served among the callers of this
 // Limiter that keep the same headroom, but for callers that come while it tries. A caller in that queue may learn only
@@ -33,9 +30,8 @@ func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	return l.wait(ctx, pause.Patience{Most: Never}, charges)
 }
 
-// WaitAtMost is [Limiter.Wait] with a longest wait, which applies beside the context's
-// deadline. It is counted from the store's first answer, so a slow store does not use
-// it up. With a wait of 0 it is [Limiter.Take], except that a refusal is a [DeniedError].
+// WaitAtMost bounds the wait of [Limiter.Wait], besides the context's deadline. The time counts from the store's first
+// answer, so a slow store does not use it up. With a wait of 0 it does not wait; a refusal is then a [DeniedError].
 func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) error {
 	if wait < 0 {
 		return Invalid("wait", "%s is negative", wait)
@@ -59,19 +55,18 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 		return err
 	}
 	if !slices.ContainsFunc(resolved, func(c Charge) bool { return !c.Limit.Queues() || !c.Keep.IsZero() }) {
-		// A store that cannot reserve these charges together says so before it has done
-		// anything. Then they are asked for as those of limits without a queue.
+		// A store that cannot reserve these charges together returns ErrUnsupported before it has done anything.
 		if err := l.waitForStart(ctx, p, charges); !errors.Is(err, ErrUnsupported) {
 			return err
 		}
 	}
 	last, err := l.waitInLine(ctx, &p, charges[0], waiter{
-		look:    func(ctx context.Context) (Decision, error) { return l.Check(ctx, charges...) },
+		probe:   func(ctx context.Context) (Decision, error) { return l.Check(ctx, charges...) },
 		attempt: func(ctx context.Context) (Decision, error) { return l.call(ctx, &takeWaiting, charges) },
 		refused: func(d *Decision, _ int) (time.Duration, error) { return d.RetryAfter, tooLate(ctx, &p, d) },
 	})
 	if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) {
-		// It came while the caller stood in line. The last look may have seen room: for others.
+		// The deadline came while the caller stood in line. The last probe may have seen room, for others.
 		last.Allowed = false
 		return errors.Join(err, &DeniedError{last})
 	}
@@ -99,7 +94,7 @@ func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []
 		case !r.blocked && r.Decision.RetryAfter != Never:
 			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
 		}
-		// A block comes before any start, and ends.
+		// A block precedes any start, and ends.
 		if err := tooLate(ctx, &p, &r.Decision); err != nil {
 			return err
 		}
@@ -109,7 +104,7 @@ func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []
 	}
 }
 
-// tooLate says that a refusal cannot be waited for.
+// tooLate returns an error if the patience ends before RetryAfter.
 func tooLate(ctx context.Context, p *pause.Patience, d *Decision) error {
 	switch {
 	case d.RetryAfter == Never:
@@ -120,23 +115,19 @@ func tooLate(ctx context.Context, p *pause.Patience, d *Decision) error {
 	return nil
 }
 
-// A caller that waits for a lease tries again after askAgain at first, and
-// after askAtMost at most.
-const askAgain, askAtMost = 50 * time.Millisecond, time.Second
+// The pauses between attempts to acquire a lease.
+const firstPause, longestPause = 50 * time.Millisecond, time.Second
 
-// Await acquires charges (see [Limiter.Acquire]), and waits until it can. It asks the
-// store again as soon as a holder of this Limiter releases, and at least once a second.
-// Callers of one Limiter are served in the order in which they came. If the context ends
-// first, the error is that of the context and a [DeniedError]. A cost that can never be
-// held is a DeniedError at once. Waiting does not block a key whose limit blocks after
-// a refusal.
+// Await waits until it can acquire charges (see [Limiter.Acquire]). It tries again as soon as a holder of this Limiter
+// releases, and at least once a second. Callers of one Limiter are served in order of arrival. If the context ends
+// first, the error is that of the context and a [DeniedError]. A cost that can never be held is a DeniedError at once.
+// Waiting does not block a key whose limit blocks after a refusal.
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
 	return l.await(ctx, pause.Patience{Most: Never}, charges)
 }
 
-// AwaitAtMost is [Limiter.Await] with a longest wait, counted from the store's first
-// answer. After that the error is ErrDeadline and a [DeniedError]. With a wait of 0 it
-// is [Limiter.Acquire], except that a refusal is a DeniedError.
+// AwaitAtMost bounds the wait of [Limiter.Await], from the store's first answer. After that the error is ErrDeadline
+// and a [DeniedError]. With a wait of 0 it does not wait; a refusal is then a DeniedError.
 func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) (*Lease, error) {
 	if wait < 0 {
 		return nil, Invalid("wait", "%s is negative", wait)
@@ -162,7 +153,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	}
 	denied := false
 	last, err := l.waitInLine(ctx, &p, charges[first], waiter{
-		look: func(ctx context.Context) (Decision, error) {
+		probe: func(ctx context.Context) (Decision, error) {
 			return l.call(ctx, &question{verb: law.Check, credits: Cost.charged, lasting: true}, charges)
 		},
 		attempt: func(ctx context.Context) (d Decision, err error) {
@@ -178,8 +169,8 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 			case p.Over():
 				return 0, fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{*d})
 			}
-			// Not until the context's deadline: a question asked then may end without an answer.
-			return min(askAgain<<min(n, 5), askAtMost, d.RetryAfter, p.Left(context.WithoutCancel(ctx))), nil
+			// The context's deadline does not count: a call just before it may end without an answer.
+			return min(firstPause<<min(n, 5), longestPause, d.RetryAfter, p.Left(context.WithoutCancel(ctx))), nil
 		},
 	})
 	switch {
@@ -191,20 +182,20 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	return nil, err
 }
 
-// waiter is what a caller does that waits.
+// waiter has the steps of a caller in a queue.
 type waiter struct {
-	look    func(context.Context) (Decision, error) // what the attempt would say
+	probe   func(context.Context) (Decision, error) // without an attempt
 	attempt func(context.Context) (Decision, error)
-	// refused returns after how long the attempt after the n-th, from 0, can be made; or why there is none.
+	// refused returns the pause after the n-th attempt, from 0, or why there is no other.
 	refused func(d *Decision, n int) (time.Duration, error)
 }
 
-// waitInLine makes attempts until one is admitted, and returns the last decision: of a look, if its turn did not come.
-// Callers that wait for the same cell as the charge, and keep as much headroom, take turns.
+// waitInLine makes attempts until one is admitted, and returns the last decision: of a probe, if its turn did not come.
+// Callers that wait for the cell of the charge, and keep the same headroom, take turns.
 func (l *Limiter) waitInLine(ctx context.Context, p *pause.Patience, c Charge, w waiter) (last Decision, err error) {
 	asking := waiting{ctx}
 	turn, err := l.queues.take(ctx, &c, func() (time.Duration, error) {
-		d, err := w.look(asking)
+		d, err := w.probe(asking)
 		p.Answered()
 		if last = d; err == nil && !d.Allowed {
 			_, err = w.refused(&d, 0)

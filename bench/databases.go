@@ -26,14 +26,14 @@ const (
 // serverLevel is the level of isolation of the articles, and the default of servers.
 const serverLevel = "SET default_transaction_isolation = 'read committed'"
 
-// postgresField is PostgreSQL beside article 000 and the bare statement. Every answer is on disk before it is given.
+// postgresField has article 000 and the bare statement on PostgreSQL. Every answer is on disk before it is given.
 func (b *bench) postgresField() *field {
 	return &field{
 		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true,
-		works: append(slices.Clone(works), work{
+		workloads: append(slices.Clone(workloads), workload{
 			"leaky", "leaky buckets, 100,000 keys", []string{leaky}, 100_000, false, []shape{{1, 512}},
 		}),
-		ready: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
+		prepareOthers: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
 			at, stop, err = b.postgres(ctx)
 			if err != nil {
 				return "", nil, err
@@ -50,7 +50,7 @@ func (b *bench) postgresField() *field {
 			return at, stop, errors.Join(errArticles, articles.RateLimitingRequest{Pool: pool}.Fill(ctx, keys),
 				articles.LeakyBucket{Pool: pool}.Fill(ctx, keys), errTable, errRows, errVacuum)
 		},
-		beside: func(ctx context.Context, at string) (others []other, stop func(), err error) {
+		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
 			pool, err := postgresPool(ctx, at, serverLevel)
 			if err != nil {
 				return nil, nil, err
@@ -60,20 +60,20 @@ func (b *bench) postgresField() *field {
 				Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400),
 			}
 			return []other{
-				{side: rival, name: "article 000", calls: map[string]about[[]string]{
-					"hot": single(first.Allow), "plain": single(first.Allow), "new": single(first.Allow),
+				{side: rival, name: "article 000", calls: map[string]decide[[]string]{
+					"hot": firstKey(first.Allow), "plain": firstKey(first.Allow), "new": firstKey(first.Allow),
 				}},
-				{side: rival, name: "article 004", calls: map[string]about[[]string]{"leaky": single(last.Allow)}},
+				{side: rival, name: "article 004", calls: map[string]decide[[]string]{"leaky": firstKey(last.Allow)}},
 				bare,
 			}, func() { end(); pool.Close() }, err
 		},
 	}
 }
 
-// bareOther is a bare statement about one key, one that makes new ones, and one about several. Each call has the
+// bareOther has a bare statement for one key, one that makes new ones, and one about several. Each call has the
 // deadline that a Limiter's has.
-func bareOther(name string, one, fresh, several about[[]string]) other {
-	return other{side: ceiling, name: name, calls: map[string]about[[]string]{
+func bareOther(name string, one, fresh, several decide[[]string]) other {
+	return other{side: ceiling, name: name, calls: map[string]decide[[]string]{
 		"hot": one, "plain": one, "window": one, "log": one, "leaky": one, "new": fresh, "limits-3": several,
 		"settled-3": several, "limits-6": several, "settled-6": several,
 	}}
@@ -108,18 +108,18 @@ func barePostgres(ctx context.Context, dsn string) (bare other, end func(), err 
 			time.Now().UnixMicro())
 		return err == nil, err
 	}
-	return bareOther("a bare UPDATE", single(update), single(insert), several), pool.Close, nil
+	return bareOther("a bare UPDATE", firstKey(update), firstKey(insert), several), pool.Close, nil
 }
 
-// mariadbField is MariaDB beside article 003 and the bare statement. The log is flushed at every commit.
+// mariadbField has article 003 and the bare statement on MariaDB. The log is flushed at every commit.
 func (b *bench) mariadbField() *field {
 	name, title := "mariadb", "MariaDB"
 	if strings.HasPrefix(os.Getenv("HEADGATE_TEST_ENGINE"), "mysql") { // that engine is started instead
 		name, title = "mysql", "MySQL"
 	}
 	return &field{
-		name: name, title: title, works: works, processes: true, url: b.mariadb,
-		ready: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
+		name: name, title: title, workloads: workloads, processes: true, url: b.mariadb,
+		prepareOthers: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
 			at, stop, err = b.mariadb(ctx)
 			if err != nil {
 				return "", nil, err
@@ -133,7 +133,7 @@ func (b *bench) mariadbField() *field {
 				articles.RequestToken{DB: db}.Fill(ctx, keys),
 				articles.CheckVelocity{DB: db}.Fill(ctx, keys))
 		},
-		beside: func(ctx context.Context, at string) (others []other, stop func(), err error) {
+		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
 			db, err := mariaPool(at)
 			if err != nil {
 				return nil, nil, err
@@ -141,11 +141,11 @@ func (b *bench) mariadbField() *field {
 			tokens, log := articles.RequestToken{DB: db}, articles.CheckVelocity{DB: db}
 			bare, err := bareMariaDB(ctx, db)
 			return []other{
-				{side: rival, name: "article 003", calls: map[string]about[[]string]{
-					"hot": single(tokens.Allow), "plain": single(tokens.Allow),
+				{side: rival, name: "article 003", calls: map[string]decide[[]string]{
+					"hot": firstKey(tokens.Allow), "plain": firstKey(tokens.Allow),
 				}},
-				{side: rival, name: "article 001", before: log.Forget, calls: map[string]about[[]string]{
-					"log": single(log.Allow),
+				{side: rival, name: "article 001", before: log.Forget, calls: map[string]decide[[]string]{
+					"log": firstKey(log.Allow),
 				}},
 				bare,
 			}, func() { db.Close() }, err
@@ -201,26 +201,26 @@ func bareMariaDB(ctx context.Context, db *sql.DB) (bare other, err error) {
 			"WHERE limit_name = ? AND k IN (?"+strings.Repeat(", ?", len(keys)-1)+")", args...)
 		return err == nil, err
 	}
-	return bareOther("a bare UPDATE", single(update), single(insert), several), err
+	return bareOther("a bare UPDATE", firstKey(update), firstKey(insert), several), err
 }
 
-// sqliteField is SQLite beside one upsert for each decision, and 512 of them in a transaction. All sync at every
+// sqliteField has one upsert for each decision, and 512 of them in a transaction. All sync at every
 // commit.
 func (b *bench) sqliteField() *field {
 	return &field{
-		name: "sqlite", title: "SQLite", works: works,
+		name: "sqlite", title: "SQLite", workloads: workloads,
 		url: func(context.Context) (string, func(), error) {
 			dir, err := os.MkdirTemp("", "headgate-bench-")
 			return "sqlite:" + filepath.Join(dir, "headgate.db"), func() { os.RemoveAll(dir) }, err
 		},
-		ready: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
+		prepareOthers: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
 			if at, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
 				return "", nil, err
 			}
 			return at, func() { os.RemoveAll(at) }, errors.Join(fillSQLite(ctx, filepath.Join(at, "one.db"), keys),
 				fillSQLite(ctx, filepath.Join(at, "many.db"), keys))
 		},
-		beside: func(ctx context.Context, at string) (others []other, stop func(), err error) {
+		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
 			one, endOne, errOne := bareSQLite(ctx, filepath.Join(at, "one.db"), 1)
 			many, endMany, errMany := bareSQLite(ctx, filepath.Join(at, "many.db"), 512)
 			return []other{
@@ -231,9 +231,9 @@ func (b *bench) sqliteField() *field {
 	}
 }
 
-func singles(allow about[string]) map[string]about[[]string] {
-	do := single(allow)
-	return map[string]about[[]string]{"hot": do, "plain": do, "new": do}
+func singles(allow decide[string]) map[string]decide[[]string] {
+	do := firstKey(allow)
+	return map[string]decide[[]string]{"hot": do, "plain": do, "new": do}
 }
 
 // bareUpsert is GCRA in nanoseconds.
@@ -262,7 +262,7 @@ func fillSQLite(ctx context.Context, path string, keys []string) error {
 	return errors.Join(errTable, errRows)
 }
 
-// bareSQLite is GCRA in one upsert, the least that an exact limiter can ask of SQLite for a decision. This many upserts
+// bareSQLite runs GCRA in one upsert, the least that an exact limiter can do for a decision. This many upserts
 // are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
 func bareSQLite(ctx context.Context, path string, atOnce int) (
 	allow func(context.Context, string) (bool, error), end func(), err error,

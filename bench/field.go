@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// bench holds what comparisons share.
+// bench has what comparisons share.
 type bench struct {
 	servers
-	before string // the program of another build, see task; empty: none is measured
+	baseline string // the program of another build, see task; empty: none is measured
 }
 
 func (b *bench) fields() []*field {
@@ -28,8 +28,8 @@ func (b *bench) groups() (list []*group) {
 	return append(append(list, memoryGroups()...), b.fromPostgres(), b.fromMariaDB(), b.served())
 }
 
-// users returns keys, cut out of one string so that a garbage collection has nothing to follow.
-func users(n int) []string {
+// userKeys returns keys that share one string, so that a garbage collection has nothing to follow.
+func userKeys(n int) []string {
 	var text strings.Builder
 	ends := make([]int, n)
 	for i := range n {
@@ -45,8 +45,8 @@ func users(n int) []string {
 
 var freshKeys atomic.Int64
 
-// fresh returns a key that nobody has used.
-func fresh() string {
+// freshKey returns a key that was never used.
+func freshKey() string {
 	return fmt.Sprintf("fresh:%d:%d:%d", os.Getpid(), time.Now().UnixNano(), freshKeys.Add(1))
 }
 
@@ -58,7 +58,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// shape is by how many processes a store is asked, and by how many callers in each.
+// shape is a number of processes that call a store, and of callers in each.
 type shape struct{ processes, callers int }
 
 func (s shape) String() string {
@@ -68,10 +68,10 @@ func (s shape) String() string {
 	return fmt.Sprintf("%d processes x %d callers", s.processes, s.callers)
 }
 
-func (s shape) all() int { return s.processes * s.callers }
+func (s shape) callersInAll() int { return s.processes * s.callers }
 
-// work is what is asked of a store.
-type work struct {
+// workload is a kind of request.
+type workload struct {
 	name, title string
 	limits      []string
 	keys        int
@@ -88,58 +88,58 @@ const (
 )
 
 var (
-	few  = []shape{{1, 1}, {1, 8}, {8, 4}}
-	many = []shape{{1, 1}, {1, 8}, {1, 32}, {1, 512}, {8, 4}, {16, 2}}
-	one  = []shape{{1, 256}}
+	fewCallers  = []shape{{1, 1}, {1, 8}, {8, 4}}
+	manyCallers = []shape{{1, 1}, {1, 8}, {1, 32}, {1, 512}, {8, 4}, {16, 2}}
+	oneProcess  = []shape{{1, 256}}
 )
 
-// works are those of each database.
-var works = []work{
+// workloads run on each database.
+var workloads = []workload{
 	{"hot", "one key", []string{plain}, 1, false, []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}}},
-	{"plain", "100,000 keys", []string{plain}, 100_000, false, many},
+	{"plain", "100,000 keys", []string{plain}, 100_000, false, manyCallers},
 	{"new", "new keys", []string{plain}, 0, false, []shape{{1, 8}, {1, 512}}},
-	{"window", "sliding window, 20,000 keys", []string{window}, 20_000, false, few},
-	{"log", "sliding log, 20,000 keys", []string{velocity}, 20_000, false, few},
-	{"limits-3", "3 limits", slices.Repeat([]string{plain}, 3), 20_000, false, one},
-	{"settled-3", "3 limits with an id, and then settled", slices.Repeat([]string{plain}, 3), 20_000, true, one},
-	{"limits-6", "6 limits", slices.Repeat([]string{plain}, 6), 20_000, false, one},
-	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plain}, 6), 20_000, true, one},
+	{"window", "sliding window, 20,000 keys", []string{window}, 20_000, false, fewCallers},
+	{"log", "sliding log, 20,000 keys", []string{velocity}, 20_000, false, fewCallers},
+	{"limits-3", "3 limits", slices.Repeat([]string{plain}, 3), 20_000, false, oneProcess},
+	{"settled-3", "3 limits with an id, and then settled", slices.Repeat([]string{plain}, 3), 20_000, true, oneProcess},
+	{"limits-6", "6 limits", slices.Repeat([]string{plain}, 6), 20_000, false, oneProcess},
+	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plain}, 6), 20_000, true, oneProcess},
 }
 
-// field is a store that works are measured on.
+// field is a store with its rivals.
 type field struct {
 	name, title string
-	works       []work
+	workloads   []workload
 	processes   bool // several can open it
-	// url returns that of an empty database, for Headgate.
+	// url makes an empty database for Headgate.
 	url func(ctx context.Context) (url string, drop func(), err error)
-	// ready makes ready what Headgate is compared with, with some keys, and returns the URL or the folder of it. What
-	// it returns is let go of even where it returns an error, as what beside returns.
-	ready func(ctx context.Context, keys []string) (at string, stop func(), err error)
-	// beside connects a process to what is ready.
-	beside func(ctx context.Context, at string) (others []other, stop func(), err error)
-	// clients says by how many clients the others are called where Headgate has that many callers; nil: see fewClients.
+	// prepareOthers prepares the others with keys, and returns their URL or folder. The caller calls stop even after an
+	// error, unless it is nil, as that of connectOthers.
+	prepareOthers func(ctx context.Context, keys []string) (at string, stop func(), err error)
+	// connectOthers connects a process to them.
+	connectOthers func(ctx context.Context, at string) (others []other, stop func(), err error)
+	// clients returns the numbers of clients of the others for a number of callers of Headgate; nil: fewClients.
 	clients func(callers int) []int
 }
 
-// about asks about a key, or keys: whether it is admitted.
-type about[K any] = func(ctx context.Context, key K) (bool, error)
+// decide reports whether a key, or keys, are admitted.
+type decide[K any] = func(ctx context.Context, key K) (bool, error)
 
-// other is what Headgate is compared with. A work that is not in calls it cannot do.
+// other is a limiter to compare with. It cannot do a workload that is not in calls.
 type other struct {
 	side    side
 	name    string
 	clients int                             // whatever the callers; 0: see field
-	calls   map[string]about[[]string]      // by name of the work
+	calls   map[string]decide[[]string]     // by name of the workload
 	before  func(ctx context.Context) error // of each measurement; nil: nothing
 }
 
-// single makes a call about one key one about the first of several.
-func single(do about[string]) about[[]string] {
+// firstKey ignores all keys but the first.
+func firstKey(do decide[string]) decide[[]string] {
 	return func(ctx context.Context, keys []string) (bool, error) { return do(ctx, keys[0]) }
 }
 
-// fewClients is for databases, which do more for few clients than for many.
+// fewClients suits databases, which do more for few clients than for many.
 func fewClients(callers int) []int {
 	if callers >= 64 {
 		return []int{8, 32}
@@ -147,34 +147,34 @@ func fewClients(callers int) []int {
 	return []int{callers}
 }
 
-// stand is a field that has been made ready.
-type stand struct {
+// arena is a field with its databases.
+type arena struct {
 	*field
 	group
 	bench  *bench
 	opened bool
 	err    error
 	urls   map[string]string // of Headgate's databases, by program
-	filled map[string]bool   // the databases and works whose keys are there
+	filled map[string]bool   // the databases and workloads whose keys are there
 	at     string            // of the others
 	others []other
 }
 
 // field returns the comparisons of a store.
 func (b *bench) field(f *field) *group {
-	st := &stand{field: f, bench: b, urls: map[string]string{}, filled: map[string]bool{}}
-	for _, w := range f.works {
+	a := &arena{field: f, bench: b, urls: map[string]string{}, filled: map[string]bool{}}
+	for _, w := range f.workloads {
 		for _, s := range w.shapes {
 			if s.processes > 1 && !f.processes {
 				continue
 			}
-			st.rows = append(st.rows, comparison{
+			a.rows = append(a.rows, comparison{
 				name: rowName(f.name, w.name, s), title: fmt.Sprintf("%s, %s, %s", f.title, w.title, s),
-				cells: func(ctx context.Context) ([]cell, error) { return st.cells(ctx, w, s) },
+				cells: func(ctx context.Context) ([]cell, error) { return a.cells(ctx, w, s) },
 			})
 		}
 	}
-	return &st.group
+	return &a.group
 }
 
 func rowName(field, work string, s shape) string {
@@ -184,24 +184,24 @@ func rowName(field, work string, s shape) string {
 	return fmt.Sprintf("%s-%s-%dx%d", field, work, s.processes, s.callers)
 }
 
-// cells returns those of a row; the first row makes the stand ready.
-func (st *stand) cells(ctx context.Context, w work, s shape) (list []cell, err error) {
-	if !st.opened {
-		st.opened, st.err = true, st.open(ctx)
+// cells returns the cells of a row; the first row prepares the arena.
+func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
+	if !a.opened {
+		a.opened, a.err = true, a.open(ctx)
 	}
-	if st.err != nil {
-		return nil, st.err
+	if a.err != nil {
+		return nil, a.err
 	}
-	list = append(list, st.headgate(ctx, cell{side: ours, name: "Headgate"}, w, s))
-	if program := st.bench.before; program != "" {
-		list = append(list, st.headgate(ctx, cell{side: earlier, name: "the build before", program: program}, w, s))
+	list = append(list, a.headgate(ctx, cell{side: ours, name: "Headgate"}, w, s))
+	if program := a.bench.baseline; program != "" {
+		list = append(list, a.headgate(ctx, cell{side: earlier, name: "the build before", program: program}, w, s))
 	}
-	clients := st.clients
+	clients := a.clients
 	if clients == nil {
 		clients = fewClients
 	}
-	for i := range st.others {
-		o := &st.others[i]
+	for i := range a.others {
+		o := &a.others[i]
 		if o.calls[w.name] == nil {
 			continue
 		}
@@ -217,48 +217,48 @@ func (st *stand) cells(ctx context.Context, w work, s shape) (list []cell, err e
 			}
 		}
 		for _, s := range shapes {
-			list = append(list, st.other(ctx, o, w, s))
+			list = append(list, a.other(ctx, o, w, s))
 		}
 	}
 	return list, nil
 }
 
-// open makes ready what Headgate is compared with.
-func (st *stand) open(ctx context.Context) (err error) {
+// open prepares the others.
+func (a *arena) open(ctx context.Context) (err error) {
 	var stop func()
-	if st.at, stop, err = st.ready(ctx, users(100_000)); stop != nil {
-		st.ends = append(st.ends, stop)
+	if a.at, stop, err = a.prepareOthers(ctx, userKeys(100_000)); stop != nil {
+		a.ends = append(a.ends, stop)
 	}
 	if err != nil {
 		return err
 	}
-	if st.others, stop, err = st.beside(ctx, st.at); stop != nil {
-		st.ends = append(st.ends, stop)
+	if a.others, stop, err = a.connectOthers(ctx, a.at); stop != nil {
+		a.ends = append(a.ends, stop)
 	}
 	return err
 }
 
 // headgate starts the workers of a cell.
-func (st *stand) headgate(ctx context.Context, c cell, w work, s shape) cell {
+func (a *arena) headgate(ctx context.Context, c cell, w workload, s shape) cell {
 	c.at = s.String()
-	url := st.urls[c.program]
+	url := a.urls[c.program]
 	if url == "" {
 		var drop func()
-		if url, drop, c.err = st.url(ctx); c.err != nil {
+		if url, drop, c.err = a.url(ctx); c.err != nil {
 			return c
 		}
-		st.ends = append(st.ends, drop)
-		st.urls[c.program] = url
+		a.ends = append(a.ends, drop)
+		a.urls[c.program] = url
 	}
 	filled := url + w.name
 	group, err := startWorkers(ctx, c.program, s.processes, task{
 		URL: url, Name: w.name, Limits: w.limits, Keys: w.keys, ID: w.id, Callers: s.callers,
-		Fill: w.keys > 0 && !st.filled[filled],
+		Fill: w.keys > 0 && !a.filled[filled],
 	})
 	if c.err = err; err != nil {
 		return c
 	}
-	st.filled[filled] = true
+	a.filled[filled] = true
 	c.measure, c.close = group.measure, group.close
 	if c.side == ours {
 		c.audit = group.audit
@@ -267,13 +267,13 @@ func (st *stand) headgate(ctx context.Context, c cell, w work, s shape) cell {
 }
 
 // other starts the workers of a cell that calls something else.
-func (st *stand) other(ctx context.Context, o *other, w work, s shape) cell {
+func (a *arena) other(ctx context.Context, o *other, w workload, s shape) cell {
 	c := cell{side: o.side, name: o.name, at: count(s.callers, "client")}
 	if s.processes > 1 {
 		c.at = s.String()
 	}
 	group, err := startWorkers(ctx, "", s.processes, task{
-		Field: st.name, Other: o.name, URL: st.at, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
+		Field: a.name, Other: o.name, URL: a.at, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
 	})
 	if c.err = err; err != nil {
 		return c

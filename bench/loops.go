@@ -30,7 +30,7 @@ func callers(n, decisions int, ask load.Ask) measuring {
 	}
 }
 
-// inProcess is for what takes less time than a look at the clock: each caller looks once in 128 questions, and no
+// inProcess measures calls that are shorter than a look at the clock: each caller looks once in 128, and no
 // latency is known.
 func inProcess(n int, ask load.Ask) measuring {
 	return func(ctx context.Context, d time.Duration) (s sample, err error) {

@@ -51,7 +51,7 @@ func start() error {
 		return errors.New("-rounds and -time must be above 0, and there are no arguments")
 	}
 
-	b := &bench{before: *before}
+	b := &bench{baseline: *before}
 	defer b.close()
 	groups, count := b.groups(), 0
 	for _, g := range groups {

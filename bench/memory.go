@@ -64,7 +64,7 @@ func memoryGroups() []*group {
 							side: l.side, name: l.name, at: count(n, at),
 							measure: inProcess(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 								if pick.draw == nil {
-									return l.allow(ctx, fresh())
+									return l.allow(ctx, freshKey())
 								}
 								return l.allow(ctx, pick.draw(rng))
 							}),
@@ -99,12 +99,12 @@ type inMemory struct {
 type limiterInMemory struct {
 	side  side
 	name  string
-	allow about[string]
+	allow decide[string]
 	fixed bool // it does not grow
 }
 
 func newInMemory(ctx context.Context) (*inMemory, error) {
-	m := &inMemory{names: users(100_000)}
+	m := &inMemory{names: userKeys(100_000)}
 	// Key i, from 1 on, is drawn 1/i times as often as the first. Drawing beforehand costs nothing to speak of later.
 	sums, sum := make([]float64, len(m.names)), 0.0
 	for i := range sums {

@@ -13,11 +13,11 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// redisField is Redis beside redis_rate and a bare script.
+// redisField has redis_rate and a bare script on Redis.
 func (b *bench) redisField() *field {
 	return &field{
-		name: "redis", title: "Redis", works: works, processes: true, beside: besideRedis,
-		ready: func(ctx context.Context, _ []string) (string, func(), error) {
+		name: "redis", title: "Redis", workloads: workloads, processes: true, connectOthers: besideRedis,
+		prepareOthers: func(ctx context.Context, _ []string) (string, func(), error) {
 			url, client, err := b.redis(ctx)
 			if err != nil {
 				return "", nil, err

@@ -136,7 +136,7 @@ func (r *result) detail(b *bytes.Buffer) {
 	}
 }
 
-// brief is the first line of an error, and not too much of it.
+// brief cuts an error to its first line, and shorter.
 func brief(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if len(text) > 100 {

@@ -16,11 +16,11 @@ func (b *bench) served() *group {
 	return &group{rows: []comparison{
 		{
 			name: "server-hot-512", title: "Server, one key, 512 callers",
-			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, users(1)) },
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, userKeys(1)) },
 		},
 		{
 			name: "server-100k-512", title: "Server, 100,000 keys, 512 callers",
-			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, users(100_000)) },
+			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, userKeys(100_000)) },
 		},
 		{
 			name: "envoy-512", title: "Server, Envoy's rate limit service, 100,000 keys, 512 callers",
@@ -29,14 +29,14 @@ func (b *bench) served() *group {
 				if err != nil {
 					return nil, err
 				}
-				keys := users(100_000)
+				keys := userKeys(100_000)
 				return []cell{serving(ours, "Headgate", 512, mine.Allow, keys, mine.Close), b.envoy(ctx, keys)}, nil
 			},
 		},
 	}}
 }
 
-// serving is a cell of a server, asked about one of some keys at random.
+// serving returns a cell of a server, with random keys.
 func serving(side side, name string, n int, allow func(context.Context, string) (bool, error), keys []string,
 	stop func(),
 ) cell {
@@ -66,7 +66,7 @@ func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
 	return append(append(cells, gubernator(ctx, keys)...), b.envoy(ctx, keys)), nil
 }
 
-// gubernator is its cells: one question in a call by as many callers as Headgate has, and a hundred by fewer.
+// gubernator sends one request in a call by as many callers as Headgate has, and a hundred by fewer.
 func gubernator(ctx context.Context, keys []string) []cell {
 	g, err := rivals.StartGubernator(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func gubernator(ctx context.Context, keys []string) []cell {
 	}
 }
 
-// envoy is the cell of envoyproxy/ratelimit.
+// envoy measures envoyproxy/ratelimit.
 func (b *bench) envoy(ctx context.Context, keys []string) cell {
 	name := rivals.EnvoyName + ", on Redis"
 	dsn, redis, err := b.redis(ctx)

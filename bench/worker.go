@@ -53,7 +53,7 @@ type report struct {
 // auditKeys are as many as some callers can empty.
 const auditKeys = 2
 
-// auditLimit is a limit of the same algorithm that binds, and of which an audit sees ten windows at least.
+// auditLimit returns a limit of the same algorithm that binds, with ten windows in an audit at least.
 func auditLimit(notation string) headgate.Limit {
 	switch headgate.MustParse(notation).Algorithm().(type) {
 	case headgate.SlidingWindow:
@@ -85,7 +85,7 @@ func runWorker() error {
 	if err := in.Decode(&t); err != nil {
 		return err
 	}
-	w := &worker{task: t, names: users(t.Keys)}
+	w := &worker{task: t, names: userKeys(t.Keys)}
 	open := w.openHeadgate
 	if t.Other != "" {
 		open = w.openOther
@@ -118,7 +118,7 @@ func runWorker() error {
 type worker struct {
 	task
 	limiter *headgate.Limiter
-	other   about[[]string] // in its place
+	other   decide[[]string] // in its place
 	limits  []headgate.Limit
 	names   []string
 	ids     atomic.Int64
@@ -142,7 +142,7 @@ func (w *worker) openOther(ctx context.Context) (end func(), err error) {
 		if f.name != w.Field {
 			continue
 		}
-		others, end, err := f.beside(ctx, w.URL)
+		others, end, err := f.connectOthers(ctx, w.URL)
 		for i := range others {
 			if others[i].name == w.Other {
 				w.other = others[i].calls[w.Name]
@@ -219,7 +219,7 @@ func (w *worker) run(ctx context.Context, o order) {
 			all.Add(1)
 			var keys []string
 			if len(w.names) == 0 {
-				keys = slices.Repeat([]string{fresh()}, len(w.Limits))
+				keys = slices.Repeat([]string{freshKey()}, len(w.Limits))
 			} else {
 				keys = keysOf(w.names, rng.IntN(len(w.names)), len(w.Limits))
 			}
@@ -337,7 +337,7 @@ func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, e
 
 // audit counts what single keys of a limit that binds were admitted, by all workers together.
 func (g *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, err error) {
-	reports, err := g.run(order{For: max(d, 1100*time.Millisecond), Audit: fresh()})
+	reports, err := g.run(order{For: max(d, 1100*time.Millisecond), Audit: freshKey()})
 	if err != nil {
 		return e, err
 	}

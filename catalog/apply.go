@@ -28,7 +28,7 @@ type File struct {
 	Order int64
 }
 
-// items is what a file means, but for its comments and its order.
+// items returns what a file means, but for its comments and its order.
 func (f *File) items() []store.Item {
 	items := []store.Item{}
 	for _, d := range f.Limits {
@@ -72,7 +72,7 @@ type Difference struct {
 	file    store.Item
 }
 
-// Lines is one line for people about each change.
+// Lines describes each change in a line.
 func (d *Difference) Lines() []string {
 	var lines []string
 	for _, c := range d.Changes {
@@ -110,7 +110,7 @@ const (
 	Anyway
 )
 
-// revised is what is written of the newest file where nothing changes but its revision.
+// revised returns what is written of the newest file where nothing changes but its revision.
 func (d *Difference) revised(now *snapshot) []store.Item {
 	before := now.items[d.file.ID()]
 	if after := d.file; revisionOf(&after) > revisionOf(&before) {
@@ -119,7 +119,7 @@ func (d *Difference) revised(now *snapshot) []store.Item {
 	return nil
 }
 
-// Compare says what Apply would change.
+// Compare returns what Apply would change.
 func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return Difference{}, err
@@ -132,7 +132,7 @@ func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	return d, err
 }
 
-// items is what is written to make the changes.
+// items returns what is written to make the changes.
 func (d *Difference) items() []store.Item {
 	items := []store.Item{d.file}
 	for _, change := range d.Changes {
@@ -155,7 +155,7 @@ func (s *snapshot) compare(f *File) (d Difference, err error) {
 	return d, err
 }
 
-// wanted is what a file defines, and what becomes of what a file has defined and this one does not.
+// wanted returns what a file defines, and what becomes of what a file has defined and this one does not.
 func (s *snapshot) wanted(f *File) ([]store.Item, error) {
 	limits, plans := map[string]headgate.Limit{}, map[string]bool{}
 	for i := range f.Limits {
@@ -226,15 +226,15 @@ func (s *snapshot) known(d *Difference, f *File, hash string) {
 	}
 }
 
-// revisionOf is the revision of a file that was applied; 0: it has none.
+// revisionOf returns the revision of a file that was applied; 0: it has none.
 func revisionOf(i *store.Item) int64 {
 	n, _ := strconv.ParseInt(i.Text, 10, 64)
 	return n
 }
 
-// newestFile is the file that was applied last. Files are ordered by the store's time at which they were applied, which
-// is kept where that of other items ends. So a file that is applied after the store has lost its catalog comes after
-// all that servers remember.
+// newestFile returns the file that was applied last. Files are ordered by the store's time at which they were applied,
+// which is kept where that of other items ends. So a file that is applied after the store has lost its catalog comes
+// after all that servers remember.
 func (s *snapshot) newestFile() (newest store.Item) {
 	for id, item := range s.items {
 		if id.Kind == store.KindFile && item.Until > newest.Until {
@@ -252,7 +252,7 @@ func shortened(path string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(path, "\x00", ""), "")
 }
 
-// Status says how what a file defines stands to the catalog as it was read last.
+// Status returns how what a file defines stands to the catalog as it was read last.
 func (c *Catalog) Status(f File) (Difference, error) {
 	s := c.now.Load()
 	if s == nil {

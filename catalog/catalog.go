@@ -1,4 +1,4 @@
-// Package catalog has the limits that are kept in a store, for all who use it: servers, the
+// Package catalog has the limits in a store, for all who use it: servers, the
 // command, Go programs, and the functions in SQL.
 //
 //	s := front.New(pg, nil)
@@ -8,7 +8,7 @@
 //	limiter := headgate.New(s, &headgate.Config{Names: limits})
 //	d, err := limiter.Allow(ctx, headgate.MustNamed("login"), user)
 //
-// The catalog is read at the start and then every second, so a change is felt by every
+// A catalog is read at the start and then every second, so a change reaches every
 // process within two seconds. What is read is one version: no decision sees half a change.
 // While the store is away the limits are those that were read last.
 //
@@ -51,10 +51,10 @@ type Config struct {
 	// Logger gets a line about each version that is read, about a limit that this program
 	// cannot read, and about a catalog that cannot be read. Nil: slog.Default().
 	Logger *slog.Logger
-	// Quiet is for a program that logs by itself that the store is away: there is no line then
+	// Quiet suits a program that logs by itself that the store is away: there is no line then
 	// about a catalog that cannot be read.
 	Quiet bool
-	// Observer hears of each look and of each file. Nil: nobody does.
+	// Observer receives each look and each file. Nil: none.
 	Observer Observer
 }
 
@@ -188,7 +188,7 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// errUnread is the error of a catalog before the first look has ended: it is not known to be empty.
+// errUnread applies until the first look has ended: the catalog is not known to be empty.
 var errUnread = fmt.Errorf("%w: the catalog of limits was not read yet", store.ErrUnavailable)
 
 // Err implements Names.
@@ -202,7 +202,7 @@ func (c *Catalog) Err() error {
 	return nil
 }
 
-// refresh is Refresh for one at a time.
+// refresh allows one caller at a time.
 func (c *Catalog) refresh(ctx context.Context) error {
 	k, err := c.keeper()
 	if err != nil {
@@ -227,7 +227,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	if since == 0 { // what was read is all there is, also after version 0, which may have limits
 		base = nil
 	}
-	s := next(base, &read, begin, asked)
+	s := nextSnapshot(base, &read, begin, asked)
 	switch {
 	case since > 0:
 	case old != nil && !lost && old.version == read.Version: // 0, again and again
@@ -253,7 +253,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	return nil
 }
 
-// item is the row of a definition.
+// item returns the row of a definition.
 func (d *Definition) item() store.Item {
 	return store.Item{
 		Kind: store.KindLimit, Name: d.Name(), Text: d.String(), Note: d.Description, Origin: d.Origin,
@@ -320,7 +320,7 @@ func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
 	return d, ok
 }
 
-// Difference says what it would change to define a limit, and whether it would change anything.
+// Difference returns what it would change to define a limit, and whether it would change anything.
 func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
 	var have []store.Item
 	if was, ok := c.Lookup(d.Name()); ok {
@@ -333,7 +333,7 @@ func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
 	return list[0], true
 }
 
-// Now is the store's time, as far as it is known from when the catalog was read last.
+// Now returns the store's time, as far as it is known from when the catalog was read last.
 func (c *Catalog) Now() time.Time {
 	if s := c.now.Load(); s != nil {
 		return time.UnixMicro(s.clock()).UTC()

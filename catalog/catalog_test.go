@@ -34,7 +34,7 @@ func open(tb testing.TB, s store.Store) *catalog.Catalog {
 	return c
 }
 
-// limit is a definition by a name and a notation.
+// limit returns a definition by a name and a notation.
 func limit(tb testing.TB, name, notation string) catalog.Definition {
 	tb.Helper()
 	l, err := headgate.ParseNamed(name, notation)
@@ -53,7 +53,7 @@ func set(tb testing.TB, c *catalog.Catalog, list ...catalog.Definition) int64 {
 	return v
 }
 
-// said is all that a catalog has, as text.
+// said returns a catalog as text.
 func said(c *catalog.Catalog) string {
 	var list []string
 	for _, d := range c.List() {

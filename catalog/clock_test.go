@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// machine is one whose clock people set.
+// machine has a clock that people set.
 type machine struct{ ahead time.Duration }
 
 func (m *machine) Go(f func()) { go f() }

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Describe is one line for people about a change of a version.
+// Describe describes a change of a version in a line.
 func Describe(c store.Change) string {
 	i := &c.After
 	var what, retired string
@@ -38,7 +38,7 @@ func Describe(c store.Change) string {
 	return fmt.Sprintf("~ %s = %s   (was %s)", what, is, was)
 }
 
-// target is the key, or the prefix of keys, that an item applies to.
+// target returns the key, or the prefix of keys, that an item applies to.
 func target(i *store.Item) string {
 	if i.Kind == store.KindPrefixOverride || i.Kind == store.KindPrefixAssignment {
 		return fmt.Sprintf("%q*", i.Key)
@@ -46,7 +46,7 @@ func target(i *store.Item) string {
 	return fmt.Sprintf("%q", i.Key)
 }
 
-// Meaning is what an item says, for people; empty of one that is not there.
+// Meaning returns what an item says, for people; empty of one that is not there.
 func Meaning(i *store.Item) string {
 	if i.Removed {
 		return ""

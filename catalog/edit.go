@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// By says who makes a change, and why. A database adds the user by whom it was made.
+// By is the author of a change, and the reason. A database adds its user.
 type By struct {
 	Author string // at most 1000 bytes, as the reason
 	Reason string
@@ -80,7 +80,7 @@ func (c *Catalog) Set(ctx context.Context, by By, list ...Definition) (version i
 	})
 }
 
-// definable says why a limit cannot be kept, or nil.
+// definable returns why a limit cannot be kept, or nil.
 func definable(d *Definition) error {
 	if d.IsZero() || !d.Named() || d.Algorithm() == nil {
 		return headgate.Invalid("limit", "%q has no name, or nothing but a name", d.Limit)
@@ -179,7 +179,7 @@ func (c *Catalog) Rollback(ctx context.Context, by By, version int64, names ...s
 	})
 }
 
-// Back says what Rollback would change.
+// Back returns what Rollback would change.
 func (c *Catalog) Back(ctx context.Context, version int64, names ...string) ([]store.Change, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func (c *Catalog) present(ctx context.Context, now *snapshot, ids map[store.Item
 	return append(have, found...), err
 }
 
-// Between says what was changed from one version to another, which may be the older one: what is as it was is left
+// Between returns what was changed from one version to another, which may be the older one: what is as it was is left
 // out. A version that never was, or is not kept any more, is headgate.ErrInvalid.
 func (c *Catalog) Between(ctx context.Context, from, to int64) ([]store.Change, error) {
 	if err := c.Refresh(ctx); err != nil {

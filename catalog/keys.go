@@ -28,10 +28,10 @@ type keys struct {
 }
 
 // A statement reads perLookup items at most, and what it finds is of one version on every store. More callers than
-// mostLookups do not wait: a store that is slow would fall behind.
+// maxLookups do not wait: a store that is slow would fall behind.
 const (
-	perLookup   = 400
-	mostLookups = 100_000
+	perLookup  = 400
+	maxLookups = 100_000
 )
 
 // id says which item of a single key one is.
@@ -42,15 +42,15 @@ type id struct {
 
 func (i id) item() store.Item { return store.Item{Kind: i.kind, Name: i.name, Key: i.key} }
 
-func (k *keys) init(most int, fly func(context.Context, []*flight.Party[struct{}, *lookup]) error) {
+func (k *keys) init(most int, fly func(context.Context, []*flight.Passenger[struct{}, *lookup]) error) {
 	if most <= 0 {
 		most = DefaultKeys
 	}
 	k.cache = otter.Must(&otter.Options[id, *entry]{MaximumSize: most})
 	k.queue = flight.New(flight.Config[struct{}, *lookup]{
-		Flights: 1, Least: 1, Most: perLookup, Waiting: mostLookups,
+		Flights: 1, Least: 1, Most: perLookup, Waiting: maxLookups,
 		New: func() *lookup { return &lookup{} },
-		Fly: fly, Land: func([]*flight.Party[struct{}, *lookup], error) {},
+		Fly: fly, Land: func([]*flight.Passenger[struct{}, *lookup], error) {},
 	})
 }
 
@@ -89,7 +89,7 @@ func instead(base headgate.Limit, notation, applied string) (headgate.Limit, err
 	return l.Because(applied), nil
 }
 
-// lookup is what a caller asks the store, and then what was found for all who asked with it.
+// lookup is a caller's lookup, and then the items that were found for its batch.
 type lookup struct {
 	ids     []id
 	version int64 // of what was found; -1: of several, so what is remembered counts alone
@@ -128,7 +128,7 @@ func (k *keys) turn(changed []store.Item, all bool, store func()) {
 // for others are served together.
 func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 	for q := c.keys.queue; ; {
-		p := q.Party()
+		p := q.Passenger()
 		p.Load.ids = ids
 		switch err := q.Lock(); {
 		case errors.Is(err, flight.ErrClosed):
@@ -148,21 +148,21 @@ func (c *Catalog) ask(ctx context.Context, ids []id) (*lookup, error) {
 	}
 }
 
-// fly asks the store for what callers wait for.
-func (c *Catalog) fly(_ context.Context, parties []*flight.Party[struct{}, *lookup]) error {
+// fly calls the store for what callers wait for.
+func (c *Catalog) fly(_ context.Context, passengers []*flight.Passenger[struct{}, *lookup]) error {
 	if c.keys.closed.Load() {
 		return errClosed
 	}
 	ctx, cancel := sched.WithTimeout(context.Background(), lookWithin)
 	defer cancel()
 	found := map[id]*entry{}
-	for _, p := range parties {
+	for _, p := range passengers {
 		for _, i := range p.Load.ids {
 			found[i] = absent
 		}
 	}
 	version, err := c.fetch(ctx, found)
-	for _, p := range parties {
+	for _, p := range passengers {
 		p.Load.version, p.Load.found, p.Load.silent = version, found, ctx.Err() != nil
 	}
 	return err
@@ -244,7 +244,7 @@ func (k *keys) missingIn(ctx context.Context, now store.Catalog) []string {
 			list = append(list, nameOf(&h))
 		}
 	}
-	return some(list)
+	return shorten(list)
 }
 
 // lookForKeys finds out whether there is anything for single keys. Most stores have neither plans

@@ -44,7 +44,7 @@ func (c *Catalog) fitting(ctx context.Context, now *snapshot, list []store.Item)
 	return nil
 }
 
-// replacement names an item that stands in the place of a limit.
+// replacement names an item that replaces a limit.
 func replacement(i *store.Item) string {
 	verb := "taken"
 	if yes, _ := acquired(i.Text); yes {

@@ -2,7 +2,7 @@ package catalog
 
 import "time"
 
-// Observer hears of a catalog, for metrics and alerts. Its methods are called by several
+// Observer receives the events of a catalog, for metrics. Its methods are called by several
 // goroutines at once, and hold up what they are called for until they return.
 type Observer interface {
 	// Looked is called after each look at the store.

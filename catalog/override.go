@@ -33,7 +33,7 @@ func (o *Override) item() store.Item {
 	return i
 }
 
-// overridesOf is the meaning of items.
+// overridesOf returns the meaning of items.
 func overridesOf(items []store.Item) (list []Override, err error) {
 	for _, i := range items {
 		o := Override{Key: i.Key, Prefix: i.Kind == store.KindPrefixOverride, Until: moment(i.Until), Reason: i.Note}
@@ -45,7 +45,7 @@ func overridesOf(items []store.Item) (list []Override, err error) {
 	return list, nil
 }
 
-// moment is a time of the catalog; 0: none.
+// moment returns a time of the catalog; 0: none.
 func moment(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
@@ -116,7 +116,7 @@ func (s *snapshot) replaceable(what string, l headgate.Limit) error {
 	return nil
 }
 
-// valid says what is wrong with a prefix or a time that somebody gives, or nil. The store checks keys.
+// valid returns what is wrong with a prefix or a time that somebody gives, or nil. The store checks keys.
 func (s *snapshot) valid(key string, prefix bool, until time.Time) error {
 	if prefix && key == "" {
 		return headgate.Invalid("key", "is empty: each key begins so; change the limit itself")
@@ -168,7 +168,7 @@ func (c *Catalog) after(ctx context.Context, kind store.Kind, name, key string, 
 	return itemsAfter(ctx, k, kind, store.Item{Name: name, Key: key}, n)
 }
 
-// itemsAfter is ItemsAfter with the item of the empty key, which does not stand after a zero Item.
+// itemsAfter adds the item of the empty key, which does not stand after a zero Item.
 func itemsAfter(ctx context.Context, k store.Catalog, kind store.Kind, after store.Item, n int) (
 	list []store.Item, err error,
 ) {

@@ -99,7 +99,7 @@ func (s *snapshot) gone(p *Plan) (items []store.Item) {
 	return items
 }
 
-// definablePlan says why a plan cannot be kept, or nil. Its limits are among those of the catalog, or
+// definablePlan returns why a plan cannot be kept, or nil. Its limits are among those of the catalog, or
 // among others that are defined with it.
 func (s *snapshot) definablePlan(p *Plan, others map[string]headgate.Limit) error {
 	field := "plan"
@@ -206,7 +206,7 @@ func (c *Catalog) PrefixAssignments() (list []Assignment) {
 	return list
 }
 
-// Has says what the catalog has for one key itself: its plan, and the overrides of the limits.
+// Has returns what the catalog has for one key itself: its plan, and the overrides of the limits.
 // Those of prefixes are not among them.
 func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Assignment, list []Override, err error) {
 	found, err := c.itemsOf(ctx, key, limits)

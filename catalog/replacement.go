@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Replacement is what stands in the place of limits for a key: an override, or a plan.
+// Replacement replaces limits for a key: an override, or a plan.
 type Replacement struct {
 	Limit   string    // in whose place an override stands; empty: it is a plan
 	Applied string    // what decisions by it say: see headgate.Decision.Applied
@@ -24,7 +24,7 @@ func appliedOverride(of string) string     { return "override" + of }
 func appliedPlan(plan, of string) string   { return "plan " + plan + of }
 func ofPrefix(prefix string) (text string) { return " of " + prefix + "*" }
 
-// replacementOf is the meaning of an item.
+// replacementOf returns the meaning of an item.
 func replacementOf(i *store.Item) Replacement {
 	r := Replacement{Limit: i.Name, Until: moment(i.Until), Reason: i.Note}
 	switch i.Kind {
@@ -42,7 +42,7 @@ func replacementOf(i *store.Item) Replacement {
 
 // Replacements returns what the catalog has for a key in the place of limits, in no order: the
 // overrides of these limits and the plans, of the key itself and of prefixes of it. Those that have
-// ended may be among them. Authors are looked up if they are asked for, which reads a hundred
+// ended may be among them. Authors are looked up if they are requested, which reads a hundred
 // versions.
 func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
 	list []Replacement, err error,

@@ -9,12 +9,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// resetAtOnce is how many keys are reset in one batch, which locks them all.
-const resetAtOnce = 100
+// resetBatch keys are reset in one batch, which locks them all.
+const resetBatch = 100
 
 // Reset forgets what all keys have used of a limit, their blocks and the ids of requests, as [headgate.Limiter.Reset]
-// does for one key. It returns how many keys it has reset. An error leaves the others as they are, and Reset may be
-// repeated. A key that is charged while Reset is at work may be reset or not.
+// does for one key. It returns how many keys it has reset. After an error the others are unchanged, and Reset may be
+// repeated. A key that is charged meanwhile may be reset or not.
 //
 // A limit of concurrency is headgate.ErrInvalid, because others still hold what its leases stand for. A store that
 // cannot list its keys is headgate.ErrUnsupported, and store.ErrSetup if it is a memory store without Names.
@@ -33,8 +33,8 @@ func (c *Catalog) Reset(ctx context.Context, name string) (keys int, err error) 
 	if !ok {
 		return 0, fmt.Errorf("%w: the store cannot list the keys of a limit", headgate.ErrUnsupported)
 	}
-	ops, outs := make([]law.Op, resetAtOnce), make([]law.Outcome, resetAtOnce)
-	for q := (store.Query{Limit: name, Max: resetAtOnce}); ; {
+	ops, outs := make([]law.Op, resetBatch), make([]law.Outcome, resetBatch)
+	for q := (store.Query{Limit: name, Max: resetBatch}); ; {
 		cells, _, err := inspector.Cells(ctx, q)
 		if err != nil || len(cells) == 0 {
 			return keys, err

@@ -90,10 +90,10 @@ type candidate struct {
 // until this long after its end.
 const skew = int64(time.Minute / time.Microsecond)
 
-// lastEnd is the last time that laws can represent, in the year 2255. A later end is none.
+// lastEnd is the last time in laws, in the year 2255. A later end is none.
 const lastEnd = 1<<53 - 1
 
-// candidates are a key's, in the order in which they hold.
+// candidates has a key's candidates in order of precedence.
 type candidates struct {
 	list []candidate
 	now  int64

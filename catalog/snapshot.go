@@ -13,13 +13,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// snapshot is one version. It is never changed.
+// snapshot is an immutable version of the catalog.
 type snapshot struct {
 	version int64
 	written int64     // when it was, by the store's clock, in microseconds; 0: that is not known
 	at      time.Time // when it was known to be the newest
 	store   int64     // the store's clock then, in microseconds
-	asked   time.Time // when it was read, by a monotonic clock
+	readAt  time.Time // when it was read, by a monotonic clock
 	items   map[store.Item]store.Item
 	limits  map[string]Definition
 	broken  map[string]error // limits that this program cannot read
@@ -31,16 +31,16 @@ type snapshot struct {
 	assignments bool                          // the same
 }
 
-// next returns the snapshot after another one, which may be nil.
-func next(old *snapshot, read *store.CatalogChanges, at, asked time.Time) *snapshot {
+// nextSnapshot adds changes to old, which may be nil.
+func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, asked time.Time) *snapshot {
 	if old != nil && len(read.Items) == 0 {
 		same := *old
 		same.version, same.written, same.at = read.Version, read.At, at
-		same.store, same.asked = read.Clock, asked
+		same.store, same.readAt = read.Clock, asked
 		return &same
 	}
 	s := &snapshot{
-		version: read.Version, written: read.At, at: at, store: read.Clock, asked: asked,
+		version: read.Version, written: read.At, at: at, store: read.Clock, readAt: asked,
 		items:  map[store.Item]store.Item{},
 		limits: map[string]Definition{}, broken: map[string]error{},
 	}
@@ -76,13 +76,13 @@ func next(old *snapshot, read *store.CatalogChanges, at, asked time.Time) *snaps
 	return s
 }
 
-// lostIn reports whether the catalog that was read after s is another one, or an earlier state of it: the store was
-// emptied, say, or a dump of it restored.
+// lostIn reports whether the catalog that was read after s is another one or an earlier state, such as after a
+// restored dump.
 func (s *snapshot) lostIn(read *store.CatalogChanges) bool {
 	return read.Version < s.version || read.SinceAt != 0 && s.written != 0 && read.SinceAt != s.written
 }
 
-// missingIn is what s has and another snapshot has not, for people. What single keys have it does not know: see
+// missingIn returns the names of items that only s has, for people. It does not know items of single keys: see
 // [keys.missingIn].
 func (s *snapshot) missingIn(now *snapshot) []string {
 	var list []string
@@ -91,7 +91,7 @@ func (s *snapshot) missingIn(now *snapshot) []string {
 			list = append(list, nameOf(&item))
 		}
 	}
-	list = some(list)
+	list = shorten(list)
 	if s.overrides && !now.overrides {
 		list = append(list, "overrides of single keys")
 	}
@@ -106,8 +106,8 @@ func nameOf(i *store.Item) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", i.Kind, i.Name, i.Key))
 }
 
-// some are the first of a list, and how many others there are.
-func some(list []string) []string {
+// shorten returns the first 20 of a list, and how many others there are.
+func shorten(list []string) []string {
 	slices.Sort(list)
 	if most := 20; len(list) > most {
 		list = append(list[:most], fmt.Sprintf("and %d more", len(list)-most))
@@ -115,17 +115,17 @@ func some(list []string) []string {
 	return list
 }
 
-// clock is what the store's clock says now, as far as it is known. This machine's may be set meanwhile: then what has
-// an end would seem to be over until the catalog is read again.
-func (s *snapshot) clock() int64 { return s.store + sched.Since(s.asked).Microseconds() }
+// clock estimates the store's clock without the wall clock of this machine: if that is set, items would seem to have
+// ended until the next read.
+func (s *snapshot) clock() int64 { return s.store + sched.Since(s.readAt).Microseconds() }
 
-// definition is the meaning of an item.
+// definition parses an item.
 func definition(i *store.Item) (d Definition, err error) {
 	l, err := headgate.ParseNamed(i.Name, i.Text)
 	return Definition{Limit: l, Description: i.Note, Origin: i.Origin, Retired: i.Retired}, err
 }
 
-// find returns the limit of a name. A snapshot that is nil has read nothing.
+// find returns the limit of a name. A nil snapshot means that nothing was read yet.
 func (s *snapshot) find(name string) (headgate.Limit, error) {
 	if s == nil {
 		return headgate.Limit{}, errUnread
@@ -148,8 +148,8 @@ func (s *snapshot) List() []Definition {
 	return slices.SortedFunc(maps.Values(s.limits), byName)
 }
 
-// namesShown is how many names an error lists: a client that asks for a name that is not
-// there, many times a second, should not have thousands of them put together.
+// namesShown names are in an error. All of them would be slow for a client that uses an unknown name many times a
+// second.
 const namesShown = 20
 
 func (s *snapshot) names() string {

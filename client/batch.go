@@ -18,7 +18,7 @@ const maxBody = 512 << 10
 // perCharge is the most that a charge takes on the wire beside its limit and its key.
 const perCharge = 64
 
-// part is what a caller brings to a batch: its request, and then the answer.
+// part is a caller's part of a batch: the request, and then the answer.
 type part struct {
 	request api.Request
 	size    int // of the request, in bytes that are not escaped
@@ -116,7 +116,7 @@ func retryAfter(ms *int64) time.Duration {
 	return millis(*ms)
 }
 
-// millis is saturated.
+// millis saturates.
 func millis(ms int64) time.Duration {
 	if ms > int64(headgate.Never/time.Millisecond) {
 		return headgate.Never

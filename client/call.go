@@ -14,9 +14,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Call asks one path of the server and nobody else's questions with it: for
-// what has no method of its own, such as /v1/reserve, /v1/settle and /v1/inspect.
-// in and out are of package api, or have the same JSON. Without an in, nothing is sent along; for GET it is an
+// Call makes one request, which shares no batch. It is for paths that have no method here, such as /v1/explain.
+// in and out are of package api, or have the same JSON. A nil in sends no body; for GET, in is an
 // [api.UsageQuery] or an [api.CellsQuery].
 //
 // Over gRPC the method and the path name the verb. A path that is no verb of gRPC, such as /v1/auth and
@@ -30,8 +29,8 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	return c.wire.call(ctx, method, path, in, out)
 }
 
-// alone asks without others.
-func (c *Client) alone(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
+// decideAlone makes a call that shares no batch.
+func (c *Client) decideAlone(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
 	path := "/v1/take"
 	if check {
 		path = "/v1/check"
@@ -44,21 +43,21 @@ func (c *Client) alone(ctx context.Context, check bool, charges []headgate.Charg
 	return decision(&d, charges)
 }
 
-// fly sends a batch.
-func (c *Client) fly(_ context.Context, parties []*flight.Party[struct{}, *part]) error {
+// sendBatch sends one batch and distributes the answers.
+func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[struct{}, *part]) error {
 	ctx, cancel := sched.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
-	in := api.Batch{Requests: make([]api.Request, len(parties))}
-	for i, p := range parties {
+	in := api.Batch{Requests: make([]api.Request, len(passengers))}
+	for i, p := range passengers {
 		in.Requests[i] = p.Load.request
 	}
 	var all api.Answers
 	if err := c.wire.call(ctx, http.MethodPost, "/v1/batch", &in, &all); err != nil {
 		return err
 	}
-	if len(all.Answers) != len(parties) {
+	if len(all.Answers) != len(passengers) {
 		return fmt.Errorf("server: %w: %d answers to %d requests", store.ErrUnknownOutcome, len(all.Answers),
-			len(parties))
+			len(passengers))
 	}
 	for _, a := range all.Answers {
 		if a.Decision == nil && (a.Problem == nil || a.Problem.Title == "") {
@@ -66,14 +65,14 @@ func (c *Client) fly(_ context.Context, parties []*flight.Party[struct{}, *part]
 				store.ErrUnknownOutcome)
 		}
 	}
-	for i, p := range parties {
+	for i, p := range passengers {
 		p.Load.answer = all.Answers[i]
 	}
 	return nil
 }
 
-// failure is the error of a problem.
-func failure(p *api.Problem) error {
+// problemError returns an error of the class that a problem has in Go.
+func problemError(p *api.Problem) error {
 	class := store.ErrSetup
 	switch {
 	case p.Type == api.OutcomeUnknown:
@@ -92,7 +91,7 @@ func failure(p *api.Problem) error {
 		class = headgate.ErrUnknownID
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return &problem{&headgate.InvalidError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": ")}, p}
-	case p.Status == http.StatusRequestTimeout: // the question did not arrive as a whole
+	case p.Status == http.StatusRequestTimeout: // the request did not arrive as a whole
 		class = store.ErrUnavailable
 	case p.Status == http.StatusNotImplemented:
 		class = headgate.ErrUnsupported
@@ -102,7 +101,7 @@ func failure(p *api.Problem) error {
 	return &problem{class, p}
 }
 
-// problem is a server's problem, of a class.
+// problem adds the class of an error to a problem of the server.
 type problem struct {
 	class   error
 	problem *api.Problem
@@ -120,5 +119,5 @@ func (e *problem) Error() string {
 	return text
 }
 
-// Unwrap implements errors.Is and errors.As: the class, and the [api.Problem].
+// Unwrap returns the class and the [api.Problem].
 func (e *problem) Unwrap() []error { return []error{e.class, e.problem} }

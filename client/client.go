@@ -114,7 +114,7 @@ func New(baseURL string, cfg *Config) (*Client, error) {
 	c.queue = flight.New(flight.Config[struct{}, *part]{
 		Flights: c.cfg.Connections, Least: least, Most: maxBatch, Waiting: c.cfg.maxWaiting,
 		New: func() *part { return &part{most: maxBatch} },
-		Fly: c.fly, Land: func([]*flight.Party[struct{}, *part], error) {},
+		Fly: c.sendBatch, Land: func([]*flight.Passenger[struct{}, *part], error) {},
 	})
 	return c, nil
 }
@@ -165,14 +165,14 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	if err := ctx.Err(); err != nil {
 		return headgate.Decision{}, err
 	}
-	size, err := weigh(charges)
+	size, err := checkSize(charges)
 	if err != nil {
 		return headgate.Decision{}, err
 	}
 	if 2*len(charges) >= maxBatch || size > maxShare {
-		return c.alone(ctx, check, charges)
+		return c.decideAlone(ctx, check, charges)
 	}
-	p := c.queue.Party()
+	p := c.queue.Passenger()
 	p.Load.load(check, charges, size)
 	switch err := c.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):
@@ -193,7 +193,7 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 		return headgate.Decision{}, err
 	}
 	if p.Load.answer.Decision == nil {
-		return headgate.Decision{}, failure(p.Load.answer.Problem)
+		return headgate.Decision{}, problemError(p.Load.answer.Problem)
 	}
 	return decision(p.Load.answer.Decision, charges)
 }
@@ -201,9 +201,8 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 // maxShare is how many bytes a caller may bring to a batch.
 const maxShare = 64 << 10
 
-// weigh returns how many bytes a caller brings, and an error that would fail
-// the others in the batch too.
-func weigh(charges []headgate.Charge) (size int, err error) {
+// checkSize returns the bytes of charges, and an error that would fail the others in the batch too.
+func checkSize(charges []headgate.Charge) (size int, err error) {
 	if len(charges) == 0 {
 		return 0, headgate.Invalid("charges", "there is none")
 	}

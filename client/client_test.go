@@ -34,7 +34,7 @@ limits:
   few: token-bucket 10/1h burst 10
 `
 
-// handler is a server over memory.
+// handler returns a server over memory.
 func handler(tb testing.TB) http.Handler {
 	tb.Helper()
 	c, err := config.Parse("c.yaml", []byte(limits))

@@ -58,7 +58,7 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithStatsHandler(sendings{}),
+		grpc.WithStatsHandler(sendRecorder{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		// No retry policy applies, also none that a name server gives. grpc sends a call again only if the server
 		// has said that it did not process it.
@@ -149,13 +149,13 @@ func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) err
 	return t.failed(ctx, sent.Load(), err)
 }
 
-// notDone are the codes by which something other than a headgate server says that it has done nothing.
+// notDone has the codes with which something other than a headgate server has done nothing.
 var notDone = []codes.Code{
 	codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
 	codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented,
 }
 
-// failed is the error of a call. It was sent if its message was handed to a connection; only then may the server
+// failed returns the error of a call. It was sent if its message was handed to a connection; only then may the server
 // have charged something.
 func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
 	st, ended := grpcstatus.Convert(err), ctx.Err()
@@ -164,9 +164,9 @@ func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
 	}
 	if p := problemOf(st); p != nil {
 		if ended != nil {
-			return fmt.Errorf("%w: %w", failure(p), ended)
+			return fmt.Errorf("%w: %w", problemError(p), ended)
 		}
-		return failure(p)
+		return problemError(p)
 	}
 	class := store.ErrUnknownOutcome
 	switch {
@@ -193,17 +193,17 @@ func problemOf(st *grpcstatus.Status) *api.Problem {
 	return nil
 }
 
-// sentKey is under which the context of a call has an *atomic.Bool: whether its message was handed to a connection.
+// sentKey finds an *atomic.Bool in a call's context: whether its message was handed to a connection.
 type sentKey struct{}
 
-// sendings notes what is sent. A call may have several attempts; the server processed none but the last.
-type sendings struct{}
+// sendRecorder notes what is sent. A call may have several attempts; the server processed none but the last.
+type sendRecorder struct{}
 
 // TagRPC implements stats.Handler.
-func (sendings) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (sendRecorder) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC implements stats.Handler.
-func (sendings) HandleRPC(ctx context.Context, s stats.RPCStats) {
+func (sendRecorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	sent, ok := ctx.Value(sentKey{}).(*atomic.Bool)
 	if !ok {
 		return
@@ -217,7 +217,7 @@ func (sendings) HandleRPC(ctx context.Context, s stats.RPCStats) {
 }
 
 // TagConn implements stats.Handler.
-func (sendings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (sendRecorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn implements stats.Handler.
-func (sendings) HandleConn(context.Context, stats.ConnStats) {}
+func (sendRecorder) HandleConn(context.Context, stats.ConnStats) {}

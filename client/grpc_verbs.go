@@ -40,10 +40,10 @@ var verbs = map[string]verb{
 	"POST /v1/rollback": unary[api.Rollback, pb.RollbackRequest, pb.ChangedResponse, api.Changed]("Rollback"),
 	"GET /v1/usage":     unary[api.UsageQuery, pb.UsageRequest, pb.UsageResponse, api.Usage]("Usage"),
 	"GET /v1/limits":    unary[struct{}, pb.ListLimitsRequest, pb.ListLimitsResponse, api.Limits]("ListLimits"),
-	"GET /v1/cells":     asking("ListCells", cellsOf, wire.From[api.Cells, pb.ListCellsResponse]),
+	"GET /v1/cells":     newVerb("ListCells", cellsOf, wire.From[api.Cells, pb.ListCellsResponse]),
 }
 
-// cellsOf is a query for keys as a message.
+// cellsOf returns a query for keys as a message.
 func cellsOf(q *api.CellsQuery) *pb.ListCellsRequest {
 	return &pb.ListCellsRequest{
 		Limit: q.Limit, Blocked: q.Blocked, Max: int64(q.Max),
@@ -53,11 +53,11 @@ func cellsOf(q *api.CellsQuery) *pb.ListCellsRequest {
 
 // unary returns the verb of a method, whose messages have the same fields as types of package api.
 func unary[In, Question, Answer, Out any](method string) verb {
-	return asking(method, wire.To[Question, In], wire.From[Out, Answer])
+	return newVerb(method, wire.To[Question, In], wire.From[Out, Answer])
 }
 
-// asking returns the verb of a method: question makes its message, and answer reads that of the server.
-func asking[In, Out, Question, Answer any](
+// newVerb returns the verb of a method: question makes its message, and answer reads the server's.
+func newVerb[In, Out, Question, Answer any](
 	method string, question func(*In) *Question, answer func(*Answer) *Out,
 ) verb {
 	name := "/" + pb.HeadgateService_ServiceDesc.ServiceName + "/" + method

@@ -147,11 +147,11 @@ type failed struct {
 // Unwrap returns the class and the cause.
 func (f *failed) Unwrap() []error { return []error{f.class, f.error} }
 
-// refused is the error of an answer with another status.
+// refused returns the error of an answer with another status.
 func (t *httpTransport) refused(res *http.Response, text []byte) error {
 	var p api.Problem
 	if json.Unmarshal(text, &p) == nil && p.Title != "" {
-		return failure(&p)
+		return problemError(&p)
 	}
 	class := store.ErrSetup
 	if res.StatusCode >= http.StatusInternalServerError {

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// Acquire is [headgate.Limiter.Acquire]. The lease is renewed from here.
+// Acquire implements [headgate.Leaser]. This process renews the lease.
 func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
-	if _, err := weigh(charges); err != nil {
+	if _, err := checkSize(charges); err != nil {
 		return nil, err
 	}
 	in := request(charges)
@@ -41,14 +41,13 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 
 // The pauses between attempts to acquire a lease.
 const (
-	firstPause = 20 * time.Millisecond
-	mostPause  = time.Second
+	firstPause   = 20 * time.Millisecond
+	longestPause = time.Second
 )
 
-// Await is [headgate.Limiter.Await]. Callers who wait retry, without an order
-// among them.
+// Await implements [headgate.Leaser]. Callers retry in no order.
 func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
-	for again := firstPause; ; again = min(2*again, mostPause) {
+	for again := firstPause; ; again = min(2*again, longestPause) {
 		lease, err := c.Acquire(ctx, charges...)
 		if err != nil || lease.Decision.Allowed {
 			return lease, err
@@ -63,12 +62,12 @@ func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headga
 	}
 }
 
-// Renew is [headgate.Limiter.Renew].
+// Renew implements [headgate.Leaser].
 func (c *Client) Renew(ctx context.Context, held ...headgate.LeaseToken) error {
 	return c.leases(ctx, "/v1/renew", held)
 }
 
-// Release is [headgate.Limiter.Release].
+// Release implements [headgate.Leaser].
 func (c *Client) Release(ctx context.Context, held ...headgate.LeaseToken) error {
 	return c.leases(ctx, "/v1/release", held)
 }

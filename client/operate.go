@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Inspect is [headgate.Limiter.Inspect].
+// Inspect implements [headgate.Operator].
 func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) (headgate.Status, error) {
 	var out api.Status
 	in := api.InspectRequest{Subject: api.Subject{Limit: limit.Name(), Key: key}}
@@ -22,7 +22,7 @@ func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) 
 	return status(&out)
 }
 
-// Usage is [headgate.Limiter.Usage]. Without limits it returns all that the server knows for the key,
+// Usage implements [headgate.Operator]. Without limits it returns all that the server knows for the key,
 // as GET /v1/usage does.
 func (c *Client) Usage(ctx context.Context, key string, limits ...headgate.Limit) ([]headgate.Usage, error) {
 	q := api.UsageQuery{Key: key}
@@ -48,7 +48,7 @@ func (c *Client) Usage(ctx context.Context, key string, limits ...headgate.Limit
 	return list, nil
 }
 
-// Block is [headgate.Limiter.Block].
+// Block implements [headgate.Operator].
 func (c *Client) Block(ctx context.Context, limit headgate.Limit, key string, d time.Duration, reason string) (
 	headgate.Status, error,
 ) {
@@ -66,7 +66,7 @@ func (c *Client) Block(ctx context.Context, limit headgate.Limit, key string, d 
 	return status(&out)
 }
 
-// Reset is [headgate.Limiter.Reset].
+// Reset implements [headgate.Operator].
 func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (existed bool, err error) {
 	in := api.ResetRequest{Subject: api.Subject{Limit: limit.Name(), Key: key}}
 	var out api.Reset
@@ -74,7 +74,7 @@ func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (e
 	return out.Existed, err
 }
 
-// status returns what the wire says of a key.
+// status reads a status off the wire.
 func status(w *api.Status) (s headgate.Status, err error) {
 	s = headgate.Status{
 		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Remaining: -1, At: time.UnixMicro(w.At).UTC(),

@@ -180,7 +180,7 @@ func (b *breakable) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// accepted is how many connections there have been.
+// accepted returns how many connections there have been.
 func (b *breakable) accepted() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,10 +26,10 @@ var (
 	_ headgate.Operator = (*Client)(nil)
 )
 
-// FillUp is [headgate.Limiter.FillUp].
+// FillUp implements [headgate.Filler].
 func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate.FillUpResult, err error) {
 	charges := []headgate.Charge{charge}
-	if _, err := weigh(charges); err != nil {
+	if _, err := checkSize(charges); err != nil {
 		return f, err
 	}
 	in := request(charges)
@@ -49,15 +49,15 @@ func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate
 	return f, err
 }
 
-// ownLife is for how long a server remembers a reservation that has no id of the caller's.
-const ownLife = 24 * time.Hour
+// reservationLife applies to reservations without an id of the caller.
+const reservationLife = 24 * time.Hour
 
-// Reserve is [headgate.Limiter.Reserve]. The server knows the reservation by an id that is
-// made here, for a day after its start; later it cannot be settled or cancelled.
+// Reserve implements [headgate.Reserver]. It makes an id, which the server remembers for a day after the start; later
+// the reservation cannot be settled or cancelled.
 func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (
 	*headgate.Reservation, error,
 ) {
-	return c.reserve(ctx, wait, charges, sched.Text(), ownLife)
+	return c.reserve(ctx, wait, charges, sched.Text(), reservationLife)
 }
 
 func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []headgate.Charge, id string,
@@ -66,7 +66,7 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 	if wait < 0 {
 		return nil, headgate.Invalid("wait", "%s is negative", wait)
 	}
-	in, err := named(charges, id, life)
+	in, err := requestWithID(charges, id, life)
 	if err != nil {
 		return nil, err
 	}
@@ -87,18 +87,18 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 	if err != nil {
 		return nil, err
 	}
-	made := headgate.NewReservation(d, start, delay, len(charges),
+	r := headgate.NewReservation(d, start, delay, len(charges),
 		func(ctx context.Context, actual []headgate.Cost) ([]headgate.Cost, error) {
 			if actual == nil {
 				return c.settle(ctx, "/v1/cancel", id, charges, nil)
 			}
 			return c.settle(ctx, "/v1/settle", id, charges, actual)
 		})
-	made.Refundable = out.Refundable
-	return made, nil
+	r.Refundable = out.Refundable
+	return r, nil
 }
 
-// longestWait is the longest period that there is: 3,660 days.
+// longestWait is the longest period that a server accepts.
 const longestWait = 3660 * 24 * time.Hour
 
 // period writes a duration for the wire.
@@ -106,9 +106,9 @@ func period(d time.Duration) string {
 	return strconv.FormatInt(max(1, d.Microseconds()), 10) + "us"
 }
 
-// named returns charges with an id for the wire.
-func named(charges []headgate.Charge, id string, life time.Duration) (api.Request, error) {
-	if _, err := weigh(charges); err != nil {
+// requestWithID returns a request for the wire.
+func requestWithID(charges []headgate.Charge, id string, life time.Duration) (api.Request, error) {
+	if _, err := checkSize(charges); err != nil {
 		return api.Request{}, err
 	}
 	switch {
@@ -143,7 +143,7 @@ func (c *Client) settle(ctx context.Context, path, id string, charges []headgate
 	return costs(path, out.Corrected)
 }
 
-// costs reads the costs of an answer.
+// costs parses the costs in an answer.
 func costs(path string, texts []json.Number) (list []headgate.Cost, err error) {
 	list = make([]headgate.Cost, len(texts))
 	for i, text := range texts {
@@ -154,7 +154,7 @@ func costs(path string, texts []json.Number) (list []headgate.Cost, err error) {
 	return list, nil
 }
 
-// Once is [headgate.Limiter.Once].
+// Once implements [headgate.Settler].
 func (c *Client) Once(id string, life time.Duration) headgate.Once { return once{c, id, life} }
 
 type once struct {
@@ -165,7 +165,7 @@ type once struct {
 
 // Take implements headgate.Once.
 func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
-	in, err := named(charges, o.id, o.life)
+	in, err := requestWithID(charges, o.id, o.life)
 	if err != nil {
 		return headgate.Decision{}, err
 	}
@@ -185,7 +185,7 @@ func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headga
 
 // Extend implements headgate.Once.
 func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgate.ExtendResult, err error) {
-	in, err := named(charges, o.id, o.life)
+	in, err := requestWithID(charges, o.id, o.life)
 	if err != nil {
 		return e, err
 	}
@@ -216,13 +216,13 @@ func (o once) Cancel(ctx context.Context, charges ...headgate.Charge) ([]headgat
 	return o.c.settle(ctx, "/v1/cancel", o.id, charges, nil)
 }
 
-// Wait is [headgate.Limiter.Wait]. Where a limit gives no start of its own, callers who
-// wait retry after the retry-after of their refusal, without an order among them.
+// Wait implements [headgate.Waiter]. Where a limit gives no start of its own, callers
+// retry after the retry-after of their refusal, in no order.
 func (c *Client) Wait(ctx context.Context, charges ...headgate.Charge) error {
 	return c.wait(ctx, pause.Patience{Most: headgate.Never}, charges)
 }
 
-// WaitAtMost is [headgate.Limiter.WaitAtMost].
+// WaitAtMost implements [headgate.Waiter].
 func (c *Client) WaitAtMost(ctx context.Context, wait time.Duration, charges ...headgate.Charge) error {
 	if wait < 0 {
 		return headgate.Invalid("wait", "%s is negative", wait)
@@ -240,7 +240,7 @@ func (c *Client) WaitAtMost(ctx context.Context, wait time.Duration, charges ...
 func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.Charge) error {
 	ask := func() (*headgate.Reservation, error) { return c.Reserve(ctx, p.Left(ctx), charges...) }
 	for {
-		// A look says when the cost would pass, a refusal when another attempt may be made.
+		// A check returns when the cost would pass, a refusal when another attempt may be made.
 		look, err := c.Check(ctx, charges...)
 		switch {
 		case err != nil:

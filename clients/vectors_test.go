@@ -134,7 +134,7 @@ func TestAnswerVectors(t *testing.T) {
 	}
 }
 
-// class is the class of an error, as the vectors call it.
+// class returns the class of an error, as the vectors call it.
 func class(err error) string {
 	for _, c := range []struct {
 		name  string

@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// instruction is one of a Dockerfile.
+// instruction is a line of a Dockerfile.
 type instruction struct{ name, args string }
 
 // readDockerfile returns the instructions of each stage of ../Dockerfile.

@@ -31,7 +31,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// proxy is one of those that there is a configuration for.
+// proxy is a proxy with a configuration.
 type proxy struct {
 	folder  string
 	program func(t *testing.T) string
@@ -50,7 +50,7 @@ const (
 	traefikEnv    = "HEADGATE_TEST_TRAEFIK"
 )
 
-// token is that of the proxies.
+// token is the proxies' token.
 var token = auth.NewToken()
 
 var proxies = []proxy{
@@ -141,7 +141,7 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 })
 
-// setting is what differs from one site to another.
+// setting has what differs between sites.
 type setting struct {
 	open  bool   // requests pass while Headgate is away
 	token string // that Headgate wants; empty: the one that the proxy shows
@@ -216,7 +216,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	return s
 }
 
-// tokens is a file with one token, which may charge the limits whose names begin with api.
+// tokens returns a file with one token, which may charge the limits whose names begin with api.
 func tokens(t *testing.T, token string) *auth.File {
 	t.Helper()
 	text, err := auth.Text([]auth.Entry{
@@ -353,7 +353,7 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// answer is what an end user gets.
+// answer is the answer to an end user.
 type answer struct {
 	status int
 	header http.Header

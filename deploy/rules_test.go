@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// byRules are pairs of texts: the query that says what is charged, and what remains of it where rules do;
-// and where nginx passes the header on by which a response settles a charge, as docs/rules.md says.
+// byRules returns pairs of texts: the query that says what is charged, and what remains of it where rules do; and where
+// nginx passes the header on by which a response settles a charge, as docs/rules.md says.
 func byRules(set setting) []string {
 	if set.rules == "" {
 		return nil

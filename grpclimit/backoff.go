@@ -19,7 +19,7 @@ func (c *Client) backOff(call *Call, key string, err error) {
 		return
 	}
 	arrived := time.Now() //nolint:forbidigo // the delay counts from the receipt of the status
-	code, delay := asksToHold(err)
+	code, delay := backoffOf(err)
 	if delay <= 0 {
 		return
 	}
@@ -31,9 +31,9 @@ func (c *Client) backOff(call *Call, key string, err error) {
 	}
 }
 
-// asksToHold returns the code of an error and the delay of its RetryInfo. The delay is 0 if there is none, or if the
+// backoffOf returns the code of an error and the delay of its RetryInfo. The delay is 0 if there is none, or if the
 // code is not about further calls.
-func asksToHold(err error) (codes.Code, time.Duration) {
+func backoffOf(err error) (codes.Code, time.Duration) {
 	st, ok := status.FromError(err)
 	if !ok {
 		return codes.Unknown, 0

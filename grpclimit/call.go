@@ -10,15 +10,15 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Call is one call, as keys and costs see it. The functions that get one must not change it, nor keep it.
+// Call is a call for a KeyFunc or a CostFunc, which must not change or keep it.
 type Call struct {
-	// Context is that of the call.
+	// Context is the call's.
 	Context context.Context
 	// Method is the full name of the method, such as "/pkg.Service/Method".
 	Method string
-	// Target is what the client's connection was made for. It is empty on a server.
+	// Target is the target of the client's connection. It is empty on a server.
 	Target string
-	// Metadata is what the client sends; names are in lower case. It may be nil.
+	// Metadata is the client's; names are in lower case. It may be nil.
 	Metadata metadata.MD
 	// Message is the request of a unary call, and of a charge with PerMessage the message that was received. It is
 	// nil when a stream starts.
@@ -51,7 +51,7 @@ func within(methods []string, method string) bool {
 	return false
 }
 
-// checkMethods says which name is neither that of a method nor that of a service.
+// checkMethods returns which name is neither that of a method nor that of a service.
 func checkMethods(methods []string) error {
 	for _, m := range methods {
 		service, _, ok := strings.Cut(strings.TrimPrefix(m, "/"), "/")
@@ -63,7 +63,7 @@ func checkMethods(methods []string) error {
 	return nil
 }
 
-// checkLimit says what is wrong with the limit of a charge.
+// checkLimit returns what is wrong with the limit of a charge.
 func checkLimit(limit headgate.Limit) error {
 	switch {
 	case limit.IsZero():

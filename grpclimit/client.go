@@ -22,7 +22,7 @@ import (
 type ClientConfig struct {
 	// Methods says which calls are charged, as [Charge].Methods does. Empty: all but those of health and reflection.
 	Methods []string
-	// Key says what a call is charged to. Nil: ByTarget.
+	// Key returns the key of a call. Nil: ByTarget.
 	Key KeyFunc
 	// Cost says how much a call is charged. Nil: 1. A call that costs headgate.Units(0) is sent at once.
 	Cost CostFunc
@@ -96,7 +96,7 @@ func UnaryClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) grpc.Un
 	return mustClient(l, limit, key).Unary
 }
 
-// StreamClient is [UnaryClient] for streams, each of which is charged once, before it is opened.
+// StreamClient charges each stream once, before it is opened: see [UnaryClient].
 func StreamClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) grpc.StreamClientInterceptor {
 	return mustClient(l, limit, key).Stream
 }
@@ -109,7 +109,7 @@ func mustClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) *Client 
 	return c
 }
 
-// Unary is a [grpc.UnaryClientInterceptor].
+// Unary implements [grpc.UnaryClientInterceptor].
 func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -126,7 +126,7 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn 
 	return err
 }
 
-// Stream is a [grpc.StreamClientInterceptor].
+// Stream implements [grpc.StreamClientInterceptor].
 func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 	open grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
@@ -195,7 +195,7 @@ func (c *Client) admit(call *Call) (key string, charged bool, err error) {
 	return key, true, nil
 }
 
-// notSent is the error of a call that was not admitted.
+// notSent returns the error of a call that was not admitted.
 func notSent(ctx context.Context, err error) error {
 	if denied, ok := errors.AsType[*headgate.DeniedError](err); ok {
 		return refusal("the call", &denied.Decision, err)
@@ -212,7 +212,7 @@ func notSent(ctx context.Context, err error) error {
 	return local(undecided(ctx, err))
 }
 
-// local is a failure whose text names the cause.
+// local returns a failure whose text names the cause.
 func local(f *failure) *failure {
 	f.named = true
 	return f

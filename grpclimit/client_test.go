@@ -54,7 +54,7 @@ func (s *sender) invoke(context.Context, string, any, any, *grpc.ClientConn, ...
 	return s.answer(len(s.sent))
 }
 
-// times are those at which calls were sent, since the beginning.
+// times returns when calls were sent, since the beginning.
 func (s *sender) times() (list []time.Duration) {
 	for _, at := range s.sent {
 		list = append(list, at.Sub(s.begin))
@@ -67,7 +67,7 @@ func (s *sender) send(ctx context.Context) error {
 	return s.Unary(ctx, unary, nil, nil, nil, s.invoke)
 }
 
-// asks is a status with a RetryInfo.
+// asks returns a status with a RetryInfo.
 func asks(code codes.Code, after time.Duration) error {
 	st, err := status.New(code, "later").WithDetails(retryInfo(after))
 	if err != nil {

@@ -150,7 +150,7 @@ func (f *far) talk(ctx context.Context, messages int) (answered int, trailer met
 	return answered, s.Trailer(), err
 }
 
-// must is a NewServer that does not fail.
+// must returns a NewServer, or fails.
 func must(t testing.TB, l headgate.Taker, cfg grpclimit.ServerConfig) *grpclimit.Server {
 	t.Helper()
 	if cfg.OnError == nil {

@@ -27,15 +27,15 @@ func ByPeer(c *Call) (string, error) { return network(peers, c) }
 
 var peers = httpkey.NewNetworks("grpclimit", httpkey.SharedBits, nil)
 
-// ByProxiedPeer is [ByPeer] behind proxies. The metadata x-forwarded-for counts only if the connection comes from one
-// of the networks, and only as far as addresses of these have added to it: the client is the last address in it that
-// is none of theirs. It is an error of the client's if that cannot be read. It panics if a prefix is the zero Prefix.
+// ByProxiedPeer finds the peer behind proxies. The metadata x-forwarded-for counts only if the connection comes from
+// one of the networks, and only as far as addresses of these have added to it: the client is the last address in it
+// that is none of theirs. A malformed one is an error of the client. It panics if a prefix is the zero Prefix.
 func ByProxiedPeer(proxies ...netip.Prefix) KeyFunc {
 	return ByNetwork(httpkey.SharedBits, proxies...)
 }
 
-// ByNetwork is [ByProxiedPeer] with another length for the networks of IPv6, such as 56 or 48 where a provider gives those to
-// its customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
+// ByNetwork sets the length of IPv6 networks of [ByProxiedPeer], such as 56 or 48 where a provider gives those to its
+// customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
 func ByNetwork(bits int, proxies ...netip.Prefix) KeyFunc {
 	n := httpkey.NewNetworks("grpclimit", bits, proxies)
 	return func(c *Call) (string, error) { return network(n, c) }
@@ -79,7 +79,7 @@ func ByConst(key string) KeyFunc {
 	return func(*Call) (string, error) { return key, nil }
 }
 
-// Optional is a KeyFunc whose error is an empty key where it is the client's: all calls without a value share that
+// Optional returns a KeyFunc whose error is an empty key where it is the client's: all calls without a value share that
 // key.
 func Optional(key KeyFunc) KeyFunc { return FirstOf(key, ByConst("")) }
 

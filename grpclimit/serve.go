@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
-// Unary is a [grpc.UnaryServerInterceptor].
+// Unary implements [grpc.UnaryServerInterceptor].
 func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (
 	any, error,
 ) {
@@ -36,7 +36,7 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return handler(ctx, req)
 }
 
-// Stream is a [grpc.StreamServerInterceptor].
+// Stream implements [grpc.StreamServerInterceptor].
 func (s *Server) Stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler,
 ) error {
@@ -186,7 +186,7 @@ func (s *Server) fields(d *headgate.Decision, charges []headgate.Charge) metadat
 	return md
 }
 
-// cannotCharge is the failure of a call whose key or cost cannot be had; nil if it is served.
+// cannotCharge returns the failure of a call whose key or cost cannot be had; nil if it is served.
 func (s *Server) cannotCharge(call *Call, err error) *failure {
 	switch {
 	case s.cfg.Mode != httplimit.Enforce:
@@ -199,7 +199,7 @@ func (s *Server) cannotCharge(call *Call, err error) *failure {
 	return internal(err)
 }
 
-// notDecided is the failure of a call about which the limiter has not decided; nil if it is served.
+// notDecided returns the failure of a call about which the limiter has not decided; nil if it is served.
 func (s *Server) notDecided(call *Call, err error) *failure {
 	invalid, ok := errors.AsType[*headgate.InvalidError](err)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
-// Charge is what a call is charged to one limit.
+// Charge charges a call to a limit.
 type Charge struct {
 	// Methods says which calls are charged: by the full name of a method, such as "/pkg.Service/Method", or by that
 	// of a service with a slash at its end, such as "/pkg.Service/". Empty: all but those of health and reflection.
@@ -21,7 +21,7 @@ type Charge struct {
 	// LimitFor chooses the limit of a call, such as that of the customer's tier, in the place of Limit. The zero
 	// Limit leaves this charge out. An error means what one of Key means.
 	LimitFor func(*Call) (headgate.Limit, error)
-	// Key says what the call is charged to.
+	// Key returns the key of a call.
 	Key KeyFunc
 	// Cost says how much is charged. Nil: 1. A cost of headgate.Units(0) leaves this charge out.
 	Cost CostFunc
@@ -111,7 +111,7 @@ func NewServer(l headgate.Taker, cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// check says what is wrong with a charge.
+// check returns what is wrong with a charge.
 func (c *Charge) check() error {
 	if c.LimitFor == nil {
 		if err := checkLimit(c.Limit); err != nil {
@@ -136,7 +136,7 @@ func UnaryServer(l headgate.Taker, limit headgate.Limit, key KeyFunc) grpc.Unary
 	return mustServer(l, limit, key).Unary
 }
 
-// StreamServer is [UnaryServer] for streams, each of which is charged once, when it starts.
+// StreamServer charges each stream once, when it starts: see [UnaryServer].
 func StreamServer(l headgate.Taker, limit headgate.Limit, key KeyFunc) grpc.StreamServerInterceptor {
 	return mustServer(l, limit, key).Stream
 }

@@ -23,7 +23,7 @@ type failure struct {
 	named  bool // Error names the cause; the status, which may be sent to others, never does
 }
 
-// Error is the text that the error of the status has.
+// Error returns the text that the error of the status has.
 func (f *failure) Error() string {
 	if f.named {
 		return f.status.Err().Error() + " " + f.cause.Error()
@@ -31,12 +31,12 @@ func (f *failure) Error() string {
 	return f.status.Err().Error()
 }
 
-// GRPCStatus is for package status.
+// GRPCStatus serves package status.
 func (f *failure) GRPCStatus() *status.Status { return f.status }
 
 func (f *failure) Unwrap() error { return f.cause }
 
-// refusal is the error of what was refused, which is "the call" or "the message".
+// refusal returns the error of what was refused, which is "the call" or "the message".
 func refusal(what string, d *headgate.Decision, cause error) *failure {
 	text := fmt.Sprintf("Quota exceeded: limit %s refuses %s, which has charged nothing. ", d.LimitName, what)
 	details := []protoadapt.MessageV1{quota(d)}
@@ -69,7 +69,7 @@ func quota(d *headgate.Decision) *errdetails.QuotaFailure {
 	return q
 }
 
-// wrong is the error of a call that cannot be charged since the client did something wrong.
+// wrong returns the error of a call that cannot be charged since the client did something wrong.
 func wrong(err error) *failure {
 	text := err.Error()
 	var details []protoadapt.MessageV1
@@ -80,14 +80,14 @@ func wrong(err error) *failure {
 	return &failure{status: st, cause: err}
 }
 
-// internal is the error of a call that cannot be charged since the program does something wrong.
+// internal returns the error of a call that cannot be charged since the program does something wrong.
 func internal(err error) *failure {
 	const text = "The limits of the call cannot be checked. Nothing was charged."
 	return &failure{status: status.New(codes.Internal, text), cause: err}
 }
 
-// undecided is the error of a call about which the limiter did not decide. UNAVAILABLE says that nothing was charged:
-// clients of gRPC send again after it.
+// undecided returns the error of a call about which the limiter did not decide. UNAVAILABLE says that nothing was
+// charged: clients of gRPC send again after it.
 func undecided(ctx context.Context, err error) *failure {
 	known := store.NothingDone(err)
 	charged := "It is not known whether anything was charged."

@@ -46,7 +46,7 @@ func (o *Observer) Observe(ctx context.Context, limit headgate.Limit, key string
 	return b
 }
 
-// observe is Observe, and returns the end of the pause: zero if there is none.
+// observe returns the end of the pause too: zero if there is none.
 func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string, status int, fields http.Header) (
 	b Backoff, end time.Time,
 ) {

@@ -83,7 +83,7 @@ func CostByJSONArray(path string, most int64) CostFunc {
 	}
 }
 
-// body is one that was read and can be read as before.
+// body was read, and can be read again.
 type body struct {
 	io.Reader
 	io.Closer // of the one that was read

@@ -25,7 +25,7 @@
 // shares the store holds back, until then. Requests that were admitted but wait
 // for their start hold back too; those that were sent before the answer came
 // cannot be caught up with. Under a limit with a prefetch (see internal/front/prefetch) a
-// replica sends what it has taken up front before it hears of a block.
+// replica sends what it has taken up front before it sees a block.
 //
 // Two replicas that learn of different times within the same few milliseconds
 // may leave the earlier one in the store: there is no way yet to raise a block

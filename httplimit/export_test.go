@@ -1,4 +1,4 @@
 package httplimit
 
-// HoldOf is for tests.
+// HoldOf exports holdOf.
 var HoldOf = holdOf

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// mostInteger is the largest integer of a structured field (RFC 9651).
-const mostInteger = 999_999_999_999_999
+// maxInteger is the largest integer of a structured field (RFC 9651).
+const maxInteger = 999_999_999_999_999
 
 // unlimited is the Capacity of [headgate.Unlimited], in whole units.
 const unlimited = law.Max / 1000
@@ -92,7 +92,7 @@ func windowOf(limit headgate.Limit) int64 {
 		return 0
 	case p.Kind == law.Bucket && p.Drain < p.Capacity: // else it is empty after a step
 		us := float64(p.Capacity) / float64(p.Drain) * float64(p.Step)
-		return max(1, int64(math.Ceil(min(us/1e6, mostInteger))))
+		return max(1, int64(math.Ceil(min(us/1e6, maxInteger))))
 	case p.Step > 0:
 		return max(1, WholeSeconds(time.Duration(p.Step)*time.Microsecond))
 	}
@@ -132,7 +132,7 @@ func WholeSeconds(d time.Duration) int64 {
 
 // parameter appends a parameter, which has at most 15 digits.
 func parameter(to []byte, name string, value int64) []byte {
-	return strconv.AppendInt(append(to, name...), min(max(value, 0), mostInteger), 10)
+	return strconv.AppendInt(append(to, name...), min(max(value, 0), maxInteger), 10)
 }
 
 // quoted appends a string of a structured field. What cannot stand in one becomes a question mark.

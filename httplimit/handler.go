@@ -17,7 +17,7 @@ type HandlerLimiter interface {
 	headgate.Settler
 }
 
-// Mode says what a decision does to a request.
+// Mode is the effect of a decision.
 type Mode uint8
 
 // The modes.
@@ -32,7 +32,7 @@ const (
 	Advise
 )
 
-// Charge is what a request is charged to one limit.
+// Charge charges a request to a limit.
 type Charge struct {
 	// Limit is the limit. Give it a name ([headgate.ParseNamed]): handlers whose limits have the same notation and no
 	// name count each other's requests, of which Logger is warned, and a notation that is changed starts afresh.
@@ -40,7 +40,7 @@ type Charge struct {
 	// LimitFor chooses the limit of a request, such as that of the customer's tier, in the place of
 	// Limit. The zero Limit leaves this charge out. An error is answered as one of Key is.
 	LimitFor func(*http.Request) (headgate.Limit, error)
-	// Key says what the request is charged to.
+	// Key returns the key of a request.
 	Key KeyFunc
 	// Cost says how much is charged. Nil: 1. A cost of headgate.Units(0) leaves this charge out.
 	Cost CostFunc
@@ -60,7 +60,7 @@ type Charge struct {
 type HandlerConfig struct {
 	// Charges are admitted all or none.
 	Charges []Charge
-	// Mode says what a decision does. Zero: Enforce.
+	// Mode is the effect of a decision. Zero: Enforce.
 	Mode Mode
 	// Skip reports whether a request is served without any limit. Nil: none is.
 	Skip func(*http.Request) bool
@@ -165,7 +165,7 @@ func NewHandler(l HandlerLimiter, cfg HandlerConfig) (func(http.Handler) http.Ha
 	}, nil
 }
 
-// check says what is wrong with the configuration.
+// check returns what is wrong with the configuration.
 func (c *HandlerConfig) check(l HandlerLimiter) error {
 	switch {
 	case l == nil:

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// must is a NewHandler that does not fail.
+// must returns a NewHandler, or fails.
 func must(t testing.TB, l httplimit.HandlerLimiter, cfg httplimit.HandlerConfig) func(http.Handler) http.Handler {
 	t.Helper()
 	if cfg.OnError == nil {
@@ -32,7 +32,7 @@ func must(t testing.TB, l httplimit.HandlerLimiter, cfg httplimit.HandlerConfig)
 	return wrap
 }
 
-// answers is a handler that answers with a status.
+// answers returns a handler that answers with a status.
 func answers(status int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 }
@@ -294,7 +294,7 @@ func TestIDs(t *testing.T) {
 	})
 }
 
-// named is a limit with a name.
+// named returns a limit with a name.
 func named(name, notation string) headgate.Limit {
 	limit, err := headgate.MustParse(notation).WithName(name)
 	if err != nil {

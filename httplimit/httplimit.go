@@ -22,7 +22,7 @@ const DefaultMaxRetryAfter = time.Hour
 type Config struct {
 	// Next sends the requests. Nil: http.DefaultTransport.
 	Next http.RoundTripper
-	// Key says what a request is charged to. Nil: HostKey.
+	// Key returns the key of a request. Nil: HostKey.
 	Key func(*http.Request) string
 	// Cost says how much a request is charged. Nil: 1.
 	Cost func(*http.Request) headgate.Cost
@@ -109,8 +109,7 @@ func invalid(field, format string, args ...any) error {
 	return fmt.Errorf("httplimit: %w", headgate.Invalid(field, format, args...))
 }
 
-// HostKey is the host that a request goes to, in lower case, with its port if
-// that is not the scheme's own.
+// HostKey returns the host that a request goes to, in lower case, with its port if that is not the scheme's own.
 func HostKey(req *http.Request) string {
 	u := req.URL
 	if u == nil {
@@ -143,7 +142,7 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 		end := t.backOff(ctx, charge.Key, resp)
-		if retries == 0 || !comeBack(resp.StatusCode) || end.IsZero() || !t.patient(ctx, end) {
+		if retries == 0 || !allowsRetry(resp.StatusCode) || end.IsZero() || !t.patient(ctx, end) {
 			return resp, nil
 		}
 		again, err := repeat(req)

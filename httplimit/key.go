@@ -25,16 +25,16 @@ func ByIP(r *http.Request) (string, error) { return peers.Key(r.RemoteAddr, nil)
 
 var peers = httpkey.NewNetworks("httplimit", httpkey.SharedBits, nil)
 
-// ByProxiedIP is [ByIP] behind proxies. X-Forwarded-For counts only if the connection comes from one
+// ByProxiedIP finds the client behind proxies. X-Forwarded-For counts only if the connection comes from one
 // of the networks, and only as far as addresses of these have added to it: the client is the last
-// address in it that is none of theirs. It is an error of the client's if that cannot be read. It
+// address in it that is none of theirs. A malformed one is an error of the client. It
 // panics if a prefix is the zero Prefix.
 func ByProxiedIP(proxies ...netip.Prefix) KeyFunc {
 	return ByNetwork(httpkey.SharedBits, proxies...)
 }
 
-// ByNetwork is [ByProxiedIP] with another length for the networks of IPv6, such as 56 or 48 where a provider gives those to
-// its customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
+// ByNetwork sets the length of IPv6 networks of [ByProxiedIP], such as 56 or 48 where a provider gives those to its
+// customers, or 128, which is the address itself. It panics if the length is not from 33 to 128.
 func ByNetwork(bits int, proxies ...netip.Prefix) KeyFunc {
 	n := httpkey.NewNetworks("httplimit", bits, proxies)
 	return func(r *http.Request) (string, error) { return n.Key(r.RemoteAddr, r.Header) }
@@ -80,8 +80,8 @@ func ByConst(key string) KeyFunc {
 	return func(*http.Request) (string, error) { return key, nil }
 }
 
-// Optional is a KeyFunc whose error is an empty key where it is the client's: all requests without a
-// value share that key.
+// Optional returns a KeyFunc whose error is an empty key where it is the client's: all requests without a value share
+// that key.
 func Optional(key KeyFunc) KeyFunc { return FirstOf(key, ByConst("")) }
 
 // FirstOf charges the first of the keys that can be had, such as an API key, else the address. The

@@ -14,9 +14,9 @@ const (
 	discardWithin = time.Second
 )
 
-// comeBack reports whether an answer with that status and a time to come back
+// allowsRetry reports whether an answer with that status and a retry-after
 // means that the request was not done. (GitHub answers 403.)
-func comeBack(status int) bool {
+func allowsRetry(status int) bool {
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusForbidden:
 		return true

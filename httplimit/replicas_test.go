@@ -25,9 +25,9 @@ import (
 // replicaLimit lets many more pass in the time of a Retry-After than there are that send.
 const replicaLimit, sending = "token-bucket 100/s burst 1", 10
 
-// child is a replica, if its task says so: number, store and server. It sends one
-// request for "one" on its input, and sends as many as it may for "many", until its
-// input ends. It says so once the store was told of a Retry-After.
+// child runs a replica, if its task names a number, a store and a server. It sends one
+// request for "one" on its input, and as many as it may for "many", until its
+// input ends. It reports once the store has a Retry-After.
 func child() bool {
 	job := strings.Fields(dbtest.Task())
 	if len(job) != 3 {

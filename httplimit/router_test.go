@@ -126,7 +126,7 @@ func TestFailuresUnderRouters(t *testing.T) {
 	}
 }
 
-// item is one item of RateLimit or RateLimit-Policy.
+// item is an item of RateLimit or RateLimit-Policy.
 var item = regexp.MustCompile(`^"((?:[ !#-\[\]-~]|\\["\\])*)"((?:;[a-z]+=[0-9]{1,15})*)$`)
 
 // checkFields reads the fields of an answer by two parsers, which have to agree.

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
-// middleware is what NewHandler makes.
+// middleware serves for NewHandler.
 type middleware struct {
 	limiter HandlerLimiter
 	cfg     HandlerConfig

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// SettleFunc says what a request has cost in the end. It is safe for concurrent use.
+// SettleFunc returns the actual cost of a request. It is safe for concurrent use.
 type SettleFunc func(*Response) (headgate.Cost, error)
 
 // SettleByHeader takes the cost from a header of the answer. Without it the charge stays as it is.

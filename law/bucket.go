@@ -19,7 +19,7 @@ func bucket(level, at int64, op *Op, now int64) (x, t int64) {
 	return p.drain(level, min(t-at, 1)), t
 }
 
-// inUse is bucket for a cell before it is empty. In a window all of it counts until
+// inUse applies before a cell is empty. In a window all of it counts until
 // then, also if the windows were others when it was charged.
 func (s *State) inUse(op *Op, now int64) (x, t int64) {
 	p := &op.Params
@@ -38,7 +38,7 @@ func (p *Params) window() bool {
 	return p.Kind == Bucket && (p.Anchor == Calendar || p.Drain == Max)
 }
 
-// drained is bucket for the anchors that need no boundaries.
+// drained handles anchors without boundaries.
 func (p *Params) drained(level, at, now int64) (x, t int64) {
 	if p.Anchor == Epoch {
 		t = max(at, now-now%p.Step)
@@ -71,7 +71,7 @@ func (op *Op) after(t, credits int64) int64 {
 	return op.Params.after(t, credits)
 }
 
-// after is that of Op for the anchors that need no boundaries.
+// after handles anchors without boundaries.
 func (p *Params) after(t, credits int64) int64 {
 	if credits <= 0 {
 		return t
@@ -109,8 +109,7 @@ func (op *Op) stale(now int64) bool {
 		now < op.From || op.Until != 0 && now >= op.Until
 }
 
-// drainTime is how long a full cell takes to empty, in microseconds,
-// saturated at Max.
+// drainTime returns how long a full cell takes to empty, in microseconds, saturated at Max.
 func (p *Params) drainTime() int64 {
 	switch p.Kind {
 	case Bucket:

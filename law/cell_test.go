@@ -6,10 +6,10 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// rounds is how often a long test tries something: a tenth of n with make test.
+// rounds returns how often a long test tries something: a tenth of n with make test.
 func rounds(n uint64) uint64 { return tier.Pick(n/10, n, 10*n) }
 
-// cell is what a store would keep of a cell.
+// cell is a cell as a store keeps it.
 type cell struct {
 	cells.Cell
 	last int64 // number of an entry

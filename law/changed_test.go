@@ -65,7 +65,7 @@ func returnsOfTwo(t *testing.T, pair [2]law.Params, rng *rand.Rand) (given int64
 	return given
 }
 
-// perEpoch is of 100 units, as those after it, by the notation that makes them.
+// perEpoch and the limits below are of 100 units, named as in the notation.
 func perEpoch(window int64) law.Params { return aligned(100, window) }
 
 func fromFirst(window int64) law.Params {
@@ -83,7 +83,7 @@ func smooth(period int64) law.Params {
 	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000, Step: period / 100_000, Drain: 1}
 }
 
-// byDay is a limit for each day of a zone.
+// byDay returns a limit for each day of a zone.
 func byDay() law.Params {
 	return law.Params{
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 100_000, Step: 26 * hour,

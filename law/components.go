@@ -1,10 +1,8 @@
 package law
 
-// Components returns for each op the index of the first op of its component:
-// ops on one cell, or of one request, are in one component, and so are those
-// that are linked by others. Components have no cell in common, so they may be
-// applied apart from each other, in any order or at once, as long as each
-// keeps its own order.
+// Components returns for each op the index of the first op of its component. Ops on one cell or of one request are in
+// one component, also through other ops. Components have no cell in common, so they may be applied in any order or at
+// once, as long as each keeps its own order.
 func Components(ops []Op) []int {
 	parent := make([]int, len(ops))
 	find := func(i int) int {

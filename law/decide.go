@@ -118,7 +118,7 @@ func (op *Op) DecidedAt(out *Outcome) int64 {
 	return out.State.At
 }
 
-// usage is what a law finds in a cell at the time of a decision.
+// usage is the state of a cell at the time of a decision.
 type usage struct {
 	x   int64 // credits in use
 	t   int64 // Bucket: the time x holds for
@@ -209,7 +209,7 @@ func rebase(s State, op *Op, clock int64) Verdict {
 	d.Moved = healed || converted
 	if d.Moved {
 		// What was used counts no longer than it would have without the
-		// change. So a key that is asked for by two definitions in turn, each
+		// change. So a key that is requested by two definitions in turn, each
 		// of which converts the cell, becomes empty all the same.
 		// But a bucket forgets at EmptyAt what was returned to it. It must not do so
 		// before each charge has drained by the definition that made it. A definition
@@ -265,7 +265,7 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	return true, 0
 }
 
-// perStep is how many credits a cell of the limit forgets in a step at most.
+// perStep returns how many credits a cell of the limit forgets in a step at most.
 func (p *Params) perStep() int64 {
 	if p.Kind == Bucket {
 		return min(p.Drain, p.Capacity)

@@ -156,7 +156,7 @@ func history(rng *rand.Rand, pause int64, by ...law.Params) (charges []charge, g
 	return charges, given
 }
 
-// within is the most that may pass from a time to another, both included.
+// within returns the most that may pass from a time to another, both included.
 func within(p law.Params, from, to int64) int64 {
 	switch {
 	case p.Kind == law.Log:

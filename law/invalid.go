@@ -9,7 +9,7 @@ import (
 // errors.Is. It is the caller's fault: no store was called, nothing was charged.
 var ErrInvalid = errors.New("invalid request")
 
-// InvalidError says what is wrong with a request. It is an ErrInvalid.
+// InvalidError is an error in a request. It is an ErrInvalid.
 type InvalidError struct {
 	Field   string // what is wrong, as callers know it: cost, key, limit; "" is not known
 	Problem string // what is wrong with it

@@ -1,7 +1,7 @@
 package law
 
-// ledger is the log of the cell as it stands within the batch: what was
-// stored, as far as it still counts, and what the batch has done to it.
+// ledger returns the log of the cell as it stands within the batch: what was stored, as far as it still counts, and
+// what the batch has done to it.
 func (r *Record) ledger() Ledger {
 	if len(r.Add)+len(r.Lower)+len(r.Renew) == 0 && !r.Clear {
 		if r.Log == nil {
@@ -20,7 +20,7 @@ func (noLog) Entry(_ int64) (_, _ int64) { return 0, 0 }
 
 type batchLog struct{ r *Record }
 
-// stored is what was in the log before the batch, and still counts.
+// stored returns what was in the log before the batch, and still counts.
 func (b *batchLog) stored() Ledger {
 	if b.r.Log == nil || b.r.Clear {
 		return noLog{}
@@ -33,7 +33,7 @@ func (b *batchLog) Sum(after, upto int64) int64 {
 	return b.stored().Sum(after, upto) + b.changed(after, upto)
 }
 
-// changed is what the batch has added to a sum.
+// changed returns what the batch has added to a sum.
 func (b *batchLog) changed(after, upto int64) (sum int64) {
 	for i := range b.r.Add {
 		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {

@@ -13,7 +13,7 @@ func logged(s *State, now int64, log Ledger) int64 {
 	return max(0, s.Level-log.Sum(s.At, now))
 }
 
-// entry is what a decision at now writes into the log.
+// entry returns what a decision at now writes into the log.
 func (op *Op) entry(now, credits int64, granted bool) Entry {
 	e := Entry{ID: op.ID, At: now, KeepUntil: now + op.Params.History, Cost: credits, Granted: granted}
 	if granted {

@@ -292,7 +292,7 @@ func randomParams(rng *rand.Rand) law.Params {
 	return p
 }
 
-// exactWindow is the rule that the window law may not be looser than.
+// exactWindow has the rule that bounds the window law.
 func exactWindow(prev, level, n, elapsed, w, most int64) bool {
 	left := new(big.Rat).Mul(big.NewRat(prev, 1), big.NewRat(w-elapsed, w))
 	return left.Add(left, big.NewRat(level+n, 1)).Cmp(big.NewRat(most, 1)) <= 0

@@ -52,7 +52,7 @@ type Params struct {
 	Deadline int64 // microseconds that a decision may take; 0: the default. Laws and drivers ignore it
 }
 
-// Away says what is answered while the store cannot decide.
+// Away is the answer while the store cannot decide.
 type Away uint8
 
 // What is answered. Where the limits of one request differ, the smallest value holds.
@@ -65,7 +65,7 @@ const (
 // String returns deny, share or allow.
 func (a Away) String() string { return [...]string{"deny", "share", "allow"}[min(a, AwayAllow)] }
 
-// Verb is what an op does to a cell.
+// Verb is the effect of an op on a cell.
 type Verb uint8
 
 // The verbs. A store that does not know one answers it with an error that is
@@ -210,7 +210,7 @@ type Outcome struct {
 // limit was changed, or the clock stepped back.
 const Carried = "carried over"
 
-// Entry is one attempt in the log of a cell.
+// Entry is an attempt in the log of a cell.
 type Entry struct {
 	Number    int64  // ascending within a store
 	ID        string // of the request, where it has one, or Carried

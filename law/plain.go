@@ -13,15 +13,15 @@ const PlainSlack = clockSlack
 // Plain reports whether cells of the limit can be plain.
 func (p *Params) Plain() bool { return p.Kind == Bucket && p.Anchor != Calendar }
 
-// PlainState is the state of a plain cell with credits in use, as of at.
+// PlainState returns the state of a plain cell with credits in use, as of at.
 func (p *Params) PlainState(level, at int64) State {
 	return State{Kind: Bucket, Level: level, At: at, Unit: p.Unit, Step: p.Step, EmptyAt: p.after(at, level)}
 }
 
-// PlainEmptyAt is the EmptyAt of PlainState.
+// PlainEmptyAt returns the EmptyAt of PlainState.
 func (p *Params) PlainEmptyAt(level, at int64) int64 { return p.after(at, level) }
 
-// TakePlain is Decide for a plain charge of a plain cell: a Take of one Count
+// TakePlain decides a plain charge of a plain cell: a Take of one Count
 // of cost, without a ceiling, while the clock is at most PlainSlack behind the
 // cell. A fresh cell has level and time 0. That a refusal may block the cell
 // is left to the caller.

@@ -30,7 +30,7 @@ func (p *Params) Terms() Terms {
 	return Terms{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain}
 }
 
-// Receipts is what is remembered in one cell.
+// Receipts has the receipts of a cell.
 type Receipts interface {
 	// Receipt returns the admission of an ID, also one that should be
 	// forgotten; false if there is none.

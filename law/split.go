@@ -1,9 +1,8 @@
 package law
 
-// Split returns what one of several sees who share an op of verb Take that was
-// granted in part, as if each had asked alone, one after another: out is the
-// outcome of all, rank 0 the one who came first. What a refusal of a later one
-// did to the cell, such as to block it, all of them see.
+// Split returns the outcome for one of the callers that share a Take, as if each had come alone, one after another.
+// out is the outcome of all, and rank 0 the first caller. All callers see what the refusal of a later one did to the
+// cell, such as a block.
 func Split(op *Op, out *Outcome, rank int64) Outcome {
 	mine := *out
 	if rank >= out.Granted {
@@ -12,7 +11,7 @@ func Split(op *Op, out *Outcome, rank int64) Outcome {
 	}
 	later := (out.Granted - 1 - rank) * op.Cost // granted to callers that came later
 	mine.Granted = 1
-	// The last one learns when a cost of 1 fits, if that is what the outcome of all says.
+	// The last one gets the time at which a cost of 1 fits, if the outcome of all has that.
 	one := min(op.Params.Unit, op.Params.Capacity)
 	if later > 0 || op.Params.Kind != Log || out.Granted < op.Count && op.Cost != one {
 		mine.RetryAt = 0

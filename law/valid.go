@@ -29,11 +29,11 @@ func (p *Params) Highest() int64 {
 	return Max
 }
 
-// ValidKey says why key cannot be used, or nil: a key is at most 512 bytes of
+// ValidKey returns why key cannot be used, or nil: a key is at most 512 bytes of
 // valid UTF-8 without NUL. The empty key is a key. Keys are compared byte by byte.
 func ValidKey(key string) error { return ValidText("key", key, MaxKey) }
 
-// Valid says why c cannot be the cell of an op, or nil. Every store calls it
+// Valid returns why c cannot be the cell of an op, or nil. Every store calls it
 // before it looks for the cell.
 func (c Cell) Valid() error {
 	if c.Limit == "" {
@@ -42,7 +42,7 @@ func (c Cell) Valid() error {
 	return c.ValidText()
 }
 
-// ValidText says why no cell can have this limit and key, or nil: a limit's name is
+// ValidText returns why no cell can have this limit and key, or nil: a limit's name is
 // at most 255 bytes of valid UTF-8 without NUL, a key at most 512. Either may be
 // empty, as in what pages through a list.
 func (c Cell) ValidText() error {
@@ -52,7 +52,7 @@ func (c Cell) ValidText() error {
 	return ValidText("key", c.Key, MaxKey)
 }
 
-// ValidText says why s cannot be kept as what it is called, or nil: at most most bytes of
+// ValidText returns why s cannot be kept as what it is called, or nil: at most most bytes of
 // valid UTF-8 without NUL.
 func ValidText(what, s string, most int) error {
 	switch {
@@ -66,7 +66,7 @@ func ValidText(what, s string, most int) error {
 	return nil
 }
 
-// Valid says what is wrong with the parameters, or nil.
+// Valid returns what is wrong with the parameters, or nil.
 func (p *Params) Valid() error {
 	switch {
 	case p.Kind < Bucket || p.Kind > Log:
@@ -89,7 +89,7 @@ func (p *Params) Valid() error {
 	return nil
 }
 
-// Valid says what is wrong with the op, or nil. Every store calls it before
+// Valid returns what is wrong with the op, or nil. Every store calls it before
 // it does anything, so that all refuse alike.
 func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	if op.Verb < Take || op.Verb > Extend {
@@ -165,7 +165,7 @@ func (op *Op) validExtended() error {
 	return op.validLife()
 }
 
-// validLife says what is wrong with an ID that is to be remembered, or nil.
+// validLife returns what is wrong with an ID that is to be remembered, or nil.
 func (op *Op) validLife() error {
 	if op.TTL < 1 || op.TTL > maxDrain {
 		return Invalid("id", "must be remembered for 1 us to 142 years")
@@ -192,7 +192,7 @@ func (op *Op) validReturn() error {
 	return nil
 }
 
-// ValidGroup says what is wrong with the ops of one request, or nil.
+// ValidGroup returns what is wrong with the ops of one request, or nil.
 func ValidGroup(ops []Op) error {
 	for i := range ops {
 		if err := ops[i].Valid(); err != nil {
@@ -217,7 +217,7 @@ func ValidGroup(ops []Op) error {
 	return oneCharge(ops)
 }
 
-// oneCharge says which cell a request with an ID charges twice, or nil: the ID
+// oneCharge returns which cell a request with an ID charges twice, or nil: the ID
 // stands for one charge of it.
 func oneCharge(ops []Op) error {
 	if len(ops) < 2 || ops[0].ID == "" {
@@ -234,7 +234,7 @@ func oneCharge(ops []Op) error {
 	return nil
 }
 
-// oneMeaning says which limit stands in a request with different parameters for one key,
+// oneMeaning returns which limit stands in a request with different parameters for one key,
 // or nil: keys may have limits of their own. Requests may have thousands of charges, of
 // mostly a few limits.
 func oneMeaning(ops []Op) error {

@@ -6,11 +6,9 @@ package law
 // so that the law is never looser than the exact rule
 // prev*(w-elapsed)/w + level + n <= capacity.
 
-// grain is the width of the share: a number of microseconds q for which w/q is
-// at most 2^20, and the number f of such grains in a window. Where the smallest
-// such q does not divide a window of whole seconds, a millionth of it does: with
-// a grain that divides the window, the law is exact at round times, such as half
-// way through.
+// grain returns the width of the share: a number of microseconds q for which w/q is at most 2^20, and the number f of
+// such grains in a window. Where the smallest such q does not divide a window of whole seconds, a millionth of it does:
+// with a grain that divides the window, the law is exact at round times, such as half way through.
 func grain(w int64) (q, f int64) {
 	q = ceilDiv(w, 1<<20)
 	if w%q != 0 && w%1_000_000 == 0 {

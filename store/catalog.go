@@ -42,7 +42,7 @@ type Catalog interface {
 // KeptActions is how many actions a store keeps.
 const KeptActions = 10_000
 
-// Action is what somebody did to a key by hand: nothing that a limit's definition says.
+// Action is a change of a key by hand, not by a limit's definition.
 type Action struct {
 	Number int64 // of a later one it is greater; there may be gaps
 	At     int64 // by the store's clock, in microseconds
@@ -55,7 +55,7 @@ type Action struct {
 	Reason string
 }
 
-// Valid says what is wrong with an action, or nil. Every Catalog calls it first.
+// Valid returns what is wrong with an action, or nil. Every Catalog calls it first.
 func (a *Action) Valid() error {
 	switch a.Verb {
 	case "block", "unblock", "reset":
@@ -82,7 +82,7 @@ type KindFinder interface {
 	MayHave(ctx context.Context, kinds ...Kind) ([]bool, error)
 }
 
-// CatalogChanges is what ReadCatalog returns.
+// CatalogChanges is the result of ReadCatalog.
 type CatalogChanges struct {
 	Version int64 // the newest; 0: nothing was ever written
 	// when Version was written, and the version after which was read: by the store's clock, in microseconds; 0 if the
@@ -116,7 +116,7 @@ func (i Item) Less(other Item) bool {
 // PerKey reports whether there may be a row for each key, too many to be read at once.
 func (k Kind) PerKey() bool { return k == KindOverride || k == KindAssignment }
 
-// Item is one row of the catalog. Kind, Name and Key say which.
+// Item is a row of the catalog, identified by Kind, Name and Key.
 type Item struct {
 	Kind Kind   `json:"kind"`
 	Name string `json:"name"` // of the limit or plan; the hash of a file
@@ -130,7 +130,7 @@ type Item struct {
 	Removed bool   `json:"removed,omitempty"` // it is not there; the rest is empty
 }
 
-// ID is the item with nothing but what says which it is.
+// ID returns the item with nothing but what says which it is.
 func (i Item) ID() Item { return Item{Kind: i.Kind, Name: i.Name, Key: i.Key} }
 
 // FirstItems returns the first n of a list of items of one kind, ordered. It is for drivers.
@@ -139,7 +139,7 @@ func FirstItems(list []Item, n int) []Item {
 	return list[:min(len(list), max(n, 0))]
 }
 
-// Edit is what is to be written.
+// Edit is a change to be written.
 type Edit struct {
 	Base   int64  // the version that the author has seen
 	Author string // as far as the caller knows; a database adds its user
@@ -153,7 +153,7 @@ const (
 	MaxEdit = 100_000 // items
 )
 
-// Valid says what is wrong with an edit, or nil. Every Catalog calls it first.
+// Valid returns what is wrong with an edit, or nil. Every Catalog calls it first.
 func (e *Edit) Valid() error {
 	if len(e.Items) > MaxEdit {
 		return law.Invalid("items", "are %d; one edit may have %d", len(e.Items), MaxEdit)
@@ -229,7 +229,7 @@ func (e *Edit) Changes(now []Item) []Change {
 	return list
 }
 
-// Version is what one edit changed.
+// Version is the result of an edit.
 type Version struct {
 	Number  int64    `json:"number"`
 	At      int64    `json:"at"` // by the store's clock, in microseconds

@@ -20,7 +20,7 @@ const (
 	Wrong Severity = "wrong" // limits are not exact, admitted charges can be lost, or requests wait
 )
 
-// Finding is what a Doctor has found about one thing.
+// Finding is a Doctor's finding about one subject.
 type Finding struct {
 	Check    string   `json:"check"` // what was looked at, such as "isolation"
 	Severity Severity `json:"severity"`

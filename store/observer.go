@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// Observer hears of what happens beside the decisions, for metrics and logs: package
+// Observer receives what happens beside the decisions, for metrics and logs: package
 // coalesce reports batches, drivers repeated transactions, package front sweeps.
 // Its methods are called by many goroutines at once, and hold up what they are called for
 // until they return. Decisions go to headgate.Observer.
@@ -15,7 +15,7 @@ type Observer interface {
 	Swept(Sweep)
 }
 
-// Batch is what callers have shared.
+// Batch is a batch that callers shared.
 type Batch struct {
 	Callers int // that share it
 	Ops     int
@@ -29,7 +29,7 @@ type Retries struct {
 	Err   error // of the last attempt; nil: it succeeded
 }
 
-// Sweep is one sweep.
+// Sweep is a sweep.
 type Sweep struct {
 	Removed int  // rows
 	Full    bool // it removed as many as it may: there may be more

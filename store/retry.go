@@ -7,11 +7,9 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// Retry repeats do while again says that its error is one of a conflict with
-// other transactions, which left nothing done: with full jitter, from 1 ms up
-// to 100 ms, until the deadline of the context, or for at most within if it
-// has none. It returns the last error and how often do was repeated. For
-// drivers.
+// Retry repeats do while again reports that a conflict with other transactions left nothing done. The pauses have
+// full jitter, from 1 ms up to 100 ms. Retry gives up at the deadline of the context, or after within if it has none.
+// It returns the last error and the number of repetitions.
 func Retry(ctx context.Context, within time.Duration, do func() error, again func(error) bool) (repeated int,
 	err error,
 ) {

@@ -41,7 +41,7 @@ type Store interface {
 	Close() error
 }
 
-// Role is what a database user may do with a store.
+// Role is a database user's permission.
 type Role string
 
 // The roles.
@@ -145,6 +145,6 @@ type Cell struct {
 // Clock returns the time in microseconds since the Unix epoch.
 type Clock func() int64
 
-// SystemClock is the clock of this machine. It is the only place in the
-// library where the wall clock is read to decide something.
+// SystemClock returns the clock of this machine. It is the only place in the library where the wall clock is read to
+// decide something.
 func SystemClock() int64 { return sched.Wall().UnixMicro() }

@@ -1,7 +1,5 @@
-// Package articles holds the limiters that five articles publish, to be
-// measured against. Each is fixed only where it does not run, and its SQL says
-// so. Article 002 repeats the function of article 000; article 004 has no
-// code for its bucket in Redis.
+// Package articles has the limiters that five articles publish. Each is fixed only where it does not run, and its SQL
+// says so. Article 002 repeats the function of article 000; article 004 has no code for its bucket in Redis.
 package articles
 
 import (
@@ -49,8 +47,8 @@ func MariaDB() (list []string) {
 	return list
 }
 
-// RateLimitingRequest is article 000's function: one statement, one decision. Its bucket has 1000 tokens a second
-// for an hour, as in the article's own test.
+// RateLimitingRequest calls the function of article 000 in one statement. Its bucket has 1000 tokens a second for an
+// hour, as in the article's own test.
 type RateLimitingRequest struct{ Pool *pgxpool.Pool }
 
 // Fill makes full buckets.
@@ -67,7 +65,7 @@ func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error
 	return err == nil && left >= 0, err
 }
 
-// LeakyBucket is article 004's fillup of one unit, with the pruning that follows every call.
+// LeakyBucket calls the fillup of article 004, and prunes after every call as the article does.
 type LeakyBucket struct {
 	Pool               *pgxpool.Pool
 	Capacity, LeakRate float64
@@ -80,8 +78,7 @@ func (l LeakyBucket) Fill(ctx context.Context, keys []string) error {
 	return err
 }
 
-// Allow pours one unit into a key's bucket. The article calls it full when it
-// is within a hundredth of its capacity.
+// Allow pours one unit into a bucket. The article calls it full within a hundredth of its capacity.
 func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	var level float64
 	if err := l.Pool.QueryRow(ctx, fillUp, key, l.Capacity, 1.0, l.LeakRate, 2*l.Capacity/l.LeakRate).Scan(
@@ -92,10 +89,10 @@ func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	return math.Abs(l.Capacity-level) >= 0.01, err
 }
 
-// CheckVelocity is article 001's procedure, for zone 1: 5 in 60 s.
+// CheckVelocity calls the procedure of article 001 for zone 1: 5 in 60 s.
 type CheckVelocity struct{ DB *sql.DB }
 
-// Fill makes the locks of keys, so that no measurement includes that.
+// Fill inserts the rows that the procedure locks, so that no measurement includes that.
 func (c CheckVelocity) Fill(ctx context.Context, keys []string) error {
 	return insert(ctx, c.DB, "zone_bucket_lock (bucket_key)", "(?)", keys)
 }
@@ -106,8 +103,7 @@ func (c CheckVelocity) Forget(ctx context.Context) error {
 	return err
 }
 
-// Allow calls the procedure, which returns two result sets: the lock's,
-// which nobody needs, and the decision.
+// Allow skips the first result set, which is of the lock. The second has the decision.
 func (c CheckVelocity) Allow(ctx context.Context, key string) (bool, error) {
 	rows, err := c.DB.QueryContext(ctx, "CALL check_velocity(1, ?)", key)
 	if err != nil {
@@ -129,9 +125,8 @@ func (c CheckVelocity) Allow(ctx context.Context, key string) (bool, error) {
 	return false, errors.Join(errors.New("check_velocity has not answered"), rows.Err())
 }
 
-// RequestToken is article 003's SQLTokenRequester. Its statement is prepared,
-// executed and closed in each call, unless DB was opened with
-// interpolateParams=true: then it is one round trip.
+// RequestToken calls the procedure of article 003. The driver prepares, executes and closes the statement in each call,
+// unless DB was opened with interpolateParams=true: then it is one round trip.
 type RequestToken struct{ DB *sql.DB }
 
 // Fill makes full buckets, of 1,000,000,000 an hour.
@@ -149,7 +144,7 @@ func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
 	return n > 0, err
 }
 
-// insert inserts a row for each key, many in a statement.
+// insert inserts a row for each key, 1000 in a statement.
 func insert(ctx context.Context, db *sql.DB, table, row string, keys []string) error {
 	for len(keys) > 0 {
 		n := min(len(keys), 1000)

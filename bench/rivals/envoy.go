@@ -17,10 +17,10 @@ var envoyProgram = program{
 	"github.com/envoyproxy/ratelimit/src/service_cmd",
 }
 
-// EnvoyName is its name with the version: the last commit when this was written.
+// EnvoyName has the version: the last commit when this was written.
 const EnvoyName = "envoy ratelimit 3fb70258"
 
-// Envoy is a server of Envoy's rate limit service.
+// Envoy is an Envoy rate limit service.
 type Envoy struct {
 	conns *conns
 	stop  func()
@@ -104,7 +104,7 @@ func (e *Envoy) Close() {
 	e.stop()
 }
 
-// Allow asks about one decision in a call.
+// Allow makes one decision in a call.
 func (e *Envoy) Allow(ctx context.Context, key string) (bool, error) {
 	entry := put(put(nil, 1, "user"), 2, key)
 	question := put(put(nil, 1, "bench"), 2, put(nil, 1, entry))

@@ -1,4 +1,4 @@
-// Package rivals starts and calls rate limiters that are servers.
+// Package rivals starts and calls other rate limiting servers.
 package rivals
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// program is a rival that is a server: built by the go command from its
-// module, which no go.mod of ours requires, and kept in the user's cache.
+// program is a server that the go command builds from its module, which no go.mod of ours requires. The user's cache
+// keeps it.
 type program struct{ module, version, command string }
 
 // build returns the path of the program's file.
@@ -45,8 +45,7 @@ func (p program) build(ctx context.Context) (string, error) {
 	return file, nil
 }
 
-// StartHeadgate builds the command headgate and starts it as a server over the memory store, with an address as the
-// last argument.
+// StartHeadgate builds headgate and serves the memory store. It appends an address to args.
 func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(), err error) {
 	home, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/headgate/headgate").Output()
 	if err != nil {
@@ -72,7 +71,7 @@ func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(
 	return addr, func() { end(); os.RemoveAll(dir) }, nil
 }
 
-// start starts a program, and returns when it answers at an address. It ends with stop, or with this process.
+// start returns when the program accepts connections at addr. The program ends with stop, or with this process.
 func start(ctx context.Context, file, addr string, args []string, env ...string) (stop func(), err error) {
 	s, err := dbtest.Launch(ctx, func() *exec.Cmd {
 		cmd := exec.CommandContext(context.WithoutCancel(ctx), file, args...)
@@ -109,8 +108,8 @@ func freeAddr(ctx context.Context) (string, error) {
 // tick is the unit of the CPU times in /proc: USER_HZ is 100 on every Linux.
 const tick = 10 * time.Millisecond
 
-// CPU returns the CPU time of all programs that this process started and that still run, and of those that they
-// started; 0 where there is no /proc. A program that has ended counts with its parent.
+// CPU returns the CPU time of all running descendants of this process; 0 where there is no /proc. A program that has
+// ended counts with its parent.
 func CPU() (sum time.Duration) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	parent, spent := map[int]int{}, map[int]time.Duration{}

@@ -18,62 +18,62 @@ import (
 	"github.com/headgate/headgate/internal/stores"
 )
 
-// What a release is, which the linker writes here: see the Makefile and .goreleaser.yaml. A build
-// without the linker's flags has what the go command knows.
+// The linker sets these: see the Makefile and .goreleaser.yaml. A build without the linker's flags has what the go
+// command knows.
 var (
 	release string // such as v0.4.0
 	commit  string // its hash
 	date    string // of the commit, in RFC 3339
 )
 
-// stamp is what this binary was built from.
-type stamp struct {
-	version string // devel where nobody named one
+// build identifies the source of this binary.
+type build struct {
+	version string // devel if unknown
 	commit  string // hash; empty: it is not known
 	date    string // of the commit, in RFC 3339; empty: it is not known
 }
 
-// stamped returns what this binary was built from.
-func stamped() stamp {
-	s := stamp{release, commit, date}
+// readBuild prefers the linker's flags to the go command's record.
+func readBuild() build {
+	b := build{release, commit, date}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		s.complete(info)
+		b.complete(info)
 	}
-	s.version = cmp.Or(s.version, "devel")
-	return s
+	b.version = cmp.Or(b.version, "devel")
+	return b
 }
 
 // complete adds what the go command has recorded.
-func (s *stamp) complete(info *debug.BuildInfo) {
-	if s.version == "" {
-		s.version = strings.Trim(info.Main.Version, "()") // (devel) is that of no version
+func (b *build) complete(info *debug.BuildInfo) {
+	if b.version == "" {
+		b.version = strings.Trim(info.Main.Version, "()") // (devel) is that of no version
 	}
 	for _, setting := range info.Settings {
 		switch setting.Key {
 		case "vcs.revision":
-			s.commit = cmp.Or(s.commit, setting.Value)
+			b.commit = cmp.Or(b.commit, setting.Value)
 		case "vcs.time":
-			s.date = cmp.Or(s.date, setting.Value)
+			b.date = cmp.Or(b.date, setting.Value)
 		}
 	}
 }
 
-// short is the version and the commit in one line.
-func (s stamp) short() string {
-	if c := s.commit[:min(12, len(s.commit))]; c != "" && !strings.Contains(s.version, c) {
-		return s.version + " " + c
+// short returns the version and the commit in one line.
+func (b build) short() string {
+	if c := b.commit[:min(12, len(b.commit))]; c != "" && !strings.Contains(b.version, c) {
+		return b.version + " " + c
 	}
-	return s.version
+	return b.version
 }
 
 // version returns the version, the commit and the version of Go, on one line.
-func version() string { return stamped().short() + " " + runtime.Version() }
+func version() string { return readBuild().short() + " " + runtime.Version() }
 
 // versionText returns the text that --version prints.
 func versionText() string {
-	s := stamped()
+	b := readBuild()
 	return fmt.Sprintf("headgate %s\ncommit    %s\ndate      %s\nplatform  %s/%s\nstores    %s\n", version(),
-		cmp.Or(s.commit, "unknown"), cmp.Or(s.date, "unknown"), runtime.GOOS, runtime.GOARCH,
+		cmp.Or(b.commit, "unknown"), cmp.Or(b.date, "unknown"), runtime.GOOS, runtime.GOARCH,
 		strings.Join(stores.Schemes(), ", "))
 }
 
@@ -89,8 +89,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// licenses are those of all that is linked into this binary; make licenses writes the
-// file.
+// licenses covers all that is linked into this binary; make licenses writes the file.
 //
 //go:embed licenses.txt
 var licenses string
@@ -108,7 +107,7 @@ func newLicensesCommand() *cobra.Command {
 	}
 }
 
-// schemaCommands make the commands below `headgate schema`, which stores add.
+// schemaCommands has the commands of stores below `headgate schema`.
 var schemaCommands []func() *cobra.Command
 
 func newSchemaCommand() *cobra.Command {

@@ -20,38 +20,38 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// asking are the flags of the commands that use a store or a server.
-type asking struct {
+// queryFlags has the flags of commands that print an answer of a store or a server.
+type queryFlags struct {
 	json  printing
 	watch bool
 }
 
-func (a *asking) flags(cmd *cobra.Command) {
-	addAsked(cmd)
-	a.json.flag(cmd)
+func (f *queryFlags) flags(cmd *cobra.Command) {
+	addPlaceSettings(cmd)
+	f.json.flag(cmd)
 }
 
-// watchFlag lets a command answer again and again.
-func (a *asking) watchFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&a.watch, "watch", "w", false, "ask again every second, until q or Ctrl-C")
+// watchFlag adds --watch.
+func (f *queryFlags) watchFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "ask again every second, until q or Ctrl-C")
 }
 
-// addAsked gives a command the settings that name its store or server.
-func addAsked(cmd *cobra.Command) {
+// addPlaceSettings adds the settings that name the store or the server.
+func addPlaceSettings(cmd *cobra.Command) {
 	addSettings(cmd, config.File, config.Store, config.Server, config.Token)
 	cmd.MarkFlagsMutuallyExclusive("store", "server")
 }
 
-// answerer is what answers: the service over a store that this process opens, or a server.
-type answerer struct {
+// backend answers a command: the service over a store that this process opens, or a server.
+type backend struct {
 	local *service.Service                                                  // nil: a server answers
-	names *catalogNames                                                     // with which the service answers
+	names *catalogNames                                                     // of local
 	call  func(ctx context.Context, method, path string, in, out any) error // the server
 }
 
-// serverAt answers from a server, over HTTP or gRPC, that has so long for it.
-func serverAt(url, token string, within time.Duration) answerer {
-	return answerer{call: func(ctx context.Context, method, path string, in, out any) error {
+// serverBackend returns a server over HTTP or gRPC.
+func serverBackend(url, token string, within time.Duration) backend {
+	return backend{call: func(ctx context.Context, method, path string, in, out any) error {
 		c, err := client.New(url, &client.Config{Timeout: within, Token: token})
 		if err != nil {
 			return err
@@ -61,36 +61,36 @@ func serverAt(url, token string, within time.Duration) answerer {
 	}}
 }
 
-// get asks a path of a server.
-func get[Out any](ctx context.Context, s answerer, path string, in any) (*Out, error) {
+// get reads a path of a server.
+func get[Out any](ctx context.Context, s backend, path string, in any) (*Out, error) {
 	out := new(Out)
 	return out, s.call(ctx, http.MethodGet, path, in, out)
 }
 
-// What commands ask. A question that has nothing to say is nil.
+// The queries of commands. In is nil if it has no fields.
 var (
-	askTake     = asks(http.MethodPost, "/v1/take", (*service.Service).Take)
-	askCheck    = asks(http.MethodPost, "/v1/check", (*service.Service).Check)
-	askFillUp   = asks(http.MethodPost, "/v1/fill-up", (*service.Service).FillUp)
-	askReset    = asks(http.MethodPost, "/v1/reset", (*service.Service).Reset)
-	askBlock    = asks(http.MethodPost, "/v1/block", (*service.Service).Block)
-	askExplain  = asks(http.MethodPost, "/v1/explain", (*service.Service).Explain)
-	askSetLimit = asks(http.MethodPost, "/v1/limit", (*service.Service).SetLimit)
-	askRollback = asks(http.MethodPost, "/v1/rollback", (*service.Service).Rollback)
-	askOverride = asks(http.MethodPost, "/v1/override", (*service.Service).Override)
-	askSetPlan  = asks(http.MethodPost, "/v1/plan", (*service.Service).SetPlan)
-	askAudit    = asks(http.MethodGet, "/v1/audit", (*service.Service).Audit)
-	askCells    = asks(http.MethodGet, "/v1/cells", (*service.Service).Cells)
-	askVersions = asks(http.MethodGet, "/v1/versions", (*service.Service).Versions)
-	askLimits   = asks(http.MethodGet, "/v1/limits", (*service.Service).Limits)
-	askCatalog  = asks(http.MethodGet, "/v1/catalog", (*service.Service).Catalog)
-	askInspect  = asks(http.MethodPost, "/v1/inspect",
+	askTake     = newQuery(http.MethodPost, "/v1/take", (*service.Service).Take)
+	askCheck    = newQuery(http.MethodPost, "/v1/check", (*service.Service).Check)
+	askFillUp   = newQuery(http.MethodPost, "/v1/fill-up", (*service.Service).FillUp)
+	askReset    = newQuery(http.MethodPost, "/v1/reset", (*service.Service).Reset)
+	askBlock    = newQuery(http.MethodPost, "/v1/block", (*service.Service).Block)
+	askExplain  = newQuery(http.MethodPost, "/v1/explain", (*service.Service).Explain)
+	askSetLimit = newQuery(http.MethodPost, "/v1/limit", (*service.Service).SetLimit)
+	askRollback = newQuery(http.MethodPost, "/v1/rollback", (*service.Service).Rollback)
+	askOverride = newQuery(http.MethodPost, "/v1/override", (*service.Service).Override)
+	askSetPlan  = newQuery(http.MethodPost, "/v1/plan", (*service.Service).SetPlan)
+	askAudit    = newQuery(http.MethodGet, "/v1/audit", (*service.Service).Audit)
+	askCells    = newQuery(http.MethodGet, "/v1/cells", (*service.Service).Cells)
+	askVersions = newQuery(http.MethodGet, "/v1/versions", (*service.Service).Versions)
+	askLimits   = newQuery(http.MethodGet, "/v1/limits", (*service.Service).Limits)
+	askCatalog  = newQuery(http.MethodGet, "/v1/catalog", (*service.Service).Catalog)
+	askInspect  = newQuery(http.MethodPost, "/v1/inspect",
 		func(s *service.Service, ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
-			return s.Inspect(ctx, in, unheld)
+			return s.Inspect(ctx, in, unlimited)
 		})
-	askUsage = asks(http.MethodGet, "/v1/usage",
+	askUsage = newQuery(http.MethodGet, "/v1/usage",
 		func(s *service.Service, ctx context.Context, q *api.UsageQuery) (*api.Usage, error) {
-			u, err := s.Usage(ctx, q, unheld)
+			u, err := s.Usage(ctx, q, unlimited)
 			if err == nil {
 				u.Refusals = nil // this process has refused nothing
 			}
@@ -98,14 +98,14 @@ var (
 		})
 )
 
-// unheld holds nothing: this process answers itself alone.
-func unheld(int) error { return nil }
+// unlimited counts no bytes: this process serves itself alone.
+func unlimited(int) error { return nil }
 
-// asks returns what asks the service, or a server for a path.
-func asks[In, Out any](method, path string, do func(*service.Service, context.Context, *In) (*Out, error)) func(
-	context.Context, answerer, *In,
+// newQuery returns a function that calls the service, or the path of a server.
+func newQuery[In, Out any](method, path string, do func(*service.Service, context.Context, *In) (*Out, error)) func(
+	context.Context, backend, *In,
 ) (*Out, error) {
-	return func(ctx context.Context, s answerer, in *In) (*Out, error) {
+	return func(ctx context.Context, s backend, in *In) (*Out, error) {
 		if s.local != nil {
 			return do(s.local, ctx, in)
 		}
@@ -117,8 +117,8 @@ func asks[In, Out any](method, path string, do func(*service.Service, context.Co
 	}
 }
 
-// meaning says what a limit means, in sentences. A server says it in its catalog.
-func meaning(ctx context.Context, s answerer, name string) (string, error) {
+// meaning explains a limit in sentences, which a server has in its catalog.
+func meaning(ctx context.Context, s backend, name string) (string, error) {
 	if s.local != nil {
 		c, err := s.names.Kept()
 		if err != nil {
@@ -142,8 +142,8 @@ func meaning(ctx context.Context, s answerer, name string) (string, error) {
 	return "", fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
 }
 
-// serverOf returns the URL of the server to use; empty: none. A store that a flag names
-// goes before a server that the environment names.
+// serverOf returns the URL of the server to use; empty: none. A flag that names a store
+// overrides an environment that names a server.
 func serverOf(cmd *cobra.Command) (string, error) {
 	if _, given := flags(cmd)(config.Store.Flag()); given {
 		return "", nil
@@ -152,8 +152,8 @@ func serverOf(cmd *cobra.Command) (string, error) {
 	return said.Value, err
 }
 
-// ask opens the store or the client of a server, and calls do with it.
-func ask(cmd *cobra.Command, do func(answerer) error) error {
+// ask calls do with the store or the server.
+func ask(cmd *cobra.Command, do func(backend) error) error {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -163,8 +163,8 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 		if err != nil {
 			return err
 		}
-		s := serverAt(url, token.Value, 15*time.Second)
-		return near(cmd, s, do(s))
+		s := serverBackend(url, token.Value, 15*time.Second)
+		return withSuggestion(cmd, s, do(s))
 	}
 	c, _, s, err := openPlace(cmd)
 	if err != nil {
@@ -178,14 +178,14 @@ func ask(cmd *cobra.Command, do func(answerer) error) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
 		}
 	})
-	a := answerer{local: answers, names: names}
-	return cmp.Or(near(cmd, a, do(a)), s.Close())
+	a := backend{local: answers, names: names}
+	return cmp.Or(withSuggestion(cmd, a, do(a)), s.Close())
 }
 
-// look reads, and lets do print what it finds: once, or again and again.
-func (a *asking) look(cmd *cobra.Command, do func(s answerer, w io.Writer) error) error {
-	return ask(cmd, func(s answerer) error {
-		if !a.watch {
+// look lets do read and print, once or every second.
+func (f *queryFlags) look(cmd *cobra.Command, do func(s backend, w io.Writer) error) error {
+	return ask(cmd, func(s backend) error {
+		if !f.watch {
 			return do(s, cmd.OutOrStdout())
 		}
 		return repeat(cmd, time.Second, 0, func(width, _ int) ([]string, error) {
@@ -196,11 +196,11 @@ func (a *asking) look(cmd *cobra.Command, do func(s answerer, w io.Writer) error
 	})
 }
 
-// show reads, and prints the answer: as JSON, or for people.
-func show[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error),
+// show prints an answer as JSON or by print.
+func show[T any](cmd *cobra.Command, a *queryFlags, question func(backend) (T, error),
 	print func(io.Writer, T) error,
 ) error {
-	return a.look(cmd, func(s answerer, w io.Writer) error {
+	return a.look(cmd, func(s backend, w io.Writer) error {
 		answer, err := question(s)
 		if err != nil {
 			return err
@@ -209,9 +209,9 @@ func show[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, erro
 	})
 }
 
-// eachLimit calls do for the limit of the arguments KEY [LIMIT], or, where none is said, for each limit that the key
-// has and of which wanted holds. It returns how many they were.
-func eachLimit(ctx context.Context, s answerer, args []string, wanted func(*api.LimitUsage) bool,
+// eachLimit calls do for the limit of the arguments KEY [LIMIT], or without one for each limit of the key that is
+// wanted. It returns the number of limits.
+func eachLimit(ctx context.Context, s backend, args []string, wanted func(*api.LimitUsage) bool,
 	do func(limit string) error,
 ) (n int, err error) {
 	if len(args) > 1 {
@@ -232,8 +232,8 @@ func eachLimit(ctx context.Context, s answerer, args []string, wanted func(*api.
 	return n, nil
 }
 
-// unaskable: nothing can be read about the key of a limit, such as one that the catalog does not have
-// any more, or the key of a cell that others share.
-func unaskable(err error) bool {
+// unreadable reports whether nothing can be read about a key of a limit: the catalog has lost the limit, say, or
+// others share the cell.
+func unreadable(err error) bool {
 	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)
 }

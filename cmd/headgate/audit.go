@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// mostAudited is how many entries of the audit are listed at most.
-const mostAudited = 1000
+// maxAudited is how many entries of the audit are listed at most.
+const maxAudited = 1000
 
 func newAuditCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var q api.AuditQuery
 	cmd := &cobra.Command{
 		Use:   "audit [LIMIT]",
@@ -25,16 +25,16 @@ func newAuditCommand() *cobra.Command {
 			"limits, plans and overrides, and the last 10,000 blocks and resets.",
 		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				q.Limit = args[0]
 			}
 			q.HasKey = cmd.Flags().Changed("key")
-			if q.Max < 1 || q.Max > mostAudited {
-				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, mostAudited)
+			if q.Max < 1 || q.Max > maxAudited {
+				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, maxAudited)
 			}
-			return show(cmd, &a, func(s answerer) (*api.Audit, error) {
+			return show(cmd, &a, func(s backend) (*api.Audit, error) {
 				return askAudit(cmd.Context(), s, &q)
 			}, printAudit)
 		},
@@ -52,7 +52,7 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	}
 	for i := range a.Entries {
 		e := &a.Entries[i]
-		line := instant(e.At) + "  " + doneTo(e)
+		line := instant(e.At) + "  " + auditTarget(e)
 		if e.By != "" {
 			line += " by " + text(e.By)
 		}
@@ -73,8 +73,8 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	return nil
 }
 
-// doneTo returns what an entry was, and to which key.
-func doneTo(e *api.AuditEntry) string {
+// auditTarget returns what an entry was, and to which key.
+func auditTarget(e *api.AuditEntry) string {
 	if e.Key == nil {
 		return fmt.Sprintf("version %d", e.Version)
 	}

@@ -45,13 +45,13 @@ func (s *server) ready(t *testing.T, want int) {
 	})
 }
 
-// lines are the log lines about whether the store is available.
+// lines returns the log lines about whether the store is available.
 func (s *server) lines() (away, back int) {
 	text := s.out.String()
 	return strings.Count(text, `msg="the store is not available"`), strings.Count(text, `msg="the store is available"`)
 }
 
-// redisClient is a client of a Redis, for what no store does.
+// redisClient returns a client of a Redis, for what no store does.
 func redisClient(t *testing.T, url string) rueidis.Client {
 	t.Helper()
 	options, err := rueidis.ParseURL(url)

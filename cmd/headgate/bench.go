@@ -18,14 +18,14 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// The most that is held in memory for: 36 KiB a client, 80 bytes a key.
+// A client takes 36 KiB of memory, a key 80 bytes.
 const (
-	mostClients = 10_000
-	mostKeys    = 10_000_000
-	mostZipf    = 10
+	maxClients = 10_000
+	maxKeys    = 10_000_000
+	maxZipf    = 10
 )
 
-// benchOptions are the flags of `headgate bench`.
+// benchOptions has the flags of `headgate bench`.
 type benchOptions struct {
 	limits               []string
 	prefix, cost, settle string
@@ -87,24 +87,24 @@ the report.`,
 	return cmd
 }
 
-// check says what is wrong with the flags.
+// check returns an error about the flags.
 func (o *benchOptions) check() error {
 	all := 0
 	for _, n := range o.keys {
-		if n < 1 || n > mostKeys {
-			return fmt.Errorf("--keys: %d is not from 1 to %d", n, mostKeys)
+		if n < 1 || n > maxKeys {
+			return fmt.Errorf("--keys: %d is not from 1 to %d", n, maxKeys)
 		}
 		all += n
 	}
 	switch {
-	case all > mostKeys:
-		return fmt.Errorf("--keys: %d in all are more than %d", all, mostKeys)
+	case all > maxKeys:
+		return fmt.Errorf("--keys: %d in all are more than %d", all, maxKeys)
 	case len(o.keys) > 1 && len(o.keys) != len(o.limits):
 		return fmt.Errorf("--keys: %d numbers for %d limits", len(o.keys), len(o.limits))
-	case o.clients < 1 || o.clients > mostClients:
-		return fmt.Errorf("--clients: %d is not from 1 to %d", o.clients, mostClients)
-	case !(o.zipf >= 0 && o.zipf <= mostZipf):
-		return fmt.Errorf("--zipf: %g is not from 0 to %d", o.zipf, mostZipf)
+	case o.clients < 1 || o.clients > maxClients:
+		return fmt.Errorf("--clients: %d is not from 1 to %d", o.clients, maxClients)
+	case !(o.zipf >= 0 && o.zipf <= maxZipf):
+		return fmt.Errorf("--zipf: %g is not from 0 to %d", o.zipf, maxZipf)
 	case o.duration <= 0:
 		return fmt.Errorf("--duration: %s is not above 0", o.duration)
 	case o.warmup < 0:
@@ -113,7 +113,7 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-// question returns the charges of each call, but for the keys.
+// question parses the charges of each call. Keys come later.
 func (o *benchOptions) question(c *config.Config) (*question, error) {
 	cost, err := headgate.ParseCost(o.cost)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// question is the charges of each call, but for the keys.
+// question has the charges of each call without keys.
 type question struct {
 	limits []limited
 	cost   headgate.Cost  // of each charge
@@ -22,7 +22,7 @@ type question struct {
 	settle *headgate.Cost // of each charge in the end; nil: it is not settled
 }
 
-// limited is a limit and how many keys of it are charged.
+// limited is a limit with the number of its keys.
 type limited struct {
 	limit headgate.Limit
 	keys  int
@@ -46,17 +46,17 @@ type bench struct {
 	first  error // of those
 }
 
-// book is what is known about a key: how often it was admitted, how many of those were
+// book has the counts of a key: how often it was admitted, how many of those were
 // settled, and from when to when it was admitted, in microseconds of the store's clock.
 type book struct{ admitted, settled, from, to atomic.Int64 }
 
-// onlyCount is a counter on a cache line of its own.
+// onlyCount has a cache line of its own.
 type onlyCount struct {
 	n int64
 	_ [120]byte
 }
 
-// newBench tries once whether the question makes sense and the store answers.
+// newBench makes a call to check the question and the store.
 func newBench(ctx context.Context, l *headgate.Limiter, q *question, prefix string, exponent float64, clients int) (
 	*bench, error,
 ) {
@@ -92,7 +92,7 @@ func newBench(ctx context.Context, l *headgate.Limiter, q *question, prefix stri
 	return b, nil
 }
 
-// ask is a load.Ask.
+// ask implements load.Ask.
 func (b *bench) ask(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
 	charges, books := make([]headgate.Charge, len(b.limits)), make([]*book, len(b.limits))
 	for i := range charges {

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/load"
 )
 
-// benchReport is what came out. Amounts are in units of cost.
+// benchReport has the results. Amounts are in units of cost.
 type benchReport struct {
 	Rate     float64 `json:"decisions_per_s"`
 	Admitted amount  `json:"admitted"`
@@ -131,7 +131,7 @@ func (r *benchReport) printJSON(w, stderr io.Writer) error {
 	return printJSON(w, r)
 }
 
-// verdict is the audit in words.
+// verdict returns the audit in words.
 func (r *benchReport) verdict() string {
 	s := r.Admitted.grouped() + " of " + r.Bound.grouped() + " allowed: "
 	if r.over.Sign() > 0 {

@@ -35,7 +35,7 @@ func budgets(t *testing.T, budget int) (limits []headgate.Limit) {
 	return limits
 }
 
-// spending is what callers know of six limits, in thousandths of a unit of cost.
+// spending counts what callers spent of six limits, in thousandths of a unit of cost.
 type spending struct {
 	servers []atomic.Pointer[client.Client]
 	limits  []headgate.Limit

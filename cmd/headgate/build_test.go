@@ -21,12 +21,12 @@ func TestAStampIsCompletedByTheGoCommand(t *testing.T) {
 		},
 	}
 	for _, tt := range []struct {
-		linked, want stamp
+		linked, want build
 		short        string
 	}{
-		{stamp{}, stamp{"v0.3.1", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0.3.1 0123456789ab"},
-		{stamp{"v9", "fe", "d"}, stamp{"v9", "fe", "d"}, "v9 fe"},
-		{stamp{version: "v0-0123456789ab"}, stamp{"v0-0123456789ab", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0-0123456789ab"},
+		{build{}, build{"v0.3.1", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0.3.1 0123456789ab"},
+		{build{"v9", "fe", "d"}, build{"v9", "fe", "d"}, "v9 fe"},
+		{build{version: "v0-0123456789ab"}, build{"v0-0123456789ab", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0-0123456789ab"},
 	} {
 		got := tt.linked
 		got.complete(info)

@@ -18,8 +18,8 @@ import (
 // completeWithin is how long a shell waits for names and keys. Tests wait longer, on a busy machine.
 var completeWithin = 2 * time.Second
 
-// words are what an argument may be, of which the beginning is typed.
-type words func(cmd *cobra.Command, s answerer, typed string) []string
+// words lists the values of an argument that begin as typed.
+type words func(cmd *cobra.Command, s backend, typed string) []string
 
 // completed completes each argument of a command by its words, and by the last those that follow. It offers nothing
 // if nobody answers in time. No store is made for that.
@@ -50,13 +50,13 @@ func completed(arguments ...words) cobra.CompletionFunc {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
-		_ = ask(cmd, func(s answerer) error { found = arguments[n](cmd, s, typed); return nil })
+		_ = ask(cmd, func(s backend) error { found = arguments[n](cmd, s, typed); return nil })
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// theLimit is the name of a limit.
-func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
+// completeLimit returns limits.
+func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askLimits(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
@@ -67,8 +67,8 @@ func theLimit(cmd *cobra.Command, s answerer, _ string) (names []string) {
 	return names
 }
 
-// thePlan is the name of a plan.
-func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
+// completePlan returns plans.
+func completePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askCatalog(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
@@ -79,12 +79,12 @@ func thePlan(cmd *cobra.Command, s answerer, _ string) (names []string) {
 	return names
 }
 
-// theKey is a key that the store knows, of the first limits: a page of each is read.
-func theKey(cmd *cobra.Command, s answerer, typed string) (keys []string) {
+// completeKey returns keys of the first limits: it reads a page of each.
+func completeKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
 	const most = 20
-	limits := theLimit(cmd, s, "")
+	limits := completeLimit(cmd, s, "")
 	for _, limit := range limits[:min(len(limits), namesShown)] {
-		l := looking{limit: limit, prefix: typed}
+		l := keyQuery{limit: limit, prefix: typed}
 		_ = l.each(cmd.Context(), s, law.Cell{}, func(u *keyUse) (bool, error) {
 			if key(u.Key) == u.Key {
 				keys = append(keys, u.Key)
@@ -99,9 +99,9 @@ func theKey(cmd *cobra.Command, s answerer, typed string) (keys []string) {
 // quotedName is a name in an error.
 var quotedName = regexp.MustCompile(`"([a-z0-9._-]+)"`)
 
-// near adds to an error about a limit of a server, or about a plan, which of those that there are look like it. Errors
-// about limits of a store say that themselves.
-func near(cmd *cobra.Command, s answerer, err error) error {
+// withSuggestion adds similar names to an error about a limit of a server, or about a plan. Errors about limits of a
+// store have them already.
+func withSuggestion(cmd *cobra.Command, s backend, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -110,14 +110,14 @@ func near(cmd *cobra.Command, s answerer, err error) error {
 	switch {
 	case name == nil:
 	case s.local == nil && (errors.Is(err, headgate.ErrUnknownLimit) || wrong != nil && wrong.Field == "limit"):
-		return suggest(err, name[1], theLimit(cmd, s, ""))
+		return suggest(err, name[1], completeLimit(cmd, s, ""))
 	case wrong != nil && wrong.Field == "plan":
-		return suggest(err, name[1], thePlan(cmd, s, ""))
+		return suggest(err, name[1], completePlan(cmd, s, ""))
 	}
 	return err
 }
 
-// suggest adds to an error about a name which of those that there are look like it.
+// suggest adds similar names to an error.
 func suggest(err error, name string, names []string) error {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, n := range names {
@@ -129,7 +129,7 @@ func suggest(err error, name string, names []string) error {
 	return err
 }
 
-// nearTo asks whether one of the commands below a command is meant, if some are like a name.
+// nearTo suggests commands below a command that are like a name.
 func nearTo(cmd *cobra.Command, name string) string {
 	names := cmd.SuggestionsFor(name)
 	slices.Sort(names)

@@ -16,7 +16,7 @@ import (
 )
 
 func newExplainCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var client string
 	cmd := &cobra.Command{
 		Use:   "explain LIMIT | 'METHOD URL' [HEADER...]",
@@ -47,12 +47,12 @@ func newExplainCommand() *cobra.Command {
 			}
 			l, err := resolveLimit(cmd, args[0])
 			if errors.Is(err, headgate.ErrUnknownLimit) {
-				named, there, c, wrong := whereLimitsAre(cmd)
+				named, there, c, wrong := findLimits(cmd)
 				if wrong != nil {
 					return wrong
 				}
 				if named || there && c.File == "" {
-					return ask(cmd, func(s answerer) error { return showLimit(cmd, s, args[0]) })
+					return ask(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
 				}
 			}
 			if err != nil {
@@ -91,13 +91,13 @@ func requestOf(args []string) (*api.Explain, bool) {
 }
 
 // explain explains a request.
-func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
-	return askOrSuppose(cmd, func(s answerer) error {
+func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
+	return askOrSuppose(cmd, func(s backend) error {
 		e, err := askExplain(cmd.Context(), s, r)
 		if err != nil {
 			return err
 		}
-		err = a.json.print(cmd.OutOrStdout(), e, func(w io.Writer) error { return printExplanation(w, e) })
+		err = f.json.print(cmd.OutOrStdout(), e, func(w io.Writer) error { return printExplanation(w, e) })
 		if err == nil && !e.Allowed {
 			err = errRefused
 		}
@@ -105,9 +105,9 @@ func (a *asking) explain(cmd *cobra.Command, r *api.Explain) error {
 	})
 }
 
-// whereLimitsAre reports whether a server or a store was named, and whether the store is there that a command takes
+// findLimits reports whether a server or a store was named, and whether the store is there that a command takes
 // where none was named.
-func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, err error) {
+func findLimits(cmd *cobra.Command) (named, there bool, c *config.Config, err error) {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return false, false, nil, err
@@ -119,10 +119,10 @@ func whereLimitsAre(cmd *cobra.Command) (named, there bool, c *config.Config, er
 	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 
-// askOrSuppose is ask, but where nobody names a store and the default one is not there, it supposes an
-// empty one with the limits of the file.
-func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
-	named, there, c, err := whereLimitsAre(cmd)
+// askOrSuppose supposes an empty store with the limits of the file if no store is named and the default one does not
+// exist.
+func askOrSuppose(cmd *cobra.Command, do func(backend) error) error {
+	named, there, c, err := findLimits(cmd)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func askOrSuppose(cmd *cobra.Command, do func(answerer) error) error {
 		cmd.CommandPath())
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()
-	return do(answerer{local: newService(s, c, c)})
+	return do(backend{local: newService(s, c, c)})
 }
 
 // printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.

@@ -20,7 +20,7 @@ import (
 
 // exporting are the flags of export.
 type exporting struct {
-	looking
+	keyQuery
 	format, since string
 	history       bool
 	max           int
@@ -40,13 +40,13 @@ func newExportCommand() *cobra.Command {
 		Example: "  headgate export >keys.csv\n  headgate export login --refusing -o jsonl\n" +
 			"  headgate export login --history --since 1h",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.of(args)
 			return e.run(cmd)
 		},
 	}
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	e.flags(cmd)
 	cmd.Flags().StringVarP(&e.format, "output", "o", "csv", "`csv|jsonl`: the format")
 	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
@@ -76,7 +76,7 @@ func (e *exporting) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	err = ask(cmd, func(s answerer) error {
+	err = ask(cmd, func(s backend) error {
 		if e.history {
 			return e.attempts(cmd, s, rowsOf(out, e.format, attemptColumns), young)
 		}
@@ -86,7 +86,7 @@ func (e *exporting) run(cmd *cobra.Command) (err error) {
 }
 
 // keys writes all keys.
-func (e *exporting) keys(ctx context.Context, s answerer, write func(any, []string) error) error {
+func (e *exporting) keys(ctx context.Context, s backend, write func(any, []string) error) error {
 	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
 		if err := u.ask(ctx, s); err != nil || e.refusing && !u.Refused {
 			return true, err
@@ -105,13 +105,13 @@ var keyColumns = []string{
 }
 
 // attempts writes the attempts of all keys.
-func (e *exporting) attempts(cmd *cobra.Command, s answerer, write func(any, []string) error,
+func (e *exporting) attempts(cmd *cobra.Command, s backend, write func(any, []string) error,
 	young time.Duration,
 ) error {
 	ctx := cmd.Context()
 	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
 		st, err := askInspect(ctx, s, inspection(u.Limit, u.Key, e.max))
-		if unaskable(err) {
+		if unreadable(err) {
 			return true, nil
 		}
 		if err != nil {
@@ -123,7 +123,7 @@ func (e *exporting) attempts(cmd *cobra.Command, s answerer, write func(any, []s
 				u.Limit, e.max)
 		}
 		for _, a := range list {
-			err := write(attempted{u.Limit, u.Key, a}, []string{
+			err := write(attemptLine{u.Limit, u.Key, a}, []string{
 				u.Limit, u.Key, strconv.FormatInt(a.Number, 10), strconv.FormatInt(a.At, 10), a.Cost.String(),
 				strconv.FormatBool(a.Allowed),
 			})

@@ -167,7 +167,7 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 
 const crowdedLimit = "fixed-window 5/30d"
 
-// crowdedKeys are asked for again and again. The first is in use before the disk is full.
+// crowdedKeys are requested again and again. The first is in use before the disk is full.
 var crowdedKeys = []string{strings.Repeat("one", 150), strings.Repeat("two", 150)}
 
 // ask takes, and keeps what came of it.
@@ -258,7 +258,7 @@ func (c *crowded) getsFull(t *testing.T) {
 	c.unwell(t)
 	ready, rounds := 0, 0
 	const all = 75
-	// With pauses, so that the store is asked some times, which is away.
+	// With pauses, so that the store is called some times, which is away.
 	await.Until(t, "decisions on a full disk", func() bool {
 		if rounds++; c.askReady(t) == http.StatusOK {
 			ready++

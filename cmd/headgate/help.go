@@ -13,7 +13,7 @@ import (
 const aboutLimit = "LIMIT is a name in the store's catalog, or one line such as 'token-bucket 5/1m':\n" +
 	"headgate help limits has the grammar."
 
-// notations is the grammar of limits.
+// notations returns the grammar of limits.
 func notations() string {
 	var b strings.Builder
 	b.WriteString("LIMIT is a name in the store's catalog, or one line:\n\n")
@@ -30,7 +30,7 @@ type group struct {
 	commands []*cobra.Command
 }
 
-// groups are all commands but those that build tags add, in the order of the help.
+// groups returns the commands, but for those that build tags add, in the order of the help.
 func groups() []group {
 	return []group{
 		{"Ask:", []*cobra.Command{
@@ -67,5 +67,5 @@ func addCommands(root *cobra.Command) {
 	for _, more := range moreCommands {
 		root.AddCommand(more())
 	}
-	sayUsage(root)
+	addUsage(root)
 }

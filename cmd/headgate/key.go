@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// ofAllLimits says what commands mean by KEY [LIMIT].
+// ofAllLimits explains KEY [LIMIT].
 const ofAllLimits = "Without a LIMIT it is done for each that the key has: those of the catalog, or, if that has\n" +
 	"none, those that the store knows the key of."
 
@@ -21,7 +21,7 @@ const ofAllLimits = "Without a LIMIT it is done for each that the key has: those
 func exists(l *api.LimitUsage) bool { return l.Exists }
 
 func newInspectCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:   "inspect KEY [LIMIT]",
 		Short: "Show all about a key of one limit or of all",
@@ -29,9 +29,9 @@ func newInspectCommand() *cobra.Command {
 			"Nothing is charged.",
 		SuggestFor:        []string{"show", "get", "status", "describe"},
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.look(cmd, func(s answerer, w io.Writer) error {
+			return a.look(cmd, func(s backend, w io.Writer) error {
 				n := 0
 				_, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
 					st, err := askInspect(cmd.Context(), s, inspection(limit, args[0], 0))
@@ -93,7 +93,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 func between(from, to int64) string { return service.Span(time.Duration(to-from) * time.Microsecond) }
 
 func newResetCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var reason string
 	cmd := &cobra.Command{
 		Use:        "reset KEY [LIMIT]",
@@ -103,9 +103,9 @@ func newResetCommand() *cobra.Command {
 		Example: "  headgate reset mallory login --reason 'it was our own monitoring'\n" +
 			"  headgate reset mallory",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				w := cmd.OutOrStdout()
 				n, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
 					r, err := askReset(cmd.Context(), s, &api.ResetRequest{
@@ -136,7 +136,7 @@ func newResetCommand() *cobra.Command {
 }
 
 func newBlockCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	in := api.Block{}
 	cmd := &cobra.Command{
 		Use:   "block KEY [LIMIT] --for PERIOD",
@@ -147,9 +147,9 @@ func newBlockCommand() *cobra.Command {
 		Example: "  headgate block mallory --for 15m --reason 'password guessing'\n" +
 			"  headgate block mallory login --for 0",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				wanted := func(*api.LimitUsage) bool { return true }
 				if in.For == "0" {
 					wanted = func(l *api.LimitUsage) bool { return l.BlockedUntil != nil }
@@ -188,12 +188,12 @@ func newBlockCommand() *cobra.Command {
 }
 
 // printLifted says that a key is not blocked, and what refuses it all the same.
-func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
+func printLifted(cmd *cobra.Command, s backend, st *api.Status) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "not blocked  %s  %s\n", st.Limit, key(st.Key))
 	u, err := askUsage(cmd.Context(), s, &api.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
 	if err != nil || len(u.Limits) == 0 {
-		if unaskable(err) {
+		if unreadable(err) {
 			return nil // such as the cell that new keys share
 		}
 		return err
@@ -215,7 +215,7 @@ func printLifted(cmd *cobra.Command, s answerer, st *api.Status) error {
 }
 
 func newHistoryCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var since string
 	var max int
 	cmd := &cobra.Command{
@@ -227,7 +227,7 @@ func newHistoryCommand() *cobra.Command {
 		SuggestFor:        []string{"log", "attempts"},
 		Example:           "  headgate history alice login --since 1h\n  headgate history alice",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var young time.Duration
 			if err := checkAttempts(max); err != nil {
@@ -239,9 +239,9 @@ func newHistoryCommand() *cobra.Command {
 					return err
 				}
 			}
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				var none string
-				rows := []attempted{}
+				rows := []attemptLine{}
 				_, err := eachLimit(cmd.Context(), s, args, exists, func(limit string) error {
 					st, err := askInspect(cmd.Context(), s, inspection(limit, args[0], max))
 					if err != nil {
@@ -252,7 +252,7 @@ func newHistoryCommand() *cobra.Command {
 						fmt.Fprintf(cmd.ErrOrStderr(), "there may be more of %s: the newest %d are shown\n", limit, max)
 					}
 					for _, one := range list {
-						rows = append(rows, attempted{limit, args[0], one})
+						rows = append(rows, attemptLine{limit, args[0], one})
 					}
 					if len(args) > 1 {
 						none = whyNone(st)
@@ -262,7 +262,7 @@ func newHistoryCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				slices.SortStableFunc(rows, func(a, b attempted) int { return int(b.At - a.At) })
+				slices.SortStableFunc(rows, func(a, b attemptLine) int { return int(b.At - a.At) })
 				return a.json.print(cmd.OutOrStdout(), rows, func(w io.Writer) error {
 					if len(rows) == 0 {
 						_, err := fmt.Fprintf(w, "no attempts of %s are known%s\n", key(args[0]), none)
@@ -284,8 +284,8 @@ func newHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-// attempted is an attempt of a key, as history and export write it.
-type attempted struct {
+// attemptLine is an attempt of a key in history and export.
+type attemptLine struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key"`
 	api.Attempt
@@ -296,7 +296,7 @@ func inspection(limit, key string, attempts int) *api.InspectRequest {
 	return &api.InspectRequest{Subject: api.Subject{Limit: limit, Key: key}, Attempts: attempts}
 }
 
-// checkAttempts says what is wrong with --max of attempts.
+// checkAttempts returns what is wrong with --max of attempts.
 func checkAttempts(max int) error {
 	if max < 1 || max > api.MaxAttempts {
 		return headgate.Invalid("max", "%d is not a number from 1 to %d", max, api.MaxAttempts)
@@ -312,7 +312,7 @@ func parseSince(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// attempts are those of a key that are not older than young, or all if that is 0.
+// attempts returns the attempts of a key that are at most young old; 0: all.
 func attempts(st *api.Status, young time.Duration) []api.Attempt {
 	list := make([]api.Attempt, 0, len(st.History))
 	for _, a := range st.History {
@@ -330,7 +330,7 @@ func answerOf(a api.Attempt) string {
 	return "refused"
 }
 
-// whyNone says why there are no attempts, where that is due to the limit.
+// whyNone returns why there are no attempts, where that is due to the limit.
 func whyNone(st *api.Status) string {
 	limit, err := headgate.Parse(st.Rule)
 	if err != nil || limit.Params().History > 0 || len(st.History) > 0 {

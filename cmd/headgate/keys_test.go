@@ -105,7 +105,7 @@ func TestNotationsOfRequestsAreBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if refused != 21 { // one was asked for before
+	if refused != 21 { // one was requested before
 		t.Errorf("%d of 40 different notations were refused, want 21", refused)
 	}
 	if d, _ := take("fixed-window 1/90d", "a"); d.Limit == "" || d.Allowed {

@@ -99,12 +99,12 @@ func texts(t *testing.T, name, dir string) (kind, all string) {
 	return kind, all
 }
 
-// source says where the source of a module is, which the MPL demands.
+// source returns where the source of a module is, which the MPL demands.
 func source(m module) string {
 	return "https://pkg.go.dev/" + m.Path + "@" + m.Version
 }
 
-// licenseFile is what licenses.txt has to be.
+// licenseFile returns what licenses.txt has to be.
 func licenseFile(t *testing.T) string {
 	t.Helper()
 	var index, body strings.Builder

@@ -30,13 +30,13 @@ func newLimitsCommand() *cobra.Command {
 }
 
 func newLimitsListCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the named limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &a, func(s answerer) ([]limitLine, error) {
+			return show(cmd, &a, func(s backend) ([]limitLine, error) {
 				c, err := askCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
@@ -93,15 +93,15 @@ func newLimitsShowCommand() *cobra.Command {
 		Short: "Say what a named limit means, and what changed it last",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error { return showLimit(cmd, s, args[0]) })
+			return ask(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
 		},
 	}
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	return cmd
 }
 
 // showLimit says what a limit means, and what changed it last.
-func showLimit(cmd *cobra.Command, s answerer, name string) error {
+func showLimit(cmd *cobra.Command, s backend, name string) error {
 	sentences, err := meaning(cmd.Context(), s, name)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func versionLine(v *api.Version) string {
 }
 
 func newLimitsHistoryCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	var q api.VersionsQuery
 	cmd := &cobra.Command{
 		Use:   "history [NAME]",
@@ -130,7 +130,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 			if len(args) > 0 {
 				q.Limit = args[0]
 			}
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				v, whole, err := versions(cmd, s, &q)
 				if err != nil {
 					return err
@@ -159,7 +159,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 
 // versions returns versions of a catalog, and what is written of them as JSON: a store has more to say than a server,
 // and says all changes of each.
-func versions(cmd *cobra.Command, s answerer, q *api.VersionsQuery) (list []api.Version, whole any, err error) {
+func versions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []api.Version, whole any, err error) {
 	if s.local == nil {
 		v, err := askVersions(cmd.Context(), s, q)
 		if err != nil {

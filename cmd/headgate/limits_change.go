@@ -64,7 +64,7 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 	}
 }
 
-// by is the author of a change of a version that was shown.
+// by returns the author of a change of a version that was shown.
 func (c *changing) by(seen int64) catalog.By {
 	a := by(c.reason)
 	a.Seen = &seen
@@ -101,7 +101,7 @@ func made(cmd *cobra.Command, one bool, version int64) {
 	fmt.Fprintf(cmd.OutOrStdout(), "the catalog has version %d now%s\n", version, changedIn(cmd))
 }
 
-// changedIn says where a command has changed something.
+// changedIn returns where a command has changed something.
 func changedIn(cmd *cobra.Command) string {
 	if server, err := serverOf(cmd); err == nil && server != "" && cmd.Flags().Lookup(config.Server.Flag()) != nil {
 		return ", at " + store.RedactURL(server)
@@ -132,7 +132,7 @@ func printChanged(cmd *cobra.Command, out *api.Changed, err error, dry bool) err
 }
 
 // needsStore refuses flags that a server does not know.
-func needsStore(cmd *cobra.Command, s answerer, names ...string) error {
+func needsStore(cmd *cobra.Command, s backend, names ...string) error {
 	if s.local != nil {
 		return nil
 	}
@@ -160,13 +160,13 @@ func newLimitsSetCommand() *cobra.Command {
 			if cmd.Flags().Changed("description") {
 				in.Description = &description
 			}
-			return ask(cmd, func(s answerer) error {
+			return ask(cmd, func(s backend) error {
 				out, err := askSetLimit(cmd.Context(), s, &in)
 				return printChanged(cmd, out, err, in.DryRun)
 			})
 		},
 	}
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	f := cmd.Flags()
 	f.StringVar(&in.Reason, "reason", "", "`why`, for the history")
 	f.BoolVar(&in.DryRun, "dry-run", false, "print what would be changed, and change nothing")
@@ -246,16 +246,16 @@ func newLimitsRollbackCommand() *cobra.Command {
 			if err != nil || version < 0 {
 				return headgate.Invalid("VERSION", "%q is not the number of a version", args[0])
 			}
-			return ask(cmd, func(s answerer) error { return c.rollback(cmd, s, version, args[1:]) })
+			return ask(cmd, func(s backend) error { return c.rollback(cmd, s, version, args[1:]) })
 		},
 	}
 	c.flags(cmd)
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	return cmd
 }
 
 // rollback makes limits what they were after a version, on top of what was shown.
-func (c *changing) rollback(cmd *cobra.Command, s answerer, version int64, names []string) error {
+func (c *changing) rollback(cmd *cobra.Command, s backend, version int64, names []string) error {
 	in := api.Rollback{Version: version, Reason: c.reason, DryRun: true}
 	if len(names) > 0 {
 		in.Limits = names

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// keyUse is what a key uses of a limit, as list, top and export show it.
+// keyUse is the use of a limit by a key, in list, top and export.
 type keyUse struct {
 	api.Status
 	Percent *float64 `json:"percent"` // of the capacity; null: that is not known, or 0
@@ -30,34 +30,34 @@ type keyUse struct {
 	never bool // a cost of 1 can never pass
 }
 
-// looking selects the keys that list, top and export show.
-type looking struct {
+// keyQuery selects the keys that list, top and export show.
+type keyQuery struct {
 	limit, prefix     string
 	blocked, refusing bool
 }
 
-func (l *looking) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&l.prefix, "prefix", "", "only keys that begin with `text`")
-	cmd.Flags().BoolVar(&l.blocked, "blocked", false, "only what is blocked now")
-	cmd.Flags().BoolVar(&l.refusing, "refusing", false, "only keys of which a cost of 1 would be refused now")
+func (q *keyQuery) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&q.prefix, "prefix", "", "only keys that begin with `text`")
+	cmd.Flags().BoolVar(&q.blocked, "blocked", false, "only what is blocked now")
+	cmd.Flags().BoolVar(&q.refusing, "refusing", false, "only keys of which a cost of 1 would be refused now")
 }
 
 // of takes the limit from the arguments of a command.
-func (l *looking) of(args []string) {
+func (q *keyQuery) of(args []string) {
 	if len(args) > 0 {
-		l.limit = args[0]
+		q.limit = args[0]
 	}
 }
 
 // each hands over the keys after a cell, in the order of limits and keys, page by page, until do wants no more.
-func (l *looking) each(ctx context.Context, s answerer, after law.Cell, do func(*keyUse) (more bool, err error)) error {
-	q := api.CellsQuery{Limit: l.limit, Blocked: l.blocked, Max: store.DefaultMax}
-	q.AfterLimit, q.AfterKey = after.Limit, after.Key
-	if l.prefix != "" && after == (law.Cell{}) && headgate.ValidName(l.limit) == nil {
-		q.AfterLimit, q.AfterKey = l.limit, beforeAll(l.prefix)
+func (q *keyQuery) each(ctx context.Context, s backend, after law.Cell, do func(*keyUse) (more bool, err error)) error {
+	in := api.CellsQuery{Limit: q.limit, Blocked: q.blocked, Max: store.DefaultMax}
+	in.AfterLimit, in.AfterKey = after.Limit, after.Key
+	if q.prefix != "" && after == (law.Cell{}) && headgate.ValidName(q.limit) == nil {
+		in.AfterLimit, in.AfterKey = q.limit, beforeAll(q.prefix)
 	}
 	for {
-		page, err := askCells(ctx, s, &q)
+		page, err := askCells(ctx, s, &in)
 		if err != nil {
 			return err
 		}
@@ -66,14 +66,14 @@ func (l *looking) each(ctx context.Context, s answerer, after law.Cell, do func(
 			if service.IsProbe(c.Limit, c.Key) {
 				continue
 			}
-			if !strings.HasPrefix(c.Key, l.prefix) {
-				if l.limit != "" && c.Key > l.prefix {
+			if !strings.HasPrefix(c.Key, q.prefix) {
+				if q.limit != "" && c.Key > q.prefix {
 					return nil
 				}
 				continue
 			}
 			use := useOf(c)
-			if l.refusing && !use.Refused {
+			if q.refusing && !use.Refused {
 				continue
 			}
 			if more, err := do(use); err != nil || !more {
@@ -84,11 +84,11 @@ func (l *looking) each(ctx context.Context, s answerer, after law.Cell, do func(
 			return nil
 		}
 		last := &page.Cells[len(page.Cells)-1]
-		q.AfterLimit, q.AfterKey = last.Limit, last.Key
+		in.AfterLimit, in.AfterKey = last.Limit, last.Key
 	}
 }
 
-// beforeAll is a key that stands before all keys with a prefix, and close to them.
+// beforeAll returns a key that stands before all keys with a prefix, and close to them.
 func beforeAll(prefix string) string {
 	r, size := utf8.DecodeLastRuneInString(prefix)
 	head := prefix[:len(prefix)-size]
@@ -101,7 +101,7 @@ func beforeAll(prefix string) string {
 	return head
 }
 
-// useOf returns what a list knows of a key: by its limit, not by what is in the place of that for the key.
+// useOf returns the use by a key's limit, not by what replaces that for the key.
 func useOf(c *api.Status) *keyUse {
 	u := &keyUse{Status: *c, RetryAfterMS: new(int64)}
 	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // it is over
@@ -125,13 +125,13 @@ func (u *keyUse) measure() {
 	}
 }
 
-// ask reads of one key that is refused when it can pass, and what is in force for it.
-func (u *keyUse) ask(ctx context.Context, s answerer) error {
+// ask reads when a refused key can pass, and what is in force for it.
+func (u *keyUse) ask(ctx context.Context, s backend) error {
 	if !u.Refused {
 		return nil
 	}
 	answer, err := askUsage(ctx, s, &api.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
-	if unaskable(err) {
+	if unreadable(err) {
 		return nil
 	}
 	if err != nil || len(answer.Limits) == 0 {
@@ -191,19 +191,19 @@ func (u *keyUse) wait() int64 {
 
 // sorted returns the first keys of an order, at most max of them, or all if that is 0, and how many there are.
 // It holds no more than twice as many.
-func (l *looking) sorted(ctx context.Context, s answerer, order string, max int) (
+func (q *keyQuery) sorted(ctx context.Context, s backend, order string, max int) (
 	list []*keyUse, total int, err error,
 ) {
 	compare := func(a, b *keyUse) int {
 		return cmp.Or(orders[order](a, b), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
 	}
-	early := l.refusing || order == "retry"
-	err = l.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+	early := q.refusing || order == "retry"
+	err = q.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
 		if early {
 			if err := u.ask(ctx, s); err != nil {
 				return false, err
 			}
-			if l.refusing && !u.Refused {
+			if q.refusing && !u.Refused {
 				return true, nil
 			}
 		}
@@ -231,10 +231,10 @@ func (l *looking) sorted(ctx context.Context, s answerer, order string, max int)
 
 // inOrder returns the keys after a cell in the order in which they are stored, at most max of them, or all
 // if that is 0, and whether there are more.
-func (l *looking) inOrder(ctx context.Context, s answerer, after law.Cell, max int) (
+func (q *keyQuery) inOrder(ctx context.Context, s backend, after law.Cell, max int) (
 	list []*keyUse, more bool, err error,
 ) {
-	err = l.each(ctx, s, after, func(u *keyUse) (bool, error) {
+	err = q.each(ctx, s, after, func(u *keyUse) (bool, error) {
 		if max > 0 && len(list) == max {
 			more = true
 			return false, nil
@@ -242,7 +242,7 @@ func (l *looking) inOrder(ctx context.Context, s answerer, after law.Cell, max i
 		if err := u.ask(ctx, s); err != nil {
 			return false, err
 		}
-		if u.Refused || !l.refusing {
+		if u.Refused || !q.refusing {
 			list = append(list, u)
 		}
 		return true, nil

@@ -13,8 +13,8 @@ import (
 
 // listing are the flags of list.
 type listing struct {
-	asking
-	looking
+	queryFlags
+	keyQuery
 	sort, after string
 	max         int
 }
@@ -34,15 +34,15 @@ func newListCommand() *cobra.Command {
 		Example: "  headgate list login --refusing --sort retry\n  headgate list --sort percent -n 20\n" +
 			"  headgate list api --prefix 10.0. -o json",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.of(args)
-			return l.look(cmd, func(s answerer, w io.Writer) error { return l.run(cmd, s, w) })
+			return l.look(cmd, func(s backend, w io.Writer) error { return l.run(cmd, s, w) })
 		},
 	}
-	l.asking.flags(cmd)
+	l.queryFlags.flags(cmd)
 	l.watchFlag(cmd)
-	l.looking.flags(cmd)
+	l.keyQuery.flags(cmd)
 	cmd.Flags().StringVar(&l.sort, "sort", "", "the `order`: used, percent, key or retry")
 	cmd.Flags().IntVarP(&l.max, "max", "n", 0, "list at most this `number` of keys; 0: all")
 	cmd.Flags().StringVar(&l.after, "after", "", "go on after the page that ended with this `place`; not with --sort")
@@ -52,7 +52,7 @@ func newListCommand() *cobra.Command {
 	return cmd
 }
 
-func (l *listing) run(cmd *cobra.Command, s answerer, w io.Writer) error {
+func (l *listing) run(cmd *cobra.Command, s backend, w io.Writer) error {
 	if l.max < 0 {
 		return headgate.Invalid("max", "is %d; it must not be below 0", l.max)
 	}

@@ -62,13 +62,13 @@ func TestAListReadsAllPages(t *testing.T) {
 		{"l", 0, 1},
 	} {
 		p.asked = 0
-		l := looking{limit: "api", prefix: tt.prefix}
-		list, more, err := l.inOrder(t.Context(), answerer{call: p.call}, law.Cell{}, 0)
+		l := keyQuery{limit: "api", prefix: tt.prefix}
+		list, more, err := l.inOrder(t.Context(), backend{call: p.call}, law.Cell{}, 0)
 		if err != nil || more || len(list) != tt.keys || p.asked != tt.pages {
 			t.Errorf("%q: %d keys of %d pages, %v, %v", tt.prefix, len(list), p.asked, more, err)
 		}
 		l.limit = ""
-		list, _, err = l.inOrder(t.Context(), answerer{call: p.call}, law.Cell{}, 0)
+		list, _, err = l.inOrder(t.Context(), backend{call: p.call}, law.Cell{}, 0)
 		if err != nil || len(list) != tt.keys {
 			t.Errorf("%q of all limits: %d keys, %v", tt.prefix, len(list), err)
 		}
@@ -78,7 +78,7 @@ func TestAListReadsAllPages(t *testing.T) {
 // TestTheLargestAreKept though there are more than are held.
 func TestTheLargestAreKept(t *testing.T) {
 	p := someCells(1500)
-	list, total, err := new(looking).sorted(t.Context(), answerer{call: p.call}, "percent", 7)
+	list, total, err := new(keyQuery).sorted(t.Context(), backend{call: p.call}, "percent", 7)
 	if err != nil || total != 1500 || len(list) != 7 {
 		t.Fatalf("%d of %d, %v", len(list), total, err)
 	}

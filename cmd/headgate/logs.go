@@ -109,11 +109,11 @@ func (o *logOptions) complete(cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--proxy: %w", err)
 		}
 	}
-	return ofFlag(err)
+	return flagError(err)
 }
 
-// ofFlag says which flag is wrong.
-func ofFlag(err error) error {
+// flagError returns which flag is wrong.
+func flagError(err error) error {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return fmt.Errorf("--%s: %s", wrong.Field, wrong.Problem)
 	}
@@ -306,7 +306,7 @@ func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
 	}
 	ask, err := replay.ParseAsk(o.refuse, o.of, o.periods)
 	if err != nil {
-		return ofFlag(err)
+		return flagError(err)
 	}
 	bar := newBar(cmd.ErrOrStderr())
 	o.Progress = bar.show

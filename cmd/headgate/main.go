@@ -36,7 +36,7 @@ func main() {
 	if len(os.Args) < 2 || os.Args[1] != "serve" { // which reads its file again
 		ends = append(ends, syscall.SIGHUP)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), heeded(ends...)...)
+	ctx, stop := signal.NotifyContext(context.Background(), notIgnored(ends...)...)
 	code := perform(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	if code == 128+int(syscall.SIGINT) {
@@ -45,13 +45,13 @@ func main() {
 	os.Exit(code)
 }
 
-// heeded leaves out signals that the parent process wants to be ignored, as nohup
+// notIgnored leaves out signals that the parent process wants to be ignored, as nohup
 // does, which to notify of would undo: as far as Go knows of them, HUP and INT.
-func heeded(signals ...os.Signal) []os.Signal {
+func notIgnored(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(signals, signal.Ignored)
 }
 
-// perform is the whole program, for tests too.
+// perform runs the program, for tests too.
 func perform(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -117,10 +117,10 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// sayUsage has commands say how they are used if the number of their arguments is wrong.
-func sayUsage(cmd *cobra.Command) {
+// addUsage adds the usage to errors about the number of arguments.
+func addUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
-		sayUsage(c)
+		addUsage(c)
 		if check := c.Args; check != nil && !c.HasSubCommands() {
 			c.Args = func(c *cobra.Command, args []string) error {
 				if err := check(c, args); err != nil {

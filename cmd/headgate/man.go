@@ -26,8 +26,8 @@ func newManCommand() *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true // it has the day of the build: two builds are to be the same
-			header := doc.GenManHeader{Section: "1", Source: "headgate " + stamped().version, Manual: "Headgate"}
-			if day, err := time.Parse(time.RFC3339, stamped().date); err == nil {
+			header := doc.GenManHeader{Section: "1", Source: "headgate " + readBuild().version, Manual: "Headgate"}
+			if day, err := time.Parse(time.RFC3339, readBuild().date); err == nil {
 				header.Date = &day
 			}
 			if err := doc.GenManTree(root, &header, args[0]); err != nil {

@@ -27,7 +27,7 @@ type catalogNames struct {
 	read   func() (*catalog.Catalog, error)
 }
 
-// newCatalogNames reads the catalog when the first name is asked for: most commands need none.
+// newCatalogNames reads the catalog when the first name is requested: most commands need none.
 func newCatalogNames(ctx context.Context, s store.Store, c *config.Config) *catalogNames {
 	return &catalogNames{c, sync.OnceValues(func() (*catalog.Catalog, error) { return readCatalog(ctx, s) })}
 }
@@ -66,7 +66,7 @@ func (n *catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) e
 	return err
 }
 
-// unknown is what to do about an error, if a limit is not known which the file has.
+// unknown adds a hint to headgate.ErrUnknownLimit.
 func (n *catalogNames) unknown(ctx context.Context, err error, name string) error {
 	if !errors.Is(err, headgate.ErrUnknownLimit) {
 		return err
@@ -86,7 +86,7 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 func (n *catalogNames) List() []catalog.Definition {
 	c, err := n.Kept()
 	if err != nil {
-		return nil // and whatever asks the store next says why
+		return nil // and whatever calls the store next says why
 	}
 	return c.List()
 }
@@ -97,7 +97,7 @@ func (n *catalogNames) Err() error {
 	return err
 }
 
-// by is the author of a change that a command makes.
+// by returns the author of a change that a command makes.
 func by(reason string) catalog.By {
 	name := "user " + strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// ending is when something that is changed shall be over.
+// ending has the flags for the end of a change.
 type ending struct {
 	after string
 	until string
@@ -25,7 +25,7 @@ func (e *ending) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&e.until, "until", "", "until which `time` it is in force, such as 2027-01-31T18:00:00Z")
 }
 
-// end is what --until says; nil: nothing.
+// end returns the value of --until, or nil.
 func (e *ending) end() (*time.Time, error) {
 	switch {
 	case e.until == "":
@@ -57,12 +57,12 @@ func newOverrideCommand() *cobra.Command {
 			"  headgate override acme/ api unlimited --prefix\n" +
 			"  headgate override bob login --remove",
 		Args:              cobra.MaximumNArgs(3),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s answerer) error { return o.run(cmd, s, args) })
+			return ask(cmd, func(s backend) error { return o.run(cmd, s, args) })
 		},
 	}
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	o.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.prefix, "prefix", false, "for all keys that begin with KEY")
@@ -74,7 +74,7 @@ func newOverrideCommand() *cobra.Command {
 	return cmd
 }
 
-// overriding are the flags of headgate override.
+// overriding has the flags of override.
 type overriding struct {
 	ending
 	prefix, remove bool
@@ -83,7 +83,7 @@ type overriding struct {
 	most           int
 }
 
-func (o *overriding) run(cmd *cobra.Command, s answerer, args []string) error {
+func (o *overriding) run(cmd *cobra.Command, s backend, args []string) error {
 	if err := needsStore(cmd, s, "prefix", "until"); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (o *overriding) run(cmd *cobra.Command, s answerer, args []string) error {
 }
 
 // removeAll removes the override of a key, or all that it has.
-func (o *overriding) removeAll(cmd *cobra.Command, s answerer, in *api.Override, args []string) error {
+func (o *overriding) removeAll(cmd *cobra.Command, s backend, in *api.Override, args []string) error {
 	in.Key = args[0]
 	limits := args[1:]
 	if len(limits) == 0 {
@@ -146,7 +146,7 @@ type overrideLine struct {
 }
 
 // list lists the overrides: all, those of a key or a limit, or that of both.
-func (o *overriding) list(cmd *cobra.Command, s answerer, args []string) error {
+func (o *overriding) list(cmd *cobra.Command, s backend, args []string) error {
 	if o.most < 1 {
 		return headgate.Invalid("max", "%d is not a number above 0", o.most)
 	}
@@ -166,7 +166,7 @@ func (o *overriding) list(cmd *cobra.Command, s answerer, args []string) error {
 	return o.json.print(cmd.OutOrStdout(), lines, func(w io.Writer) error { return printOverrides(w, lines) })
 }
 
-// limitOf is the limit whose overrides are listed; empty: all.
+// limitOf returns the limit whose overrides are listed; empty: all.
 func (o *overriding) limitOf(args []string) string {
 	if len(args) > 1 {
 		return args[1]
@@ -174,8 +174,8 @@ func (o *overriding) limitOf(args []string) string {
 	return o.limit
 }
 
-// find returns the overrides of a key and a limit, where these are said.
-func (o *overriding) find(cmd *cobra.Command, s answerer, args []string) ([]overrideLine, error) {
+// find returns the overrides of a key and a limit, where these are given.
+func (o *overriding) find(cmd *cobra.Command, s backend, args []string) ([]overrideLine, error) {
 	lines, limit := []overrideLine{}, o.limitOf(args)
 	tell := func(l overrideLine) int {
 		if (limit == "" || l.Limit == limit) &&
@@ -193,7 +193,7 @@ func (o *overriding) find(cmd *cobra.Command, s answerer, args []string) ([]over
 }
 
 // served yields the overrides of a server that are in force, until enough were found.
-func (o *overriding) served(ctx context.Context, s answerer, tell func(overrideLine) (found int)) error {
+func (o *overriding) served(ctx context.Context, s backend, tell func(overrideLine) (found int)) error {
 	for q := (api.OverridesQuery{Max: 1000}); ; {
 		page, err := get[api.Overrides](ctx, s, "/v1/overrides", &q)
 		if err != nil {
@@ -216,8 +216,8 @@ func (o *overriding) served(ctx context.Context, s answerer, tell func(overrideL
 	}
 }
 
-// stored yields the overrides that a store has for arguments, perhaps more, also those that are over.
-func (o *overriding) stored(ctx context.Context, s answerer, args []string, tell func(overrideLine) (found int)) error {
+// stored yields the overrides in a store for arguments, perhaps more, also those that are over.
+func (o *overriding) stored(ctx context.Context, s backend, args []string, tell func(overrideLine) (found int)) error {
 	c, err := s.names.Kept()
 	if err != nil {
 		return err

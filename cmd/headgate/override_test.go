@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// twoServers serve one store, and the key bob is asked for.
+// twoServers serve one store, and the key bob is requested.
 type twoServers struct {
 	url     string
 	servers []*server

@@ -31,13 +31,13 @@ func newPlanCommand() *cobra.Command {
 }
 
 func newPlanListCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the plans with their limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &a, func(s answerer) ([]planLine, error) {
+			return show(cmd, &a, func(s backend) ([]planLine, error) {
 				c, err := askCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
@@ -121,7 +121,7 @@ func newPlanKeysCommand() *cobra.Command {
 	return cmd
 }
 
-// assignments are those of all prefixes and of some single keys, or those of one key and its prefixes.
+// assignments returns those of all prefixes and of some keys, or those of one key and its prefixes.
 func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after string, most int) (
 	list []catalog.Assignment, err error,
 ) {
@@ -150,7 +150,7 @@ func newPlanSetCommand() *cobra.Command {
 		Short:             "Give a key, or all keys that begin with a text, a plan",
 		Example:           "  headgate plan set customer-42 pro --for 30d --reason trial",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: completed(theKey, thePlan),
+		ValidArgsFunction: completed(completeKey, completePlan),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			in.Plan, in.For = args[1], e.after
 			if in.Until, err = e.end(); err != nil {
@@ -176,16 +176,16 @@ func newPlanUnsetCommand() *cobra.Command {
 	return cmd
 }
 
-// setPlanFlags are those of commands that give a key a plan or take it away.
+// setPlanFlags adds the flags of commands that set or remove a plan.
 func setPlanFlags(cmd *cobra.Command, in *api.SetPlan, prefix string) {
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	cmd.Flags().BoolVar(&in.Prefix, "prefix", false, prefix)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "`why`, for the history")
 }
 
 func setPlan(cmd *cobra.Command, in *api.SetPlan, key string) error {
 	in.Key = key
-	return ask(cmd, func(s answerer) error {
+	return ask(cmd, func(s backend) error {
 		if err := needsStore(cmd, s, "prefix", "until"); err != nil {
 			return err
 		}

@@ -111,7 +111,7 @@ func key(k string) string {
 	return k
 }
 
-// text is key for what may be empty.
+// text formats a key that may be empty.
 func text(s string) string {
 	if s == "" {
 		return ""

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// endsWithThread is known on Linux only.
+// endsWithThread exists on Linux only.
 func endsWithThread() *syscall.SysProcAttr { return nil }

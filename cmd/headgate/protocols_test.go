@@ -26,7 +26,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// decided is what a protocol says of a request.
+// decided is the decision in a protocol's answer.
 type decided struct {
 	allowed   bool
 	remaining int64

@@ -36,7 +36,7 @@ const (
 
 func newRunCommand() *cobra.Command {
 	var limit, key string
-	var c charging
+	var c chargeFlags
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "run --limit LIMIT --key KEY -- COMMAND [ARGUMENT...]",
@@ -152,7 +152,7 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 		c.SysProcAttr = endsWithThread()
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, heeded(passedOn...)...)
+	signal.Notify(signals, notIgnored(passedOn...)...)
 	defer signal.Stop(signals)
 	if s := interrupted(cmd.Context()); s != 0 {
 		return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s before it began", s))

@@ -77,7 +77,7 @@ type order struct {
 	Args []string
 }
 
-// result is what became of it.
+// result is the result of a command.
 type result struct {
 	Code           int
 	Stdout, Stderr string
@@ -94,7 +94,7 @@ func (c *commander) close() {
 	_ = c.process.Wait()
 }
 
-// headgateCommand is the command headgate of scripts.
+// headgateCommand runs headgate in a script.
 func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
 	c := ts.Value(commanderTask).(*commander)
 	o := order{Dir: ts.MkAbs("."), Vars: map[string]string{}, Args: args}
@@ -119,7 +119,7 @@ func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// obey is what the process of a commander does.
+// obey runs in the process of a commander.
 func obey() {
 	orders, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	nothing, err := os.Open(os.DevNull) // which is no terminal

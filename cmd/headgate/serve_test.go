@@ -30,7 +30,7 @@ type server struct {
 	over chan struct{} // closed when it has said all
 }
 
-// output is what a process has said so far.
+// output is the output of a process so far.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -96,7 +96,7 @@ func (s *server) begin(t *testing.T) {
 	go func() { defer close(s.over); _, _ = io.Copy(&s.out, stderr) }()
 }
 
-// startReady is start, and waits for the store. A server says that it listens after a while without one, too.
+// startReady also waits for the store: after a while a server listens without one.
 func startReady(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	s := start(t, dir, args...)

@@ -52,7 +52,7 @@ func newServeCommand() *cobra.Command {
 				return err
 			}
 			hangup := make(chan os.Signal, 1)
-			if signals := heeded(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
+			if signals := notIgnored(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
 				signal.Notify(hangup, signals...)
 				defer signal.Stop(hangup)
 			}
@@ -102,7 +102,7 @@ func newHealthCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			health, err := get[api.Health](cmd.Context(), serverAt(url, token.Value, healthWithin), path, nil)
+			health, err := get[api.Health](cmd.Context(), serverBackend(url, token.Value, healthWithin), path, nil)
 			switch {
 			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // nothing was sent
 				return err
@@ -118,7 +118,7 @@ func newHealthCommand() *cobra.Command {
 	return cmd
 }
 
-// healthURL is the health address of a server with the settings of a command.
+// healthURL returns the health address of a server with the settings of a command.
 func healthURL(cmd *cobra.Command) (string, error) {
 	given := flags(cmd)
 	c, err := config.Load(given)
@@ -137,8 +137,8 @@ func healthURL(cmd *cobra.Command) (string, error) {
 	return localURL(scheme, cmp.Or(metrics, public)), nil
 }
 
-// localURL is the URL of a server on this machine that listens on an address. One that
-// listens on all addresses has a loopback address there.
+// localURL returns the URL of a server on this machine that listens on an address. One that listens on all addresses
+// has a loopback address there.
 func localURL(scheme, addr string) string {
 	if strings.HasPrefix(addr, "unix:") {
 		return addr

@@ -18,12 +18,12 @@ import (
 	"github.com/headgate/headgate/internal/stores"
 )
 
-// charging are the flags of the commands that charge.
-type charging struct{ cost, keep string }
+// chargeFlags has the flags of commands that charge.
+type chargeFlags struct{ cost, keep string }
 
-func (c *charging) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.cost, "cost", "1", "what it costs, a `decimal`")
-	cmd.Flags().StringVar(&c.keep, "keep", "",
+func (f *chargeFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.cost, "cost", "1", "what it costs, a `decimal`")
+	cmd.Flags().StringVar(&f.keep, "keep", "",
 		"headroom: how much has to be free after it, a share such as `10%` or an amount")
 }
 
@@ -33,8 +33,8 @@ func newTakeCommand(check bool) *cobra.Command {
 	if check {
 		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
 	}
-	var a asking
-	var c charging
+	var a queryFlags
+	var c chargeFlags
 	var id string
 	var wait time.Duration
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ func newTakeCommand(check bool) *cobra.Command {
 		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
 			" login alice --cost 2.5",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: completed(theLimit, theKey),
+		ValidArgsFunction: completed(completeLimit, completeKey),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := headgate.ParseCost(c.cost); err != nil && c.cost != "" { // before a store is opened
 				return err
@@ -55,7 +55,7 @@ func newTakeCommand(check bool) *cobra.Command {
 				}
 				return a.takeWithin(cmd, args[0], args[1], &c, wait)
 			}
-			return decide(cmd, &a, func(s answerer) (*api.Decision, error) {
+			return decide(cmd, &a, func(s backend) (*api.Decision, error) {
 				take := askTake
 				if check {
 					take = askCheck
@@ -77,10 +77,10 @@ func newTakeCommand(check bool) *cobra.Command {
 }
 
 // decide takes or checks, and prints the decision. Its error is errRefused for a refusal.
-func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, error), allowed func(T) bool,
+func decide[T any](cmd *cobra.Command, a *queryFlags, question func(backend) (T, error), allowed func(T) bool,
 	sentence func(T) string,
 ) error {
-	return ask(cmd, func(s answerer) error {
+	return ask(cmd, func(s backend) error {
 		d, err := question(s)
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func decide[T any](cmd *cobra.Command, a *asking, question func(answerer) (T, er
 }
 
 // takeWithin waits for up to --wait until the charge is admitted.
-func (a *asking) takeWithin(cmd *cobra.Command, limit, key string, c *charging, wait time.Duration) error {
+func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *chargeFlags, wait time.Duration) error {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (a *asking) takeWithin(cmd *cobra.Command, limit, key string, c *charging, 
 			said.RetryAfterMS = &ms
 		}
 	}
-	err = a.json.print(cmd.OutOrStdout(), said, func(w io.Writer) error {
+	err = f.json.print(cmd.OutOrStdout(), said, func(w io.Writer) error {
 		if refused {
 			_, err := fmt.Fprintf(w, "refused  %s  %s\n", said.Limit, denied)
 			return err
@@ -164,7 +164,7 @@ func sentence(d *api.Decision) string {
 
 func newFillUpCommand() *cobra.Command {
 	const short = "Take as much of an amount as fits: exit 0 some or all of it, 1 nothing, 2 error"
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:               "fill-up LIMIT KEY AMOUNT",
 		Short:             short,
@@ -172,13 +172,13 @@ func newFillUpCommand() *cobra.Command {
 		SuggestFor:        []string{"fill", "fillup", "pour"},
 		Example:           "  headgate fill-up 'token-bucket 5/1m' alice 3\n  headgate fill-up export acme 2.5",
 		Args:              cobra.ExactArgs(3),
-		ValidArgsFunction: completed(theLimit, theKey),
+		ValidArgsFunction: completed(completeLimit, completeKey),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := headgate.ParseCost(args[2])
 			if err != nil {
 				return service.InField("amount", err)
 			}
-			return decide(cmd, &a, func(s answerer) (*api.Filled, error) {
+			return decide(cmd, &a, func(s backend) (*api.Filled, error) {
 				return askFillUp(cmd.Context(), s, &api.Request{Charge: api.Charge{
 					Limit: args[0], Key: args[1], Cost: json.Number(amount.String()),
 				}})
@@ -213,7 +213,7 @@ type waiter struct {
 }
 
 // chargeOf opens the store, and makes a charge of what the command line says.
-func chargeOf(cmd *cobra.Command, limit, key string, said *charging) (w waiter, closeStore func() error, err error) {
+func chargeOf(cmd *cobra.Command, limit, key string, said *chargeFlags) (w waiter, closeStore func() error, err error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return w, nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// secure is what a server needs that speaks nothing but TLS, and the authority that has signed its certificate.
+// secure returns what a server needs that speaks nothing but TLS, and the authority that has signed its certificate.
 func secure(t *testing.T) (ours *dbtest.Authority, server dbtest.TLS) {
 	t.Helper()
 	ours = dbtest.NewAuthority(t)

@@ -111,7 +111,7 @@ func newTokenListCommand() *cobra.Command {
 		Short: "List the callers of a file of tokens",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, entries, err := tokensThere(cmd)
+			_, entries, err := readTokens(cmd)
 			if err != nil {
 				return err
 			}
@@ -137,7 +137,7 @@ func newTokenRemoveCommand() *cobra.Command {
 		SuggestFor: []string{"revoke", "delete"},
 		Args:       cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, entries, err := tokensThere(cmd)
+			path, entries, err := readTokens(cmd)
 			if err != nil {
 				return err
 			}
@@ -170,8 +170,8 @@ func tokensOf(cmd *cobra.Command) (string, error) {
 	return said.Value, err
 }
 
-// tokensThere returns the file of tokens, which has to be there, and its callers.
-func tokensThere(cmd *cobra.Command) (path string, entries []auth.Entry, err error) {
+// readTokens returns the file of tokens, which has to exist, and its callers.
+func readTokens(cmd *cobra.Command) (path string, entries []auth.Entry, err error) {
 	if path, err = tokensOf(cmd); err == nil && path == "" {
 		err = headgate.Invalid(config.Tokens.Name, "is missing; --tokens names the file")
 	}

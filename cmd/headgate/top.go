@@ -17,16 +17,16 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// topping are the flags of top.
-type topping struct {
-	looking
+// topOptions has the flags of top.
+type topOptions struct {
+	keyQuery
 	all        bool
 	every      time.Duration
 	count, max int
 }
 
 func newTopCommand() *cobra.Command {
-	var t topping
+	var t topOptions
 	cmd := &cobra.Command{
 		Use:   "top [LIMIT]",
 		Short: "Show the keys that are refused and those that are nearest to it, again and again",
@@ -40,7 +40,7 @@ func newTopCommand() *cobra.Command {
 		Example: "  headgate top --server http://127.0.0.1:8080\n  headgate top login --every 5s\n" +
 			"  headgate top --all --count 1 -n 10",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(theLimit),
+		ValidArgsFunction: completed(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t.of(args)
 			switch {
@@ -51,10 +51,10 @@ func newTopCommand() *cobra.Command {
 			case t.max < 1 || t.max > 10_000:
 				return headgate.Invalid("max", "%d is not a number from 1 to 10000", t.max)
 			}
-			return ask(cmd, func(s answerer) error { return t.run(cmd, s) })
+			return ask(cmd, func(s backend) error { return t.run(cmd, s) })
 		},
 	}
-	addAsked(cmd)
+	addPlaceSettings(cmd)
 	t.flags(cmd)
 	cmd.Flags().BoolVar(&t.all, "all", false, "read all keys of the store, and not what a server has decided lately")
 	cmd.Flags().DurationVar(&t.every, "every", time.Second, "how long to wait between two tables")
@@ -65,7 +65,7 @@ func newTopCommand() *cobra.Command {
 }
 
 // run shows table after table.
-func (t *topping) run(cmd *cobra.Command, s answerer) error {
+func (t *topOptions) run(cmd *cobra.Command, s backend) error {
 	return repeat(cmd, t.every, t.count, func(width, height int) ([]string, error) {
 		most := t.max
 		if height > 0 {
@@ -91,7 +91,7 @@ type topRow struct {
 }
 
 // table returns the lines of a table of the first keys.
-func (t *topping) table(ctx context.Context, s answerer, most, width int) ([]string, error) {
+func (t *topOptions) table(ctx context.Context, s backend, most, width int) ([]string, error) {
 	now := time.Now().Format("15:04:05")
 	if s.local == nil && !t.all && !t.blocked && !t.refusing {
 		rows, head, err := t.lately(ctx, s, most)
@@ -131,18 +131,18 @@ func frame(head string, rows []topRow, lately bool, width int) []string {
 	return fitted(lines, width)
 }
 
-// mostLately is how many keys a server lists at most.
-const mostLately = 100
+// maxLately is how many keys a server lists at most.
+const maxLately = 100
 
 // lately returns up to most keys that a server has decided about in the last five minutes: those that were refused
 // most, then those that have used most. The head says how much is decided.
-func (t *topping) lately(ctx context.Context, s answerer, most int) (rows []topRow, head string, err error) {
+func (t *topOptions) lately(ctx context.Context, s backend, most int) (rows []topRow, head string, err error) {
 	const seconds = 10
 	seen := map[law.Cell]bool{}
 	for _, by := range []string{api.ByRefused, api.ByUsed} {
-		q := &api.TrafficQuery{Limit: t.limit, By: by, Top: mostLately, Seconds: seconds}
+		q := &api.TrafficQuery{Limit: t.limit, By: by, Top: maxLately, Seconds: seconds}
 		if t.prefix == "" {
-			q.Top = min(most, mostLately)
+			q.Top = min(most, maxLately)
 		}
 		answer, err := get[api.Traffic](ctx, s, "/v1/traffic", q)
 		if err != nil {
@@ -183,7 +183,7 @@ func rates(limits []api.LimitTraffic, seconds int) string {
 	return fmt.Sprintf("a second: %.1f admitted, %.1f refused, %.1f failed", admitted/s, refused/s, failed/s)
 }
 
-// rowOf is the row of a key that a server lists.
+// rowOf returns the row of a key that a server lists.
 func rowOf(k *api.KeyTraffic) topRow {
 	u := &keyUse{Status: api.Status{Limit: k.Limit, Key: k.Key, Used: k.Used}}
 	if k.Now != nil {

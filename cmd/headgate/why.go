@@ -11,7 +11,7 @@ import (
 )
 
 func newWhyCommand() *cobra.Command {
-	var a asking
+	var a queryFlags
 	cmd := &cobra.Command{
 		Use:   "why KEY [LIMIT...]",
 		Short: "Show what a key has used of its limits, why it is refused, and what to do",
@@ -24,9 +24,9 @@ func newWhyCommand() *cobra.Command {
 		SuggestFor:        []string{"usage", "quota", "who"},
 		Example:           "  headgate why alice --server http://127.0.0.1:8080\n  headgate why alice login api",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completed(theKey, theLimit),
+		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(cmd, &a, func(s answerer) (*api.Usage, error) {
+			return show(cmd, &a, func(s backend) (*api.Usage, error) {
 				return askUsage(cmd.Context(), s, &api.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
 			}, func(w io.Writer, u *api.Usage) error { return printUsage(w, u, len(args) > 1) })
 		},
@@ -133,7 +133,7 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 	}
 }
 
-// byLimit says which limit has blocked a key by itself, as far as that is known.
+// byLimit returns which limit has blocked a key by itself, as far as that is known.
 func byLimit(l *api.LimitUsage) string {
 	rule := l.Rule
 	if rule != l.Limit {

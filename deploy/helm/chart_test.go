@@ -49,7 +49,7 @@ func helm(t *testing.T, args ...string) (out string, err error) {
 	return said.String(), err
 }
 
-// valuesFiles are the files of values, to which docs/kubernetes.md links.
+// valuesFiles returns the files of values, to which docs/kubernetes.md links.
 func valuesFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("values/*.yaml")
@@ -100,7 +100,7 @@ func validate(t *testing.T, objects string) {
 	}
 }
 
-// object is one that Kubernetes gets: the fields that tests look at.
+// object has the fields of a Kubernetes object that tests look at.
 type object struct {
 	Kind     string
 	Metadata struct{ Name string }

@@ -29,7 +29,7 @@ var (
 	rows  = headgate.MustParseNamed("rows", "leaky-bucket 1000/s capacity 10000")
 )
 
-// errTooLarge says that a batch can never be inserted in one piece.
+// errTooLarge means that a batch never fits in one piece.
 var errTooLarge = errors.New("too many rows at once")
 
 // pay calls another service n times, as fast as the limit allows. Pace waits before each

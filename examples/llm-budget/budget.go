@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// client is who sends a request, as its API key says.
+// client is the owner of an API key.
 type client struct{ user, team, org string }
 
 // usage is the usage block at the end of a model's answer.
@@ -47,7 +47,7 @@ func limit(name, notation string) headgate.Limit {
 	return l
 }
 
-// charges are what a request costs that uses u: at most, to take, or in the end, to settle.
+// charges returns what a request costs that uses u: at most, to take, or in the end, to settle.
 func (b *budgets) charges(c client, u usage) []headgate.Charge {
 	team := c.org + "/" + c.team
 	user := team + "/" + c.user
@@ -63,7 +63,7 @@ func (b *budgets) charges(c client, u usage) []headgate.Charge {
 	}
 }
 
-// allowance is what a stream has been charged for so far.
+// allowance is what a stream was charged so far.
 type allowance struct {
 	budgets *budgets
 	client  client
@@ -93,7 +93,7 @@ func (a *allowance) extend(ctx context.Context, completion int64) error {
 	return nil
 }
 
-// counted says what each of the charges counts.
+// counted has what each charge counts.
 var counted = [...]string{"requests", "tokens", "tokens", "tokens", "money", "money"}
 
 // setHeaders writes what was decided into the headers that clients of language models

@@ -21,7 +21,7 @@ import (
 const (
 	keysLast    = time.Hour // for how long a request can be sent again
 	streamsLast = 10 * time.Minute
-	mostTokens  = 100_000 // of one answer
+	maxTokens   = 100_000 // of one answer
 )
 
 // proxy is the handler. The store has the budgets, and answers are those of this process.
@@ -53,7 +53,7 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// event is one event of the model's stream.
+// event is an event of the model's stream.
 type event struct {
 	Choices []choice `json:"choices"`
 	Usage   *usage   `json:"usage,omitempty"`
@@ -87,7 +87,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = json.Unmarshal(body, &q)
 	}
-	if err != nil || q.MaxTokens < 1 || q.MaxTokens > mostTokens || !q.Stream {
+	if err != nil || q.MaxTokens < 1 || q.MaxTokens > maxTokens || !q.Stream {
 		fail(w, http.StatusBadRequest, "not a request for a stream, or for too many tokens")
 		return
 	}

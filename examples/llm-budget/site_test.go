@@ -29,8 +29,8 @@ type site struct {
 	calls    atomic.Int64 // of the model
 }
 
-// wide are budgets that refuse nothing, and whose windows do not end during a test. The names of
-// the limits begin with a prefix.
+// wide returns budgets that refuse nothing, and whose windows do not end during a test. The names of the limits begin
+// with a prefix.
 func wide(prefix string) (b budgets) {
 	for i, l := range b.all() {
 		algorithm, rest, _ := strings.Cut(defaults.all()[i].String(), " ")
@@ -44,7 +44,7 @@ func wide(prefix string) (b budgets) {
 	return b
 }
 
-// all are the limits in the order of their charges.
+// all returns the limits in the order of their charges.
 func (b *budgets) all() []*headgate.Limit {
 	return []*headgate.Limit{&b.userRequests, &b.userTokens, &b.teamTokens, &b.orgTokens, &b.teamMoney, &b.orgMoney}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// limits are those of the tools, by name. A tool without one is not limited.
+// limits has the limits of tools by name. A tool without one is not limited.
 var limits = map[string]headgate.Limit{
 	"search": headgate.MustParseNamed("search", "sliding-log 2/1m"),
 }

@@ -43,7 +43,7 @@ func newClient(limiter *headgate.Limiter, limit headgate.Limit, out io.Writer) (
 	return &http.Client{Transport: transport}, nil
 }
 
-// busyServer is a server that refuses its third request for a second.
+// busyServer returns a server that refuses its third request for a second.
 func busyServer() *httptest.Server {
 	var requests atomic.Int64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -16,7 +16,9 @@ type alb struct {
 	cells [][]byte
 }
 
-func openALB(_ *format, names []string, cfg Config) Reader { return &alb{fields: choose(names, cfg)} }
+func openALB(_ *format, names []string, cfg Config) Reader {
+	return &alb{fields: chooseFields(names, cfg)}
+}
 
 var (
 	errALBTime    = errors.New("does not begin with a type of ALB's and a time, or a time")
@@ -25,7 +27,7 @@ var (
 	errALBRequest = errors.New("has no request and agent in quotes in their place")
 )
 
-// albTypes are what a line of the Application Load Balancer begins with.
+// albTypes begin the lines of an Application Load Balancer.
 var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
 
 // Read implements Reader.

@@ -18,7 +18,9 @@ type clf struct {
 	fields
 }
 
-func openCLF(f *format, names []string, cfg Config) Reader { return &clf{f.name, choose(names, cfg)} }
+func openCLF(f *format, names []string, cfg Config) Reader {
+	return &clf{f.name, chooseFields(names, cfg)}
+}
 
 var (
 	errHost    = errors.New("does not begin with a host, an identity and a user")

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// contained reads what a program in a container has logged, as it is, or within the lines of the container's log:
+// containerLog reads what a program in a container has logged, as it is, or in the lines of the container's log:
 //
 //	2016-10-06T00:17:09.669794202Z stdout F LINE                             of containerd and CRI-O
 //	{"log":"LINE\n","stream":"stdout","time":"2014-08-14T20:17:09.669Z"}     of Docker's json-file
-type contained struct {
+type containerLog struct {
 	Reader
 	cut [2]bool // of stdout and of stderr: the latest line goes on in the next one
 }
@@ -17,8 +17,8 @@ type contained struct {
 var errPart = errors.New("is a part of a line that its container's log has cut")
 
 // Read implements Reader.
-func (c *contained) Read(line []byte) (Record, error) {
-	inner, stream, whole, ok := ofContainer(line)
+func (c *containerLog) Read(line []byte) (Record, error) {
+	inner, stream, whole, ok := unwrapContainer(line)
 	if !ok {
 		return c.Reader.Read(line)
 	}
@@ -33,8 +33,8 @@ func (c *contained) Read(line []byte) (Record, error) {
 	return c.Reader.Read(inner)
 }
 
-// ofContainer returns the line within one of a container's log, and whether it is a whole one.
-func ofContainer(line []byte) (inner []byte, stream string, whole, ok bool) {
+// unwrapContainer returns the line within one of a container's log, and whether it is a whole one.
+func unwrapContainer(line []byte) (inner []byte, stream string, whole, ok bool) {
 	if bytes.HasPrefix(line, []byte(`{"log":"`)) {
 		doc, err := parseObject(line)
 		log, from, time := doc.lookup("log"), doc.lookup("stream"), doc.lookup("time")

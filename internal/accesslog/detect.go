@@ -13,11 +13,11 @@ var (
 	ErrFormat = errors.New("format not recognised")
 )
 
-// Share counts the lines of a log that are of a format. Foreign ones are of another program or of
+// Share counts lines of a log by a format. Foreign ones are of another program or of
 // the log itself.
 type Share struct{ Good, Bad, Foreign int64 }
 
-// Add counts one line by what its reader said.
+// Add counts a line by its record or error.
 func (s *Share) Add(rec *Record, err error) {
 	switch {
 	case err != nil:
@@ -33,7 +33,7 @@ func (s *Share) Add(rec *Record, err error) {
 // many a log.
 func (s Share) Recognised() bool { return s.Good > 0 && s.Good >= s.Bad }
 
-// trial is how a format reads the beginning of a log.
+// trial reads the beginning of a log by a format.
 type trial struct {
 	*format
 	of    Share
@@ -54,7 +54,7 @@ func Detect(head []byte, cfg Config) (Format, error) {
 	for i := range table {
 		t := &trials[i]
 		t.format = &table[i]
-		rd := contained{Reader: t.open(t.format, nil, cfg)}
+		rd := containerLog{Reader: t.open(t.format, nil, cfg)}
 		for line := range bytes.Lines(head) {
 			line = bytes.TrimRight(line, "\r\n")
 			if len(line) == 0 {

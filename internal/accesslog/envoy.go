@@ -15,7 +15,7 @@ type envoy struct {
 }
 
 func openEnvoy(_ *format, names []string, cfg Config) Reader {
-	return &envoy{fields: choose(names, cfg)}
+	return &envoy{fields: chooseFields(names, cfg)}
 }
 
 var (
@@ -25,7 +25,7 @@ var (
 
 // Read implements Reader.
 func (e *envoy) Read(line []byte) (Record, error) {
-	if ofEnvoyItself(line) {
+	if isEnvoyLog(line) {
 		return Record{Foreign: true, Skip: "is not about a request"}, nil
 	}
 	s := scanner{rest: line, wrong: errEnvoyTime}
@@ -69,9 +69,9 @@ func (e *envoy) Read(line []byte) (Record, error) {
 	return Record{At: at, Count: 1, Values: valuesOf(&e.fields, r[:])}, nil
 }
 
-// ofEnvoyItself reports whether a line is what Envoy says of itself, which begins as
-// [2024-05-01 12:00:00.000][7][info], or Istio's agent, with a time and a tab.
-func ofEnvoyItself(line []byte) bool {
+// isEnvoyLog reports whether a line is from the log of Envoy itself, which begins as
+// [2024-05-01 12:00:00.000][7][info], or of Istio's agent, with a time and a tab.
+func isEnvoyLog(line []byte) bool {
 	stamp, _, tab := bytes.Cut(line, []byte{'\t'})
 	if !tab {
 		const length = len("2024-05-01 12:00:00.000")

@@ -34,10 +34,10 @@ var columnNames = []string{
 	"ip", "user", "host", "method", "path", "status", "bytes", "referer", "agent", "frontend", "backend", "server",
 }
 
-// row is what a line says of each plain field.
+// row has the plain fields of a line.
 type row [columns][]byte
 
-// fields are those that are asked for.
+// fields selects fields.
 type fields struct {
 	names   []string
 	proxies httpkey.Proxies
@@ -49,8 +49,8 @@ func newFields(names []string, cfg Config) fields {
 	return fields{names: names, proxies: cfg.Proxies, values: make([]Value, len(names))}
 }
 
-// choose returns plain fields.
-func choose(names []string, cfg Config) fields {
+// chooseFields finds columns by name, without a header.
+func chooseFields(names []string, cfg Config) fields {
 	f := newFields(names, cfg)
 	for _, name := range names {
 		f.places = append(f.places, slices.Index(columnNames, name))

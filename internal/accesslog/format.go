@@ -140,7 +140,7 @@ func Names() string {
 	return strings.Join(names, ", ")
 }
 
-// Value is what a line says of a field.
+// Value is the value of a field in a line.
 type Value struct {
 	Text []byte // good until the next line is read
 	Err  error  // ErrNoField, or that the value cannot be a text, or an ip no address
@@ -153,7 +153,7 @@ type Spent struct {
 	End            int64 // microseconds since the epoch; 0: the line does not say
 }
 
-// Record is what a line says.
+// Record is a parsed line.
 type Record struct {
 	At      int64   // microseconds since the epoch
 	Count   int     // how many requests it stands for; 0: none, and Skip says what it is
@@ -233,10 +233,10 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 			return nil, noField(f, field, has)
 		}
 	}
-	return &contained{Reader: row.open(row, fields, cfg)}, nil
+	return &containerLog{Reader: row.open(row, fields, cfg)}, nil
 }
 
-// noField is the error about a field that a format or a log does not have.
+// noField returns the error about a field that a format or a log does not have.
 func noField(f Format, field string, has []string) error {
 	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, list(has))
 }
@@ -252,5 +252,5 @@ func list(words []string) string {
 // ErrNoField is the Err of a Value: the line is as it should be and lacks the field.
 var ErrNoField = errors.New("the field is not there")
 
-// missing is ErrNoField about a field.
+// missing returns ErrNoField with a field.
 func missing(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }

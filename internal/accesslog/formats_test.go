@@ -121,7 +121,7 @@ func TestMixedLogs(t *testing.T) {
 	}
 }
 
-// withoutTokens is what is said of a line without the tokens.
+// withoutTokens returns what is said of a line without the tokens.
 func withoutTokens(rec Record, err error) string {
 	rec.Spent = Spent{}
 	return said(rec, err)

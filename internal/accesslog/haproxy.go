@@ -17,7 +17,7 @@ type haproxy struct {
 }
 
 func openHAProxy(_ *format, names []string, cfg Config) Reader {
-	return &haproxy{fields: choose(names, cfg)}
+	return &haproxy{fields: chooseFields(names, cfg)}
 }
 
 var (

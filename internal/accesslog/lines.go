@@ -41,7 +41,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// packed is what files begin with that are packed in a way that is not read.
+// packed begins files of unsupported compressions.
 var packed = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
 
 // zstdWindow bounds the memory that a log packed with zstd can take: RFC 8878 has every reader know windows of 8 MiB,

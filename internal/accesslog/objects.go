@@ -17,7 +17,7 @@ type objects struct {
 	notes usageNotes
 }
 
-// dialect is what the JSON of one program is known by.
+// dialect identifies the JSON of a program.
 type dialect struct {
 	aliases map[string][]string // names of the plain fields; the plain name itself always goes first
 	times   []string            // where a time is looked for, in this order

@@ -42,7 +42,7 @@ func readAll(t *testing.T, name string, f Format, field string, cfg Config) []st
 	return got
 }
 
-// key is the first field of a line.
+// key returns the first field of a line.
 func key(rec Record) string {
 	if len(rec.Values) == 0 {
 		return ""

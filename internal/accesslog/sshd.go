@@ -35,7 +35,7 @@ type auth struct {
 
 func openSSHD(_ *format, names []string, cfg Config) Reader {
 	return &auth{
-		fields: choose(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
+		fields: chooseFields(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
 		announced: map[string]bool{},
 	}
 }
@@ -111,7 +111,7 @@ func (a *auth) Read(line []byte) (Record, error) {
 	return rec, nil
 }
 
-// failed returns what follows "Failed METHOD for ", of the methods by which a password is asked for. That of PAM, and
+// failed returns what follows "Failed METHOD for ", of the methods by which a password is requested. That of PAM, and
 // of others that ask in their own words, is keyboard-interactive.
 func failed(msg []byte) (who []byte, ok bool) {
 	method, who, ok := bytes.Cut(msg, []byte(" for "))
@@ -246,7 +246,7 @@ func (a *auth) Notes() []string {
 	return []string{s + "; each line is a request (they are " + Plural(attempts, "attempt") + ")"}
 }
 
-// verb is the form of a verb after a number.
+// verb returns the form of a verb after a number.
 func verb(n int64, one, many string) string {
 	if n == 1 {
 		return one

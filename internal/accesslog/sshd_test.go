@@ -13,7 +13,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := rd.(*contained).Reader.(*auth)
+	a := rd.(*containerLog).Reader.(*auth)
 	read := func(format string, args ...any) Record {
 		t.Helper()
 		rec, err := rd.Read(fmt.Appendf(nil, "Mar 27 14:54:57 host "+format, args...))

@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// depart takes the parties of the next flight out of the queue, none if nobody can go, or
+// depart takes the passengers of the next flight out of the queue, none if nobody can go, or
 // too few for a flight beside others. The queue is locked, and the flight is counted.
-func (q *Queue[K, L]) depart() []*Party[K, L] {
+func (q *Queue[K, L]) depart() []*Passenger[K, L] {
 	q.scan++
 	size, seen, picked := 0, 0, 0
 	for _, p := range q.waiting {
@@ -27,12 +27,12 @@ func (q *Queue[K, L]) depart() []*Party[K, L] {
 		q.tried = q.size + q.cfg.Least
 		return nil
 	}
-	parties := make([]*Party[K, L], 0, picked)
+	passengers := make([]*Passenger[K, L], 0, picked)
 	kept := q.waiting[:0]
 	for i, p := range q.waiting {
 		switch {
 		case i < seen && p.picked:
-			parties = append(parties, p)
+			passengers = append(passengers, p)
 			q.goes(p)
 		case p.callers > 0:
 			kept = append(kept, p)
@@ -45,12 +45,12 @@ func (q *Queue[K, L]) depart() []*Party[K, L] {
 	if q.waiting = kept; q.callers == 0 {
 		q.emptied()
 	}
-	return parties
+	return passengers
 }
 
-// staysBehind reports whether a key of a party is under way, or waits in a party that
+// staysBehind reports whether a key of a passenger is under way, or waits in a passenger that
 // stays behind: then all of its keys do.
-func (q *Queue[K, L]) staysBehind(p *Party[K, L]) bool {
+func (q *Queue[K, L]) staysBehind(p *Passenger[K, L]) bool {
 	for _, l := range p.lanes {
 		if l.flying == 0 && l.passed != q.scan {
 			continue
@@ -63,8 +63,8 @@ func (q *Queue[K, L]) staysBehind(p *Party[K, L]) bool {
 	return false
 }
 
-// goes notes that a party departs.
-func (q *Queue[K, L]) goes(p *Party[K, L]) {
+// goes notes that a passenger departs.
+func (q *Queue[K, L]) goes(p *Passenger[K, L]) {
 	p.departed = true
 	q.callers -= p.callers
 	q.size -= p.Load.Size()
@@ -76,15 +76,15 @@ func (q *Queue[K, L]) goes(p *Party[K, L]) {
 }
 
 // run flies one flight after another, until nothing is to go. In the goroutine of a caller it flies one, and leaves
-// what comes then to others; own is the caller's party, else nil. It reports whether the caller's context had ended
+// what comes then to others; own is the caller's passenger, else nil. It reports whether the caller's context had ended
 // when its answer came, which left was told then.
-func (q *Queue[K, L]) run(ctx context.Context, own *Party[K, L], left func(departed bool)) (gone bool) {
+func (q *Queue[K, L]) run(ctx context.Context, own *Passenger[K, L], left func(departed bool)) (gone bool) {
 	q.mu.Lock()
 	f := q.claim()
 	for {
 		q.onTime(f)
-		parties := q.depart()
-		if parties == nil {
+		passengers := q.depart()
+		if passengers == nil {
 			q.end(f)
 			q.mu.Unlock()
 			return false
@@ -97,8 +97,8 @@ func (q *Queue[K, L]) run(ctx context.Context, own *Party[K, L], left func(depar
 		if more {
 			sched.Go(q.fly)
 		}
-		err := q.cfg.Fly(ctx, parties)
-		free, held := q.split(parties, err)
+		err := q.cfg.Fly(ctx, passengers)
+		free, held := q.split(passengers, err)
 		if err == nil && own != nil && ctx.Err() != nil && slices.Contains(free, own) {
 			q.mu.Lock()
 			left(true)
@@ -135,13 +135,13 @@ func (q *Queue[K, L]) run(ctx context.Context, own *Party[K, L], left func(depar
 }
 
 // claim returns a flight that was begun, and that nobody flies yet. The queue is locked.
-func (q *Queue[K, L]) claim() *underWay {
-	i := slices.IndexFunc(q.flights, func(f *underWay) bool { return f.began.IsZero() })
+func (q *Queue[K, L]) claim() *flightState {
+	i := slices.IndexFunc(q.flights, func(f *flightState) bool { return f.began.IsZero() })
 	return q.flights[i]
 }
 
 // onTime lets the time of a flight begin: it departs, or has landed. The queue is locked.
-func (q *Queue[K, L]) onTime(f *underWay) {
+func (q *Queue[K, L]) onTime(f *flightState) {
 	if f.late {
 		f.late = false
 		q.flying++
@@ -150,8 +150,8 @@ func (q *Queue[K, L]) onTime(f *underWay) {
 }
 
 // end ends a flight that is not late. The queue is locked.
-func (q *Queue[K, L]) end(f *underWay) {
-	q.flights = slices.DeleteFunc(q.flights, func(g *underWay) bool { return g == f })
+func (q *Queue[K, L]) end(f *flightState) {
+	q.flights = slices.DeleteFunc(q.flights, func(g *flightState) bool { return g == f })
 	q.flying--
 	q.done()
 }
@@ -200,9 +200,9 @@ func (q *Queue[K, L]) lateness() (next time.Duration) {
 
 func (q *Queue[K, L]) fly() { q.run(context.Background(), nil, nil) }
 
-// setAside lets parties that are held fly again beside the flights. It reports false if as
+// setAside lets passengers that are held fly again beside the flights. It reports false if as
 // many do so already as there may be flights: then they fly again in their own.
-func (q *Queue[K, L]) setAside(held []*Party[K, L]) bool {
+func (q *Queue[K, L]) setAside(held []*Passenger[K, L]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.aside >= q.cfg.Flights {
@@ -220,8 +220,8 @@ func (q *Queue[K, L]) setAside(held []*Party[K, L]) bool {
 	return true
 }
 
-// again flies parties that are held until they are answered.
-func (q *Queue[K, L]) again(held []*Party[K, L]) {
+// again flies passengers that are held until they are answered.
+func (q *Queue[K, L]) again(held []*Passenger[K, L]) {
 	for len(held) > 0 {
 		err := q.cfg.Fly(context.Background(), held)
 		free, still := q.split(held, err)
@@ -231,7 +231,7 @@ func (q *Queue[K, L]) again(held []*Party[K, L]) {
 	}
 }
 
-// wake begins a flight for parties that waited for a key of one that was held, unless a
+// wake begins a flight for passengers that waited for a key of one that was held, unless a
 // flight is under way, after which they go.
 func (q *Queue[K, L]) wake() {
 	q.mu.Lock()
@@ -245,13 +245,13 @@ func (q *Queue[K, L]) wake() {
 	}
 }
 
-// split divides parties that have flown into those that have an answer, and those that are
+// split divides passengers that have flown into those that have an answer, and those that are
 // held.
-func (q *Queue[K, L]) split(parties []*Party[K, L], err error) (free, held []*Party[K, L]) {
-	if err != nil || q.cfg.Held == nil || !slices.ContainsFunc(parties, q.cfg.Held) {
-		return parties, nil
+func (q *Queue[K, L]) split(passengers []*Passenger[K, L], err error) (free, held []*Passenger[K, L]) {
+	if err != nil || q.cfg.Held == nil || !slices.ContainsFunc(passengers, q.cfg.Held) {
+		return passengers, nil
 	}
-	for _, p := range parties {
+	for _, p := range passengers {
 		if q.cfg.Held(p) {
 			held = append(held, p)
 		} else {
@@ -262,33 +262,33 @@ func (q *Queue[K, L]) split(parties []*Party[K, L], err error) (free, held []*Pa
 }
 
 // land lets the callers of a flight go.
-func (q *Queue[K, L]) land(f *underWay, parties []*Party[K, L], err error) {
+func (q *Queue[K, L]) land(f *flightState, passengers []*Passenger[K, L], err error) {
 	q.mu.Lock()
 	q.onTime(f)
 	q.mu.Unlock()
-	q.settle(parties, err)
+	q.settle(passengers, err)
 }
 
-// settle lets the callers of parties go.
-func (q *Queue[K, L]) settle(parties []*Party[K, L], err error) {
+// settle lets the callers of passengers go.
+func (q *Queue[K, L]) settle(passengers []*Passenger[K, L], err error) {
 	q.mu.Lock()
-	for _, p := range parties {
+	for _, p := range passengers {
 		p.landed, p.err = true, err
 		q.release(p)
 	}
 	q.tried = 0
 	q.mu.Unlock()
-	for _, p := range parties {
+	for _, p := range passengers {
 		close(p.arrived)
 	}
-	q.cfg.Land(parties, err)
-	for _, p := range parties {
+	q.cfg.Land(passengers, err)
+	for _, p := range passengers {
 		p.Leave()
 	}
 }
 
-// release ends what a party has to do with its keys.
-func (q *Queue[K, L]) release(p *Party[K, L]) {
+// release ends what a passenger has to do with its keys.
+func (q *Queue[K, L]) release(p *Passenger[K, L]) {
 	for i, l := range p.lanes {
 		if p.departed {
 			l.flying--

@@ -5,9 +5,9 @@
 // callers wait to be worth a call of their own. A lone caller never waits. A flight that has
 // been under way for longer than Patience is late: the queue does not wait for it any more.
 //
-// A load may have keys. A key is in one flight at a time, and parties that have a key in
-// common go in the order in which they arrived: a party with a key that is under way waits
-// for that flight, and other parties pass it.
+// A load may have keys. A key is in one flight at a time, and passengers that have a key in
+// common go in the order in which they arrived: a passenger with a key that is under way waits
+// for that flight, and other passengers pass it.
 package flight
 
 import (
@@ -25,7 +25,7 @@ var (
 	ErrClosed = errors.New("no flight leaves any more")
 )
 
-// Load is what a party brings to a flight. Its methods are called by one goroutine at a
+// Load is what a passenger brings to a flight. Its methods are called by one goroutine at a
 // time.
 type Load[K comparable] interface {
 	// Size is how much room it takes in a flight.
@@ -41,40 +41,40 @@ type Load[K comparable] interface {
 // Config describes a Queue. All fields but Held are needed.
 type Config[K comparable, L Load[K]] struct {
 	Flights int // under way at once, at most
-	Least   int // the size of parties for which a flight departs beside others
-	Most    int // the size of a flight, but for its last party
+	Least   int // the size of passengers for which a flight departs beside others
+	Most    int // the size of a flight, but for its last passenger
 	Waiting int // callers who may wait
 
 	New func() L // makes an empty load
 	// Fly makes the call, and leaves the answer in each load. What it returns is the
 	// error of all of them. by is the context of the caller in whose goroutine it runs, or
 	// context.Background. The call is not to be cut off when by ends, since others may share it.
-	Fly func(by context.Context, parties []*Party[K, L]) error
+	Fly func(by context.Context, passengers []*Passenger[K, L]) error
 	// Flies reports whether a caller whose context can end flies itself. Nil: none does.
 	Flies func(ctx context.Context) bool
 	// Land is called after each flight with what became of it, once no caller can
 	// leave it any more without having seen its end.
-	Land func(parties []*Party[K, L], err error)
-	// Held reports whether a party that has flown without an error has no answer yet,
+	Land func(passengers []*Passenger[K, L], err error)
+	// Held reports whether a passenger that has flown without an error has no answer yet,
 	// since somebody else holds what it needs. It flies again beside the flights, with
 	// others like it, and nobody waits for it but for its keys. Nil: none is.
-	Held func(p *Party[K, L]) bool
+	Held func(p *Passenger[K, L]) bool
 }
 
 // Queue is callers who wait for flights. It is safe for concurrent use.
 type Queue[K comparable, L Load[K]] struct {
 	cfg  Config[K, L]
-	free sync.Pool // *Party[K, L]
+	free sync.Pool // *Passenger[K, L]
 
 	mu      sync.Mutex
-	waiting []*Party[K, L] // in the order in which they came
-	size    int            // of those that wait
-	callers int            // who wait
-	gone    int            // parties in waiting that everybody has left
+	waiting []*Passenger[K, L] // in the order in which they came
+	size    int                // of those that wait
+	callers int                // who wait
+	gone    int                // passengers in waiting that everybody has left
 	lanes   map[K]*lane[K, L]
-	flights []*underWay
+	flights []*flightState
 	flying  int  // of flights: those that are not late
-	aside   int  // flights of parties that are held
+	aside   int  // flights of passengers that are held
 	tried   int  // the size of those that wait below which nothing new can depart
 	scan    int  // number of the last departure
 	watched bool // somebody sees to it that late flights are noticed
@@ -87,8 +87,8 @@ type Queue[K comparable, L Load[K]] struct {
 	spare   []*lane[K, L]
 }
 
-// underWay is a flight.
-type underWay struct {
+// flightState is a flight under way.
+type flightState struct {
 	began time.Time
 	late  bool
 }
@@ -98,10 +98,10 @@ const Patience = 20 * time.Millisecond
 
 // lane is the state of a key that waits or flies.
 type lane[K comparable, L Load[K]] struct {
-	last   *Party[K, L] // that waits, and came last; nil: none
-	users  int          // parties that wait or fly
-	flying int          // parties: several of one flight, one of which may be held longer
-	passed int          // the number of the departure at which a party of this key stayed behind
+	last   *Passenger[K, L] // that waits, and came last; nil: none
+	users  int              // passengers that wait or fly
+	flying int              // passengers: several of one flight, one of which may be held longer
+	passed int              // the number of the departure at which a passenger of this key stayed behind
 }
 
 // New returns a queue.
@@ -109,7 +109,7 @@ func New[K comparable, L Load[K]](cfg Config[K, L]) *Queue[K, L] {
 	return &Queue[K, L]{cfg: cfg, lanes: map[K]*lane[K, L]{}, empty: make(chan struct{}), landed: make(chan struct{})}
 }
 
-// Lock locks the queue for a caller who wants to join a party, or to come with a new one:
+// Lock locks the queue for a caller who wants to join a passenger, or to come with a new one:
 // Join or Add end it. With an error nothing is locked.
 func (q *Queue[K, L]) Lock() error {
 	q.mu.Lock()
@@ -131,34 +131,34 @@ func (q *Queue[K, L]) Waiting() int {
 	return q.callers
 }
 
-// Last returns the party that waits with a key and came last; nil if there is none. The
+// Last returns the passenger that waits with a key and came last; nil if there is none. The
 // queue is locked.
-func (q *Queue[K, L]) Last(key K) *Party[K, L] {
+func (q *Queue[K, L]) Last(key K) *Passenger[K, L] {
 	if l := q.lanes[key]; l != nil {
 		return l.last
 	}
 	return nil
 }
 
-// Join adds a caller to a party that Last returned, and unlocks the queue. The caller has
+// Join adds a caller to a passenger that Last returned, and unlocks the queue. The caller has
 // changed the load, and calls Wait next.
-func (q *Queue[K, L]) Join(p *Party[K, L]) {
+func (q *Queue[K, L]) Join(p *Passenger[K, L]) {
 	p.callers++
 	p.aboard.Add(1)
 	q.callers++
 	q.mu.Unlock()
 }
 
-// Party returns an empty party, for Add. The queue need not be locked.
-func (q *Queue[K, L]) Party() *Party[K, L] {
-	p, _ := q.free.Get().(*Party[K, L])
+// Passenger returns an empty passenger, for Add. The queue need not be locked.
+func (q *Queue[K, L]) Passenger() *Passenger[K, L] {
+	p, _ := q.free.Get().(*Passenger[K, L])
 	if p == nil {
-		p = &Party[K, L]{queue: q, Load: q.cfg.New()}
+		p = &Passenger[K, L]{queue: q, Load: q.cfg.New()}
 	}
 	return p
 }
 
-// Start says what a caller who came has to start.
+// Start is what a new caller has to start.
 type Start int
 
 const (
@@ -167,9 +167,9 @@ const (
 	beside              // a flight beside others
 )
 
-// Add adds a party of one caller, and unlocks the queue. The caller calls Wait next, and
+// Add adds a passenger of one caller, and unlocks the queue. The caller calls Wait next, and
 // passes on what Add has returned.
-func (q *Queue[K, L]) Add(p *Party[K, L]) (start Start) {
+func (q *Queue[K, L]) Add(p *Passenger[K, L]) (start Start) {
 	p.arrived = make(chan struct{})
 	p.callers = 1
 	p.aboard.Store(2)
@@ -186,7 +186,7 @@ func (q *Queue[K, L]) Add(p *Party[K, L]) (start Start) {
 	case len(q.flights) >= q.cfg.Flights:
 	case len(q.flights) == 0:
 		start = first
-	case q.flying == 0 || q.another(): // it goes without the party, if a key of it is under way
+	case q.flying == 0 || q.another(): // it goes without the passenger, if a key of it is under way
 		start = beside
 	}
 	if start > joined {
@@ -211,7 +211,7 @@ func (q *Queue[K, L]) another() bool {
 
 // begin counts a flight. The queue is locked.
 func (q *Queue[K, L]) begin() {
-	q.flights = append(q.flights, &underWay{})
+	q.flights = append(q.flights, &flightState{})
 	q.flying++
 	q.busy++
 }

@@ -26,7 +26,7 @@ func (l *load) Keys() int        { return len(l.keys) }
 func (l *load) Key(i int) string { return l.keys[i] }
 func (l *load) Clear()           { *l = load{} }
 
-type party = flight.Party[string, *load]
+type passenger = flight.Passenger[string, *load]
 
 // airport is a queue whose flights land when they are told to.
 type airport struct {
@@ -34,7 +34,7 @@ type airport struct {
 	mu     sync.Mutex
 	flying [][]string // names
 	land   map[string]chan error
-	held   string // the party that is held
+	held   string // the passenger that is held
 }
 
 func open(flights, least, most, waiting int) *airport {
@@ -42,10 +42,10 @@ func open(flights, least, most, waiting int) *airport {
 	a.Queue = flight.New(flight.Config[string, *load]{
 		Flights: flights, Least: least, Most: most, Waiting: waiting,
 		New: func() *load { return &load{} },
-		Fly: func(_ context.Context, parties []*party) error {
+		Fly: func(_ context.Context, passengers []*passenger) error {
 			names, landed := []string{}, make(chan error)
 			a.mu.Lock()
-			for _, p := range parties {
+			for _, p := range passengers {
 				names = append(names, p.Load.name)
 				a.land[p.Load.name] = landed
 			}
@@ -53,8 +53,8 @@ func open(flights, least, most, waiting int) *airport {
 			a.mu.Unlock()
 			return <-landed
 		},
-		Land: func([]*party, error) {},
-		Held: func(p *party) bool { return p.Load.name == a.held },
+		Land: func([]*passenger, error) {},
+		Held: func(p *passenger) bool { return p.Load.name == a.held },
 	})
 	return a
 }
@@ -62,7 +62,7 @@ func open(flights, least, most, waiting int) *airport {
 // come lets a caller queue, and waits until nothing moves any more.
 func (a *airport) come(t *testing.T, ctx context.Context, name string, keys ...string) {
 	t.Helper()
-	p := a.Party()
+	p := a.Passenger()
 	p.Load.name, p.Load.keys = name, keys
 	if err := a.Lock(); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func (a *airport) come(t *testing.T, ctx context.Context, name string, keys ...s
 	synctest.Wait()
 }
 
-// landed lets the flight with a party land.
+// landed lets the flight with a passenger land.
 func (a *airport) landed(name string) {
 	a.mu.Lock()
 	c := a.land[name]
@@ -170,13 +170,13 @@ func TestALateFlightIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A caller who has joined a party need not watch: the flight departs also when the party's first caller has left.
+// A caller who has joined a passenger need not watch: the flight departs also when the first caller has left.
 func TestALateFlightIsNoticedForThoseThatJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(2, 100, 100, 100)
 		ctx, leave := context.WithCancel(t.Context())
 		a.come(t, t.Context(), "late", "x")
-		a.come(t, ctx, "party", "y")
+		a.come(t, ctx, "passenger", "y")
 		if err := a.Lock(); err != nil {
 			t.Fatal(err)
 		}
@@ -189,8 +189,8 @@ func TestALateFlightIsNoticedForThoseThatJoined(t *testing.T) {
 		a.want(t, []string{"late"})
 		time.Sleep(2 * flight.Patience)
 		synctest.Wait()
-		a.want(t, []string{"late"}, []string{"party"})
-		a.landed("party")
+		a.want(t, []string{"late"}, []string{"passenger"})
+		a.landed("passenger")
 		if !<-done {
 			t.Error("the caller that joined was not served")
 		}
@@ -200,7 +200,7 @@ func TestALateFlightIsNoticedForThoseThatJoined(t *testing.T) {
 	})
 }
 
-// A party that is held keeps its keys, also those that a party had which flew with it and has landed.
+// A passenger that is held keeps its keys, also those that a passenger had which flew with it and has landed.
 func TestAPartyThatIsHeldKeepsItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(1, 1, 100, 100)

@@ -27,18 +27,18 @@ func New(code codes.Code, text string, details ...protoadapt.MessageV1) *status.
 	return with
 }
 
-// Retry is the detail that says after how long a call may be sent again.
+// Retry returns the detail that says after how long a call may be sent again.
 func Retry(after time.Duration) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
 }
 
-// Pushback is the trailer by which clients with a retry policy learn when to send a call again, in milliseconds or -1
-// for never: none of them reads RetryInfo.
+// Pushback returns the trailer by which clients with a retry policy learn when to send a call again, in milliseconds or
+// -1 for never: none of them reads RetryInfo.
 func Pushback(millis int64) metadata.MD {
 	return metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(millis, 10))
 }
 
-// PushbackOf is the trailer of a status with a RetryInfo; nil if it has none.
+// PushbackOf returns the trailer of a status with a RetryInfo; nil if it has none.
 func PushbackOf(st *status.Status) metadata.MD {
 	if after := RetryDelay(st); after > 0 {
 		return Pushback(after.Milliseconds()) // RetryIn, which is of whole ones
@@ -46,7 +46,7 @@ func PushbackOf(st *status.Status) metadata.MD {
 	return nil
 }
 
-// Field is the detail that says which field of a request is wrong, and why.
+// Field returns the detail that says which field of a request is wrong, and why.
 func Field(name, problem string) *errdetails.BadRequest {
 	return &errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: name, Description: problem}},

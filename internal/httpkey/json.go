@@ -117,7 +117,7 @@ func next(dec *json.Decoder) (json.Token, error) {
 	return token, wrong(err)
 }
 
-// wrong says what is wrong with the text without repeating it.
+// wrong returns what is wrong with the text without repeating it.
 func wrong(err error) error {
 	switch {
 	case err == nil:

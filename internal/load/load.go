@@ -1,5 +1,5 @@
 // Package load calls as fast as answers come: a closed loop of callers, each
-// with one question under way, and how long the answers took.
+// with one call under way, and how long the answers took.
 package load
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Config says how much to call.
 type Config struct {
-	Clients  int           // callers, each with one question under way; below 1: 1
+	Clients  int           // callers, each with one call under way; below 1: 1
 	Duration time.Duration // for how long to call, and count
 	Warmup   time.Duration // for how long to call before that, uncounted
 
@@ -23,7 +23,7 @@ type Config struct {
 	Progress func(Snapshot)
 }
 
-// Snapshot is what was counted so far.
+// Snapshot has the counts so far.
 type Snapshot struct {
 	Elapsed   time.Duration // since the warm-up; 0 during it
 	Decisions int64         // without errors
@@ -33,7 +33,7 @@ type Snapshot struct {
 // Ask calls once. client is 0..Clients-1; rng belongs to the client.
 type Ask func(ctx context.Context, client int, rng *rand.Rand) (allowed bool, err error)
 
-// Result is what became of the calls after the warm-up.
+// Result has the counts after the warm-up.
 type Result struct {
 	Elapsed    time.Duration // from the end of the warm-up to the last answer
 	Allowed    int64

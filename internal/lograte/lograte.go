@@ -37,12 +37,12 @@ type Handler struct {
 
 type state struct {
 	mu      sync.Mutex
-	closed  bool                // guarded by mu
-	classes map[string]*trouble // guarded by mu; those with records in the last second
+	closed  bool                    // guarded by mu
+	classes map[string]*recordClass // guarded by mu; those with records in the last second
 }
 
-// trouble is a class of records, and those that were not passed on yet.
-type trouble struct {
+// recordClass is a class of records, with those that were not passed on yet.
+type recordClass struct {
 	timer *time.Timer
 	count int64       // how many times it has happened since the last line
 	last  slog.Record // if count is above 0
@@ -51,7 +51,7 @@ type trouble struct {
 
 // New returns a Handler in front of another. Close it in the end.
 func New(inner slog.Handler) *Handler {
-	return &Handler{inner: inner, state: &state{classes: map[string]*trouble{}}}
+	return &Handler{inner: inner, state: &state{classes: map[string]*recordClass{}}}
 }
 
 // Enabled implements slog.Handler.
@@ -113,7 +113,7 @@ func (s *state) later(class string, r slog.Record, count int64, inner slog.Handl
 	}
 	t := s.classes[class]
 	if t == nil {
-		t = &trouble{}
+		t = &recordClass{}
 		t.timer = time.AfterFunc(every, func() { s.tick(class, t) })
 		s.classes[class] = t
 		return false
@@ -123,7 +123,7 @@ func (s *state) later(class string, r slog.Record, count int64, inner slog.Handl
 }
 
 // tick ends a second of a class. It writes under the lock, so that Close returns after it.
-func (s *state) tick(class string, t *trouble) {
+func (s *state) tick(class string, t *recordClass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -138,9 +138,9 @@ func (s *state) tick(class string, t *trouble) {
 }
 
 // write passes the last record on, if there is one.
-func (t *trouble) write() {
-	if t.count > 0 {
-		_ = t.inner.Handle(context.Background(), counted(t.last, t.count)) // the log itself is where errors would go
+func (c *recordClass) write() {
+	if c.count > 0 {
+		_ = c.inner.Handle(context.Background(), counted(c.last, c.count)) // the log itself is where errors would go
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// buffer is what was written, by goroutines of timers too.
+// buffer is safe for goroutines of timers.
 type buffer struct {
 	mu  sync.Mutex
 	out bytes.Buffer // guarded by mu

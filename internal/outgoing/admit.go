@@ -30,9 +30,8 @@ func Admit(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Cha
 	return await(ctx, l, maxWait, c)
 }
 
-// await is Limiter.WaitAtMost for charges with a start of their own, but for this: a
-// block that is set while it sleeps for its start holds it back. It then stands in
-// line again, or all callers with a start during the block would begin together at its end;
+// await calls Limiter.WaitAtMost, and obeys a block that is set while it sleeps for its start. It then
+// stands in line again, or all callers with a start during the block would begin together at its end;
 // its first charge is for a time in which nobody sends, and has drained. To look costs
 // each caller that slept two more requests to the store.
 func await(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
@@ -67,7 +66,7 @@ func await(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Cha
 	}
 }
 
-// refused sleeps until a reservation that was not made can be asked for again,
+// refused sleeps until a reservation that was not made can be requested again,
 // if its start can come in time.
 func refused(ctx context.Context, l Limiter, c headgate.Charge, d headgate.Decision, patience time.Duration) error {
 	// d says when a reservation can be made, this one when its start would be.

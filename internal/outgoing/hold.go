@@ -12,8 +12,8 @@ import (
 // Longest is how long a store can block a key.
 const Longest = 3660 * 24 * time.Hour
 
-// tellWithin is how long the store may take to record an answer.
-const tellWithin = 5 * time.Second
+// recordTimeout is how long the store may take to record an answer.
+const recordTimeout = 5 * time.Second
 
 // Holder blocks keys whose servers ask to hold back. It is safe for concurrent use. Create one with [NewHolder].
 type Holder struct {
@@ -25,11 +25,10 @@ type Holder struct {
 func NewHolder(l headgate.Operator) *Holder { return &Holder{limiter: l} }
 
 // Hold blocks a key of a limit until end, unless it is blocked for longer. It returns when that is recorded, or
-// with the error of the context if that ends first; the store is asked nevertheless, by a goroutine that
-// gives up after 5 s.
+// with the error of the context if that ends first; a goroutine then still records it, for 5 s.
 func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
 	w := o.wishes.add(cell{limit.Name(), key}, end, reason, func(w *wish) {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 		defer cancel()
 		w.err = o.block(within, limit, key, w.end, w.reason)
 	})

@@ -20,7 +20,7 @@ type Patience struct {
 	end time.Time // of Most; zero before the first answer
 }
 
-// Answered is to be called after each answer.
+// Answered must be called after each answer.
 func (p *Patience) Answered() {
 	if p.end.IsZero() {
 		p.end = sched.Now().Add(min(p.Most, Longest))
@@ -30,8 +30,8 @@ func (p *Patience) Answered() {
 // Over reports whether there was an answer, and Most has passed since the first.
 func (p *Patience) Over() bool { return !p.end.IsZero() && sched.Until(p.end) <= 0 }
 
-// Left is how much is left of it, at most Longest and always more than 0, which is for
-// callers that do not wait at all.
+// Left returns how much is left of it, at most Longest and always more than 0, which is for callers that do not wait at
+// all.
 func (p *Patience) Left(ctx context.Context) time.Duration {
 	left := min(p.Most, Longest)
 	if !p.end.IsZero() {
@@ -46,7 +46,7 @@ func (p *Patience) Left(ctx context.Context) time.Duration {
 // Sleep sleeps, or returns the context's error if that ends first.
 func Sleep(ctx context.Context, d time.Duration) error { return SleepOr(ctx, d, nil) }
 
-// SleepOr is Sleep for one who can be woken.
+// SleepOr also returns when woken receives.
 func SleepOr(ctx context.Context, d time.Duration, woken <-chan struct{}) error {
 	if err := ctx.Err(); err != nil || d <= 0 {
 		return err

@@ -32,7 +32,7 @@ func (r *Report) sentence() string {
 		comma(r.Refused), plural(r.Keys, "key"))
 }
 
-// of says whose share is asked for.
+// of returns whose share is requested.
 func (ask *Ask) of() string {
 	if ask.Keys {
 		return "keys"
@@ -40,7 +40,7 @@ func (ask *Ask) of() string {
 	return "requests"
 }
 
-// periodNames are those of periods that people name.
+// periodNames has periods with a name.
 var periodNames = map[time.Duration]string{
 	time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day",
 }
@@ -48,7 +48,7 @@ var periodNames = map[time.Duration]string{
 // per writes a period for people.
 func per(d time.Duration) string { return cmp.Or(periodNames[d], span(d)) }
 
-// aPer is per with its article.
+// aPer adds the article.
 func aPer(d time.Duration) string {
 	switch periodNames[d] {
 	case "":
@@ -78,7 +78,7 @@ func (g *Suggestion) textChoices(b *strings.Builder) {
 	table(b, "  %9s  %8s  %9s  %8s  %s", rows)
 }
 
-// number is what the limits of a Curve differ in.
+// number returns what the limits of a Curve differ in.
 func (k kind) number() string {
 	if k == tokenBucket {
 		return "burst"

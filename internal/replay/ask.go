@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// maxPeriods is how many periods may be asked for.
+// maxPeriods is how many periods may be requested.
 const maxPeriods = 6
 
 // ParseAsk reads what limits are suggested for: a share such as 0.2% or 0.002, whose share that is (requests or keys),

@@ -24,7 +24,7 @@ var frames = []frame{
 	{Name: "narrow", Width: 380, Height: 240, Left: 40, Right: 372, Top: 36, Bottom: 212, lane: 22, bin: 4, ticks: 6},
 }
 
-// Foot is where the marks of a chart's columns end.
+// Foot returns where the marks of columns end.
 func (f frame) Foot() float64 { return f.Bottom + 5 }
 
 // chart is a picture in SVG, its shapes computed here and drawn by the page.
@@ -238,7 +238,7 @@ func (p *picture) whole(f frame) chart {
 	return c
 }
 
-// word is what a request is called that does not pass.
+// word returns what a request is called that does not pass.
 func (p *picture) word() string {
 	if p.fill {
 		return "overflowed"

@@ -52,7 +52,7 @@ func textKeys(b *strings.Builder, head, no string, wide int, keys []KeyRow) {
 	table(b, "  %10s%s", rows)
 }
 
-// KeyRow is what several limits do to a key.
+// KeyRow compares limits for a key.
 type KeyRow struct {
 	Key      string  `json:"key"`
 	Requests int64   `json:"requests"`

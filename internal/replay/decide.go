@@ -124,7 +124,7 @@ func wider(list []Bucket, width int64) (sums []Bucket) {
 // minBuckets is how few buckets there may be for that.
 const minBuckets = 24
 
-// usualGap is how far buckets that are not empty are from the one before: the median.
+// usualGap returns how far buckets that are not empty are from the one before: the median.
 func usualGap(buckets []Bucket) int {
 	var gaps []int
 	last := -1
@@ -190,7 +190,7 @@ func (r *Report) keyReport(keys []string, i uint32) KeyReport {
 	return k
 }
 
-// widths are what a bucket may last, in seconds: a time that people use.
+// widths has the lengths of buckets in seconds: times that people use.
 var widths = []int64{
 	1, 2, 5, 10, 15, 30, 60, 2 * 60, 5 * 60, 10 * 60, 15 * 60, 30 * 60,
 	3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,

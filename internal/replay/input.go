@@ -75,7 +75,7 @@ func (in *Requests) reader(f accesslog.Format, changed time.Time) (accesslog.Rea
 	return accesslog.New(f, fields, in.logConfig(changed))
 }
 
-// logConfig is how a log is read that was last changed at a time.
+// logConfig returns how a log is read that was last changed at a time.
 func (in *Requests) logConfig(changed time.Time) accesslog.Config {
 	c := in.cfg.Config
 	c.Changed = changed
@@ -118,7 +118,7 @@ func (in *Requests) readAll(ctx context.Context, logs []string) error {
 	return nil
 }
 
-// logName is what a log is called in messages.
+// logName returns what a log is called in messages.
 func (in *Requests) logName(name string) string {
 	if name == "-" {
 		return cmp.Or(in.cfg.Name, "standard input")

@@ -111,7 +111,7 @@ func newTracer(k KeyReport, r *Report, p *player) *tracer {
 	return t
 }
 
-// drainTime is how long a full cell takes to be empty.
+// drainTime returns how long a full cell takes to be empty.
 func drainTime(p law.Params) int64 {
 	switch {
 	case p.Kind == law.Window:

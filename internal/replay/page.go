@@ -21,7 +21,7 @@ var (
 	pageScript string
 )
 
-// page is what the template shows.
+// page is the template's data.
 type page struct {
 	Policy string
 	Style  template.CSS
@@ -34,7 +34,7 @@ type page struct {
 	No     string
 }
 
-// section is one limit on the page.
+// section shows a limit.
 type section struct {
 	*Report
 	Yes, No string
@@ -42,7 +42,7 @@ type section struct {
 	Views   []pageView
 }
 
-// Bar is the share of the requests that are refused, of 100.
+// Bar returns the share of the requests that are refused, of 100.
 func (s section) Bar() float64 { return round(100 * float64(s.Denied) / float64(s.Requests)) }
 
 // pageView is the pictures of one key.

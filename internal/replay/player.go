@@ -26,12 +26,12 @@ type player struct {
 	settling func(ctx context.Context, at int64) (after func() error, err error)
 }
 
-// step is what became of a request.
+// step is the result of a request.
 type step struct {
 	allowed  bool  // all of it
 	accepted int64 // in millionths
 
-	// Where levels are asked for: that before and that after it, in credits.
+	// Where levels are requested: that before and that after it, in credits.
 	before, after int64
 	brim          bool  // the level stands at the capacity then
 	blocked       int64 // until when; 0: not blocked

@@ -111,7 +111,7 @@ func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Request
 	return in, in.readAll(ctx, logs)
 }
 
-// checkLimits says why limits cannot be replayed.
+// checkLimits returns why limits cannot be replayed.
 func checkLimits(limits []headgate.Limit) error {
 	for _, limit := range limits {
 		switch {
@@ -125,7 +125,7 @@ func checkLimits(limits []headgate.Limit) error {
 	return nil
 }
 
-// check says what is wrong with the question, before anything is read.
+// check returns what is wrong with the question, before anything is read.
 func (in *Requests) check(logs []string) error {
 	c := in.cfg
 	switch {
@@ -201,7 +201,7 @@ const (
 	costMemory  = 36
 )
 
-// Memory is about how many bytes the requests and their keys take.
+// Memory estimates the bytes of the requests and their keys.
 func (in *Requests) Memory() int64 {
 	return in.text + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.list)) +
 		costMemory*int64(len(in.events.costs))

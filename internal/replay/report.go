@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// Report is what a limit would have done to a log.
+// Report is the effect that a limit would have had.
 type Report struct {
 	Requests int64       `json:"requests"` // found in the lines
 	Keys     int64       `json:"keys"`     // different ones
@@ -79,7 +79,7 @@ type Reason struct {
 	First    BadLine `json:"first"`
 }
 
-// KeyReport is what a replay found for one key.
+// KeyReport is the result for a key.
 type KeyReport struct {
 	Key         string    `json:"key"`
 	Requests    int64     `json:"requests"`
@@ -94,7 +94,7 @@ type Bucket struct {
 	Denied  int64     `json:"denied"`
 }
 
-// Step is what a request did to the level of its key, in units of cost.
+// Step is the effect of a request on the level of its key, in units of cost.
 type Step struct {
 	At       time.Time `json:"at"`
 	Key      string    `json:"key"`
@@ -138,7 +138,7 @@ func (r *Report) because(bad *BadLine, line []byte, reason string, unparsed bool
 	r.Reasons = append(r.Reasons, Reason{reason, unparsed, 1, *bad})
 }
 
-// nothing says where the lines of logs without a request have gone.
+// nothing returns where the lines of logs without a request have gone.
 func (r *Report) nothing() string {
 	var parts []string
 	for _, w := range r.Reasons {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// priced are the amounts of some of the requests; the others cost one.
+// priced returns the amounts of some of the requests; the others cost one.
 func priced(at int64, key uint32) amounts {
 	if key < 100 {
 		return plain

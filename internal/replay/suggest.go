@@ -12,14 +12,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Ask is what limits are suggested for.
+// Ask is a request for suggestions.
 type Ask struct {
 	Refuse  float64         // the share that may be refused, from 0 to below 1
 	Keys    bool            // the share is of the keys, else of the requests
 	Periods []time.Duration // of the limits; none: a minute, an hour and a day
 }
 
-// Suggestion is limits that would refuse no more than what was asked for, each with what it would have done.
+// Suggestion is limits that would refuse no more than what was requested, each with what it would have done.
 type Suggestion struct {
 	Ask     Ask      `json:"-"`
 	Most    int64    `json:"most"` // requests or keys that may be refused
@@ -39,7 +39,7 @@ type Choice struct {
 	Others   []Point `json:"other_rates,omitempty"` // of a token bucket, each with the least burst that will do
 }
 
-// Point is what another limit would refuse.
+// Point is the effect of another limit.
 type Point struct {
 	Limit  string `json:"limit"`
 	Denied int64  `json:"denied"`
@@ -47,7 +47,7 @@ type Point struct {
 	Chosen bool   `json:"chosen,omitempty"` // it is the Choice itself
 }
 
-// DefaultRefuse is the share of requests that may be refused, unless another is asked for.
+// DefaultRefuse is the share of requests that may be refused, unless another is requested.
 const DefaultRefuse = 0.001
 
 // Weighing is the phase in which many limits are tried.
@@ -123,7 +123,7 @@ const (
 	fixedWindow
 )
 
-// limit is the limit of a family with a number, or nil if that is too large.
+// limit returns the limit of a family with a number, or nil if that is too large.
 func (f *family) limit(n int64) *candidate {
 	var a headgate.Algorithm
 	switch f.kind {
@@ -164,7 +164,7 @@ func (g *Suggestion) families() (list []*family) {
 	return list
 }
 
-// enough reports whether a limit refuses as little as was asked for.
+// enough reports whether a limit refuses as little as was requested.
 func (g *Suggestion) enough(denied, keys int64) bool {
 	if g.Ask.Keys {
 		return keys <= g.Most

@@ -22,7 +22,7 @@ import (
 const apacheLog = "testdata/apache.log.gz"
 
 // TestSuggestionIsWhatReplaySays: each limit that is suggested, and each point of its curves, has the figures of a
-// replay of that limit, refuses no more than was asked for, and the next tighter number of its kind refuses more.
+// replay of that limit, refuses no more than was requested, and the next tighter number of its kind refuses more.
 func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	t.Parallel()
 	logs := []string{firstLines(t, apacheLog, tier.Pick(2500, 10_000, 10_000))}
@@ -271,7 +271,7 @@ func TestSuggestErrors(t *testing.T) {
 	}
 }
 
-// TestSuggestForCalls: a call reserves more than it is weighed by, and still no more is refused than was asked for.
+// TestSuggestForCalls: a call reserves more than it is weighed by, and still no more is refused than was requested.
 func TestSuggestForCalls(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

@@ -47,7 +47,7 @@ func (r *Report) text(b *strings.Builder) {
 // Priced reports whether requests cost something else than one.
 func (r *Report) Priced() bool { return r.Asked != Total{units: r.Requests} }
 
-// More is how many keys were refused beside those of Top.
+// More returns how many keys were refused beside those of Top.
 func (r *Report) More() int64 { return r.Refused - int64(len(r.Top)) }
 
 // writer returns a function that writes a line with a word in front.
@@ -201,7 +201,7 @@ func span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// finely is percent for shares that are small: it has two digits that count.
+// finely formats a small share as a percentage with two significant digits.
 func finely(part, whole int64) string {
 	if part == 0 || whole == 0 {
 		return "0 %"

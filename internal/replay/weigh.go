@@ -80,7 +80,7 @@ func (s *scale) weigh(ctx context.Context, candidates []*candidate) error {
 	})
 }
 
-// weight is what a request is weighed by: of a call, what it came to in the end.
+// weight returns what a request is weighed by: of a call, what it came to in the end.
 func (r *request) weight() int64 {
 	if r.end > 0 {
 		return r.used

@@ -22,9 +22,9 @@ type where struct {
 
 // What conditions may take where somebody else pays for the time.
 const (
-	maxWheres   = 16
-	maxProgram  = 500     // instructions of an expression; those of [a-z]{3} are 7
-	mostMatched = 8 << 10 // bytes of a field
+	maxWheres  = 16
+	maxProgram = 500     // instructions of an expression; those of [a-z]{3} are 7
+	maxMatched = 8 << 10 // bytes of a field
 )
 
 // bound refuses a condition that would take long, and bounds what it takes.
@@ -32,7 +32,7 @@ func (w *where) bound(spec string) error {
 	if w.re == nil {
 		return nil
 	}
-	w.most = mostMatched
+	w.most = maxMatched
 	parsed, err := syntax.Parse(w.re.String(), syntax.Perl)
 	if err != nil {
 		return err

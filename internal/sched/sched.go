@@ -56,7 +56,7 @@ func Simulate(s Simulator) {
 	}
 }
 
-// TimeOut is what Wait returns when the time has passed.
+// TimeOut is returned by Wait when the time has passed.
 const TimeOut = -1
 
 // Forever is a wait without an end.
@@ -178,7 +178,7 @@ func Wall() time.Time {
 	return time.Now()
 }
 
-// WithTimeout is context.WithTimeout.
+// WithTimeout replaces context.WithTimeout.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if simulator != nil {
 		d = simulator.Until(d)

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// Kind is what the stores of a URL scheme have in common.
+// Kind opens the stores of a URL scheme.
 type Kind struct {
 	// Server is whether they are servers, which may be away.
 	Server bool
@@ -59,7 +59,7 @@ var tags = map[string]string{
 	"rediss":     "headgate_noredis",
 }
 
-// Schemes are the URL schemes that are known, sorted.
+// Schemes returns the URL schemes that are known, sorted.
 func Schemes() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // Find returns the kind of a URL. An error is a headgate.ErrInvalid and shows no more of the URL than its scheme.

@@ -29,7 +29,7 @@ func NewServer(files ServerFiles) (*Server, error) {
 	return s, s.Reload()
 }
 
-// Files are the names of all files that are read.
+// Files returns the names of all files that are read.
 func (s *Server) Files() []string {
 	list := []string{s.files.Cert, s.files.Key}
 	if s.files.ClientCA != "" {

@@ -106,7 +106,7 @@ func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 							byStore = end
 						default:
 							without, last = without+1, end
-							// A caller that finds no other waiting asks the store itself.
+							// A caller that finds no other waiting calls the store itself.
 							if took := end.Sub(begin); took > store.InfoOf(s).Deadline+time.Second {
 								t.Errorf("silent %v: a decision without the store took %s", silent, took)
 							}

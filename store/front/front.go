@@ -11,13 +11,13 @@
 //
 //   - guard answers as the limit says while the store cannot decide, and tries a store that is away
 //     only now and then;
-//   - deny repeats a refusal that still holds, without a question to the store;
+//   - deny repeats a refusal that still holds, without the store;
 //   - prefetch hands out tokens that this process took ahead of demand, for limits that
 //     ask for it;
 //   - coalesce puts callers who wait into one batch.
 //
 // No other order works as well: coalesce has to be next to the store, because
-// deny and prefetch ask the store as callers do; deny comes before prefetch, because a
+// deny and prefetch call the store as callers do; deny comes before prefetch, because a
 // refused call needs nothing of the others; and guard comes first, so that a call waits for
 // none of them beyond its deadline. A caller who finds nobody else waiting, and has a second or more,
 // calls the store itself, and notices its deadline when the store has answered, a second later at the most.
@@ -61,7 +61,7 @@ type Config struct {
 	// use that where another process sweeps the same database. A value below
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
-	// Observer hears of batches and sweeps. Drivers have one of their own, for what they
+	// Observer receives batches and sweeps. Drivers have one of their own, for what they
 	// repeat. Nil: none.
 	Observer store.Observer
 	// Logger receives one line for each class of errors of the sweeper, and one line
@@ -212,7 +212,7 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
-// none is what New was given instead of a store.
+// none replaces a nil store.
 type none struct{}
 
 func (none) err() error { return law.Invalid("store", "is nil; front.New was given none") }

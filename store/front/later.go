@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Later is New for a store that may not be there yet. It returns at once, and opens the store in the background.
+// Later returns at once, and opens the store in the background: it may not be there yet.
 // Until that is done limits answer as they do while the store is away.
 //
 // Package guard stands in front of package pending here, and the other wrappers behind it, since they adapt

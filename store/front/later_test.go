@@ -84,7 +84,7 @@ func TestLimitsAnswerAsTheySayBeforeTheStoreIsThere(t *testing.T) {
 	})
 }
 
-// TestAShareIsGotWhenTheStoreComes: what was asked for before does not end the search.
+// TestAShareIsGotWhenTheStoreComes: what was requested before does not end the search.
 func TestAShareIsGotWhenTheStoreComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lines

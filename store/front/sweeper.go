@@ -16,15 +16,15 @@ const (
 	// sweepWithin bounds one sweep, so that a server that is silent does not hold the
 	// sweeper for ever.
 	sweepWithin = 30 * time.Second
-	// A sweep that has left something is followed by a pause of leastShare to mostShare times as long
+	// A sweep that has left something is followed by a pause of minShare to maxShare times as long
 	// as it took: the longer, the less of what it looked at was dead. So a flood of new keys is
 	// removed as fast as it came, and a table of live keys costs a twentieth of a connection.
-	leastShare, mostShare = 0.02, 19
+	minShare, maxShare = 0.02, 19
 	// leastPause is the shortest of these pauses while all that a sweep looked at is dead, and
 	// shortPause otherwise.
 	leastPause = time.Millisecond
 	shortPause = 50 * time.Millisecond
-	// lookEvery is how often the sweeper looks, in a longer pause, how much the store was asked.
+	// lookEvery is how often the sweeper looks, in a longer pause, how many ops the store got.
 	lookEvery = time.Second
 	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
 	longestBackOff = time.Minute
@@ -39,7 +39,7 @@ type sweeper struct {
 	tell   store.Observer // nil: nobody
 	sweep  func(ctx context.Context, max int) (removed int, err error)
 	info   func() store.Info // of the store
-	asked  func() int64      // how many ops the store was asked; nil: it has no wrappers
+	asked  func() int64      // how many ops the store got; nil: it has no wrappers
 	cancel context.CancelFunc
 	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
 	failed map[string]bool // classes of errors since the last success; the goroutine's own
@@ -105,7 +105,7 @@ func (w *sweeper) run(ctx context.Context) {
 }
 
 // wait waits for a pause, and reports whether the context is still alive. If shorter is true, the pause ends early,
-// within lookEvery, once the store has been asked as many ops as a sweep removes. A flood of new keys that begins
+// within lookEvery, once the store has got as many ops as a sweep removes. A flood of new keys that begins
 // during a long pause is then noticed soon.
 func (w *sweeper) wait(ctx context.Context, pause time.Duration, shorter bool) bool {
 	for shorter && w.asked != nil && pause > lookEvery {
@@ -143,9 +143,9 @@ func (w *sweeper) pause(removed, failures int, took time.Duration, more bool) ti
 	mean := w.every
 	switch {
 	case failures == 0 && more:
-		share, least := float64(mostShare), shortPause
+		share, least := float64(maxShare), shortPause
 		if removed > 0 {
-			share = min(max(sweepMax/float64(removed)-1, leastShare), mostShare)
+			share = min(max(sweepMax/float64(removed)-1, minShare), maxShare)
 		}
 		if removed >= sweepMax {
 			least = leastPause

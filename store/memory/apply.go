@@ -160,7 +160,7 @@ func (s *Store) load(w *work, op *law.Op) {
 		sl := &t.slots[i]
 		word := sl.settled()
 		if id := idOf(word); id != idRich {
-			d := s.params.of(id)
+			d := s.params.get(id)
 			w.limit, w.rec.State = d.limit, d.params.PlainState(levelOf(word), sl.time())
 		} else {
 			w.rich = t.richAt(i)

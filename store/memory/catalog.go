@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// mostVersions is how many versions of the catalog are kept.
-const mostVersions = 1000
+// maxVersions is how many versions of the catalog are kept.
+const maxVersions = 1000
 
 // catalog is the catalog of a store.
 type catalog struct {
@@ -118,7 +118,7 @@ func (c *catalog) WriteCatalog(ctx context.Context, e store.Edit) (version int64
 	c.versions = append(c.versions, store.Version{
 		Number: c.version, At: c.clock(), Author: e.Author, Reason: e.Reason, Changes: changes,
 	})
-	if over := len(c.versions) - mostVersions; over > 0 {
+	if over := len(c.versions) - maxVersions; over > 0 {
 		c.versions = append(c.versions[:0:0], c.versions[over:]...)
 	}
 	return c.version, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// pair is what a decision about a plain cell reads and writes: its level and
+// pair is read and written by a decision about a plain cell: its level and
 // its time. It is read without a lock. A writer holds the lock bit of
 // word, and never lets at run backwards: so a word that was read between two
 // equal readings of at belongs to it.
@@ -71,10 +71,8 @@ func (p *pair) set(word uint64, at int64) {
 	p.word.Store(word)
 }
 
-// pause is called between attempts to get what is held for some nanoseconds,
-// unless its holder was put to sleep. Who stays away for a while lets others
-// do many decisions while the cache line is theirs, instead of each fetching
-// it for one.
+// pause waits between attempts to get what is held for some nanoseconds, unless its holder was put to sleep. The
+// others then make many decisions while the cache line is theirs, instead of each fetching it for one.
 func pause(n int) {
 	switch {
 	case n < len(away):

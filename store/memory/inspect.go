@@ -117,7 +117,7 @@ func (s *Store) one(q *store.Query, clock int64) []store.Cell {
 // limitAt returns the limit of the cell at slot i of a locked table.
 func (s *Store) limitAt(t *table, i int) *limit {
 	if n := idOf(t.slots[i].settled()); n != idRich {
-		return s.params.of(n).limit
+		return s.params.get(n).limit
 	}
 	return t.richAt(i).limit
 }
@@ -128,7 +128,7 @@ func (s *Store) cellAt(t *table, i int, id law.Cell) store.Cell {
 	sl := &t.slots[i]
 	word := sl.settled()
 	if n := idOf(word); n != idRich {
-		c.State = s.params.of(n).params.PlainState(levelOf(word), sl.time())
+		c.State = s.params.get(n).params.PlainState(levelOf(word), sl.time())
 		return c
 	}
 	r := t.richAt(i)

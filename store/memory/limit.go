@@ -10,14 +10,13 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// hash is what a cell is known by: seeded bits, enough that no two cells of a store
-// are ever taken for one another, and nobody can make them. lo is odd, and so never 0,
-// which marks a free slot.
+// hash identifies a cell by seeded bits, enough that a store never confuses two cells, and nobody can make them
+// collide. lo is odd, and so never 0, which marks a free slot.
 type hash struct{ hi, lo uint64 }
 
-// tag returns the lowest 11 bits of hi in the place that a time leaves free. So what distinguishes cells are
-// these, 63 bits of lo, and the highest bits of hi, which choose the table: 12 of them by default, 86 bits in
-// all. The chance that any two of a million cells have them in common is below 1 in 10^13.
+// tag returns the lowest 11 bits of hi in the place that a time leaves free. These, 63 bits of lo, and the highest
+// bits of hi, which choose the table (12 by default), distinguish cells: 86 bits. The chance that two of a million
+// cells share them is below 1 in 10^13.
 func (h hash) tag() int64 { return int64(h.hi << timeBits) }
 
 func (s *Store) hash(c *law.Cell) hash {
@@ -28,27 +27,25 @@ func (s *Store) hash(c *law.Cell) hash {
 	}
 }
 
-// limit is what a store knows of a limit: the part of a hash that comes from its
-// name, and how many cells it has.
+// limit has the part of a hash that comes from a limit's name, and counts its cells.
 type limit struct {
-	name string
-	hash hash
-	kept bool     // it is in Store.limits, and stays known; guarded by Store.known
-	_    [24]byte // decisions read what stands before, keys that come and go write what follows
+	name   string
+	hash   hash
+	cached bool     // it is in Store.limits, and stays known; guarded by Store.known
+	_      [24]byte // decisions read what stands before, keys that come and go write what follows
 
-	count atomic.Int64 // cells held or reserved; retired: it is not known any more
+	count atomic.Int64 // cells held or reserved, or retired
 	used  atomic.Bool  // a definition of it has a number, so that it stays known
 }
 
-// retired is the count of a limit that the store does not know any more. Another may
-// have its name.
+// retired marks a limit that the store has forgotten. Another may have its name.
 const retired = -1
 
-// retireFrom is at how many limits a store begins to forget those without cells.
+// retireFrom limits make a store begin to forget those without cells.
 const retireFrom = 1024
 
-// limitHash returns the hash of a limit's name. Limits are few, and asked for by
-// the same string most of the time, which is compared without being read.
+// limitHash returns the hash of a limit's name. Limits are few, and callers mostly pass the same string, which Go
+// compares without reading it.
 func (s *Store) limitHash(name string) hash {
 	if name == "" {
 		return hash{}
@@ -59,7 +56,7 @@ func (s *Store) limitHash(name string) hash {
 		return known.hash
 	}
 	if known == nil && len(name) <= law.MaxName {
-		return s.keep(at, name).hash
+		return s.cacheLimit(at, name).hash
 	}
 	return s.newHash(name)
 }
@@ -68,13 +65,13 @@ func (s *Store) newHash(name string) hash {
 	return hash{sched.HashString(s.seeds[2], name), sched.HashString(s.seeds[3], name)}
 }
 
-// keep puts a limit where it is found by one comparison, unless another came first.
-func (s *Store) keep(at *atomic.Pointer[limit], name string) *limit {
+// cacheLimit lets one comparison find a limit, unless another has the slot.
+func (s *Store) cacheLimit(at *atomic.Pointer[limit], name string) *limit {
 	s.known.Lock()
 	defer s.known.Unlock()
-	l := s.named(name)
+	l := s.limitLocked(name)
 	if at.CompareAndSwap(nil, l) {
-		l.kept = true
+		l.cached = true
 	}
 	return l
 }
@@ -88,17 +85,17 @@ func (s *Store) limitOf(name string) *limit {
 	}
 	s.known.Lock()
 	defer s.known.Unlock()
-	return s.named(name)
+	return s.limitLocked(name)
 }
 
-// named is limitOf for a caller who holds Store.known.
-func (s *Store) named(name string) *limit {
+// limitLocked needs Store.known locked.
+func (s *Store) limitLocked(name string) *limit {
 	if l := s.byName[name]; l != nil {
 		return l
 	}
 	if len(s.byName) >= max(s.retire, retireFrom) {
 		for _, l := range s.byName {
-			if !l.kept && !l.used.Load() && l.count.CompareAndSwap(0, retired) {
+			if !l.cached && !l.used.Load() && l.count.CompareAndSwap(0, retired) {
 				delete(s.byName, l.name)
 			}
 		}
@@ -115,47 +112,46 @@ type definition struct {
 	params law.Params
 }
 
-// maxDefinitions is how many different definitions plain cells can have in tables.
-// Cells of others have an object each.
+// maxDefinitions bounds the definitions of plain cells in tables. Cells of others have an object each.
 const maxDefinitions = idMask - 1
 
-// intern numbers definitions, from 1. Their parameters are valid, and of plain cells.
-type intern struct {
+// definitions numbers definitions from 1. Their parameters are valid, and of plain cells.
+type definitions struct {
 	mu    sync.Mutex // serializes writers
-	known atomic.Pointer[interned]
+	known atomic.Pointer[definitionTable]
 }
 
-type interned struct {
+type definitionTable struct {
 	ids  map[definition]uint64
-	list [idMask + 1]*definition // by id; nil for those that are no numbers
+	list [idMask + 1]*definition // by id; nil if unused
 }
 
-// of returns the definition with a number that was given out.
-func (n *intern) of(id uint64) *definition { return n.known.Load().list[id] }
+// get returns the definition of an id in use.
+func (d *definitions) get(id uint64) *definition { return d.known.Load().list[id] }
 
 // id returns the number of a definition, or 0 if there is none left. A cell of the
 // limit is held or reserved.
-func (n *intern) id(l *limit, p *law.Params) uint64 {
-	d := definition{l, *p}
-	known := n.known.Load()
-	if id := known.ids[d]; id != 0 || len(known.ids) == maxDefinitions {
+func (d *definitions) id(l *limit, p *law.Params) uint64 {
+	def := definition{l, *p}
+	known := d.known.Load()
+	if id := known.ids[def]; id != 0 || len(known.ids) == maxDefinitions {
 		return id
 	}
-	return n.add(d)
+	return d.add(def)
 }
 
-func (n *intern) add(d definition) uint64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	known := n.known.Load()
-	if id := known.ids[d]; id != 0 || len(known.ids) == maxDefinitions {
+func (d *definitions) add(def definition) uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := d.known.Load()
+	if id := known.ids[def]; id != 0 || len(known.ids) == maxDefinitions {
 		return id
 	}
-	d.limit.used.Store(true)
-	next := &interned{ids: make(map[definition]uint64, len(known.ids)+1), list: known.list}
+	def.limit.used.Store(true)
+	next := &definitionTable{ids: make(map[definition]uint64, len(known.ids)+1), list: known.list}
 	maps.Copy(next.ids, known.ids)
 	id := uint64(len(next.ids) + 1)
-	next.ids[d], next.list[id] = id, &d
-	n.known.Store(next)
+	next.ids[def], next.list[id] = id, &def
+	d.known.Store(next)
 	return id
 }

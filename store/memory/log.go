@@ -16,7 +16,7 @@ type entries struct {
 	ids  int64 // the bytes of their ids
 }
 
-// entryBytes is what an entry takes without its id, and with its share of the room for more.
+// entryBytes is the size of an entry without its id, with its share of the room for more.
 const entryBytes = 100
 
 // bytes returns what the entries take.
@@ -103,7 +103,7 @@ func (e *entries) prune(at, now int64) {
 	e.list = slices.Delete(e.list, 0, n)
 }
 
-// compact is prune for the whole list, also of a cell that is empty since
+// compact prunes the whole list, also of a cell that is empty since
 // emptyAt. It forgets at most most entries, and returns how many.
 func (e *entries) compact(at, emptyAt, now int64, most int) (n int) {
 	if emptyAt <= now {

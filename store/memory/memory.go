@@ -68,7 +68,7 @@ type Store struct {
 	shift  uint                      // of a hash, to the index of its table
 	tables []atomic.Pointer[table]   // nil until used
 	limits [64]atomic.Pointer[limit] // some of those in byName, by name
-	params intern
+	params definitions
 	closed atomic.Bool
 
 	catalog
@@ -124,7 +124,7 @@ func New(cfg *Config) *Store {
 		s.shift--
 	}
 	s.tables = make([]atomic.Pointer[table], tables)
-	s.params.known.Store(&interned{})
+	s.params.known.Store(&definitionTable{})
 	s.scratch.New = func() any { return &scratch{} }
 	return s
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// scratch is what a group needs while it is applied, kept for the next one.
+// scratch has the buffers to apply a group, kept for the next one.
 type scratch struct {
 	work    []work
 	records []*law.Record
@@ -15,7 +15,7 @@ type scratch struct {
 	bytes   int64    // that are reserved
 }
 
-// work is one op of a group, and the cell, if it is the first on that cell.
+// work is an op of a group, and the cell, if it is the first on that cell.
 type work struct {
 	hash  hash
 	table int

@@ -2,7 +2,7 @@ package memory
 
 import "github.com/headgate/headgate/law"
 
-// register is what a cell remembers of requests with an ID.
+// register has the receipts of a cell.
 type register struct {
 	known map[string]law.Receipt
 	ids   int64 // the bytes of their ids
@@ -10,7 +10,7 @@ type register struct {
 	full  int   // at how many to look for those that are over
 }
 
-// receiptBytes is what a request takes without its id, in a map that is two thirds full.
+// receiptBytes is the size of a request without its id, in a map that is two thirds full.
 const receiptBytes = 450
 
 // bytes returns what the requests take.

@@ -65,7 +65,7 @@ func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 	sl := &t.slots[i]
 	word := sl.settled()
 	if id := idOf(word); id != idRich {
-		d := s.params.of(id)
+		d := s.params.get(id)
 		if dead = d.params.PlainEmptyAt(levelOf(word), sl.time()); dead <= now {
 			t.remove(i)
 			s.release(d.limit)

@@ -24,7 +24,7 @@ type table struct {
 	_       [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
 }
 
-// slot is one cell, in 24 bytes. A free one is all zeros.
+// slot is a cell in 24 bytes. A free one is all zeros.
 type slot struct {
 	lo atomic.Uint64 // of the hash; what the slot keeps of the rest of it is in the pair
 	pair
@@ -86,7 +86,7 @@ func (t *table) unlock() { t.version.Add(1) }
 // unlockAt unlocks the table that stands at i; it was locked at i.
 func (s *Store) unlockAt(i int) { s.tables[i].Load().unlock() }
 
-// home is where the search for a hash begins.
+// home returns where the search for a hash begins.
 func (t *table) home(lo uint64) int { return int(lo >> 32 * uint64(len(t.slots)) >> 32) }
 
 // find returns the slot of a cell, or -1. Without the lock it may miss, and
@@ -119,7 +119,7 @@ func (t *table) insert(h hash, key string, word uint64, at int64, r *rich) {
 	}
 }
 
-// place is insert without the key, with the tag of the cell. It returns the slot.
+// place inserts a cell without its key, and returns the slot.
 func (t *table) place(lo, word uint64, tagged int64, r *rich) int {
 	i := t.home(lo)
 	for t.slots[i].lo.Load() != 0 {

@@ -63,7 +63,7 @@ func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bo
 				continue
 			}
 			f, id, q = &r.pair, idPlain, r.params
-		} else if d := s.params.of(id); d != nil { // else the slot was freed just now
+		} else if d := s.params.get(id); d != nil { // else the slot was freed just now
 			q = &d.params
 		}
 		if q == nil || *q != *p {
@@ -171,7 +171,7 @@ func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 	return at, false
 }
 
-// takeLocked is take with the table locked, for cells that are not there yet.
+// takeLocked takes from a cell that may not be there yet. The table is locked.
 func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64) (
 	level, at int64, res result,
 ) {
@@ -195,7 +195,7 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 		r := t.richAt(i)
 		f, id, q = &r.pair, idPlain, r.params
 	} else {
-		q = &s.params.of(id).params
+		q = &s.params.get(id).params
 	}
 	if *q != *p {
 		return 0, 0, unusual
@@ -241,7 +241,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op) (level, at int64, 
 func (s *Store) newRich(l *limit, p *law.Params) *rich {
 	if p.Plain() {
 		if id := s.params.id(l, p); id != 0 {
-			return &rich{params: &s.params.of(id).params, limit: l}
+			return &rich{params: &s.params.get(id).params, limit: l}
 		}
 	}
 	own := *p

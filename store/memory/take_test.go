@@ -173,10 +173,10 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 	}
 }
 
-// ask is one way to take one unit.
+// ask is a way to take one unit.
 type ask func() store.Brief
 
-// ways are all the ways to take a unit of a cell.
+// ways returns all ways to take a unit of a cell.
 func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
 	slow := func() store.Brief {
 		op := law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1}

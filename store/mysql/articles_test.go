@@ -44,7 +44,7 @@ func (r *tokenRequester) RequestToken(ctx context.Context) error {
 	return nil
 }
 
-// limited is the article's wrapper around what is limited.
+// limited returns the article's wrapper around what is limited.
 func limited(r *tokenRequester, action func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := r.RequestToken(ctx); err != nil {
@@ -185,7 +185,7 @@ func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 }
 
 // TestABucketThatIsBlockedAtItsFirstUseAnswersOnce makes the cell of a bucket while
-// its first token is asked for, between the look and the write.
+// its first token is requested, between the look and the write.
 func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)

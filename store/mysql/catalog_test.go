@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// versionsOf are the versions of a catalog, oldest first.
+// versionsOf returns the versions of a catalog, oldest first.
 func versionsOf(tb testing.TB, s *mysql.Store) []store.Version {
 	tb.Helper()
 	list, err := s.CatalogVersions(tb.Context(), 0, 1000)
@@ -28,7 +28,7 @@ func versionsOf(tb testing.TB, s *mysql.Store) []store.Version {
 	return list
 }
 
-// changesOf are the changes of all versions, oldest first, as text.
+// changesOf returns the changes of all versions, oldest first, as text.
 func changesOf(tb testing.TB, s *mysql.Store) (list []string) {
 	tb.Helper()
 	for _, v := range versionsOf(tb, s) {

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// limitName is what a limit may be called: what headgate_find takes for a name.
+// limitName matches what headgate_find takes for a name.
 var limitName = regexp.MustCompile(`\A[a-z][a-z0-9_.-]{0,63}\z`)
 
 // WriteCatalog implements store.Catalog. The database's user is added to the author. A limit that
@@ -220,7 +220,7 @@ func (w *writer) note(ctx context.Context, db querier, version int64, changes []
 	return list.execute(ctx, db)
 }
 
-// namesOf are the literals of what says which an item is.
+// namesOf returns the literals of what says which an item is.
 func namesOf(i *store.Item) string {
 	return quoted(string(i.Kind)) + ", " + quoted(i.Name) + ", " + quoted(i.Key)
 }
@@ -269,7 +269,7 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 	return nil
 }
 
-// parts are those of a statement that is too long to be sent at once.
+// parts splits a statement that is too long to be sent at once.
 type parts struct {
 	head, between, tail string
 	list                []string

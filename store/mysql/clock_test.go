@@ -79,7 +79,7 @@ func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	})
 }
 
-// patient is the whole stack over a store, which waits longer than usual.
+// patient returns the whole stack over a store, which waits longer than usual.
 func patient(s store.Store) store.Store {
 	return front.New(s, &front.Config{
 		SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute},

@@ -15,7 +15,7 @@ import (
 
 var errBadConn = driver.ErrBadConn
 
-// mark is what is known of an error besides its class.
+// mark adds to the class of an error.
 type mark int
 
 const (
@@ -75,7 +75,7 @@ const (
 	errNoRight        = 1370 // to call it
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
-	errOutOfRange     = 1690 // BIGINT value: see guard, and knewTooLittle
+	errOutOfRange     = 1690 // BIGINT value: see guard, and needsLongText
 	errUnknown        = 1105
 	errNoCall         = 8108 // TiDB, which has no procedures
 	errWriteConflict  = 9007 // TiDB
@@ -96,8 +96,8 @@ func numberOf(err error) (number uint16, text string) {
 	return my.Number, my.Message
 }
 
-// knewTooLittle reports whether a text failed that is short for the usual case, a key that is there.
-func knewTooLittle(err error) bool {
+// needsLongText reports whether a text failed that is short for the usual case, an existing key.
+func needsLongText(err error) bool {
 	number, _ := numberOf(err)
 	return number == errOutOfRange
 }
@@ -209,7 +209,7 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("mysql: %s: %w: %s", doing, c, text)
 }
 
-// classifyRead is classify for what only reads.
+// classifyRead classifies an error of a read.
 func classifyRead(doing string, err error) error { return classify(doing, nothingDone(err)) }
 
 // again reports whether an error of do may be met by a retry.

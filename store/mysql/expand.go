@@ -130,7 +130,7 @@ var (
 // A request with an id is remembered by the numbers of what was answered, and those of its last extension.
 var receiptColumns = append(append([]string{}, law.NumberNames[:]...), "more", "more_level", "more_at", "more_prev")
 
-// jsonRows is a table of the numbers of an array of arrays, from an index on.
+// jsonRows returns a table of the numbers of an array of arrays, from an index on.
 func jsonRows(array, before string, names []string, from int) string {
 	var b strings.Builder
 	b.WriteString("json_table(" + array + ", '$[*]' columns (" + before)
@@ -144,7 +144,7 @@ func jsonRows(array, before string, names []string, from int) string {
 	return b.String()
 }
 
-// chargesOf is a table of the charges in an array for headgate_group_N.
+// chargesOf returns a table of the charges in an array for headgate_group_N.
 func chargesOf(array string) string {
 	const cell = "n for ordinality, l varchar(510) character set utf8mb4 path '$[0]', " +
 		"k varchar(1024) character set utf8mb4 path '$[1]', "
@@ -164,7 +164,7 @@ func eachCharge(used, more string) string {
 }
 
 const (
-	// usedByAll is what is in use after all charges of a request, if it is admitted.
+	// usedByAll is the use after all charges of a request, if it is admitted.
 	usedByAll = "u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n))"
 
 	replayed = `,

@@ -66,7 +66,7 @@ func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn,
 func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
 	var b strings.Builder
 	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
-	ofCells(&b, cells)
+	whereCells(&b, cells)
 	free, err := readList(ctx, conn, b.String()+" ORDER BY limit_name,cell_key FOR UPDATE NOWAIT",
 		func(c *law.Cell) []any { return []any{&c.Limit, &c.Key} })
 	switch {

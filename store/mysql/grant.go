@@ -42,13 +42,13 @@ func accountOf(user string) (account, error) {
 	return a, nil
 }
 
-// String is the account in a statement, under setSession.
+// String returns the account in a statement, under setSession.
 func (a account) String() string {
 	escape := strings.NewReplacer(`\`, `\\`, `'`, `''`)
 	return "'" + escape.Replace(a.name) + "'@'" + escape.Replace(a.host) + "'"
 }
 
-// condition is that a row of headgate_roles is the account's.
+// condition selects the account's rows of headgate_roles.
 func (a account) condition() string {
 	return "user_name = " + quotedText(a.name) + " AND host_name = " + quotedText(a.host)
 }

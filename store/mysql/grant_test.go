@@ -31,7 +31,7 @@ func userWith(t *testing.T, s *mysql.Store, url string, role store.Role) (name, 
 	return name, strings.Replace(url, "root@", name+":right@", 1)
 }
 
-// number is that of an error of the server.
+// number returns the number of a server's error.
 func number(err error) uint16 {
 	my, _ := errors.AsType[*driver.MySQLError](err)
 	if my == nil {

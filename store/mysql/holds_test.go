@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// inForce is what headgate_limit_of answers.
+// inForce is a result of headgate_limit_of.
 type inForce struct {
 	rule, applied string
 	until         time.Time
@@ -46,7 +46,7 @@ func define(tb testing.TB, s *mysql.Store, items ...store.Item) {
 	}
 }
 
-// clockOf is the store's clock, in microseconds.
+// clockOf returns the store's clock, in microseconds.
 func clockOf(tb testing.TB, s *mysql.Store) int64 {
 	tb.Helper()
 	c, err := s.ReadCatalog(tb.Context(), 0)
@@ -56,7 +56,7 @@ func clockOf(tb testing.TB, s *mysql.Store) int64 {
 	return c.Clock
 }
 
-// exceptions are a catalog with each kind of item, of limit api.
+// exceptions returns a catalog with each kind of item, of limit api.
 func exceptions(now int64) []store.Item {
 	later, over := now+int64(time.Hour/time.Microsecond), now-1
 	return []store.Item{

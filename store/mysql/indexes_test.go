@@ -42,7 +42,7 @@ func fill(tb testing.TB, db *sql.DB, many int) {
 }
 
 // TestHotStatementsUseAnIndex counts the rows that the server reads for a
-// batch among many cells and entries: as many as are asked for, never a table. The ops of a
+// batch among many cells and entries: as many as are requested, never a table. The ops of a
 // batch are a table too, which is read some times.
 func TestHotStatementsUseAnIndex(t *testing.T) {
 	t.Parallel()

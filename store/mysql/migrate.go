@@ -240,8 +240,8 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 	return nil
 }
 
-// digest is one of the procedures of this definition as the server has them now; the same
-// for all states of procedures that this user may not read.
+// digest hashes the procedures of this definition as the server has them now. All states of procedures that this user
+// may not read have the same.
 func (m *migrator) digest(ctx context.Context) (string, error) {
 	h := sha256.New()
 	ours := m.names()

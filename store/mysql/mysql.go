@@ -42,7 +42,7 @@ type Config struct {
 	// check_velocity and request_token. It must be the database of the URL. Empty: Migrate installs
 	// none, and upgrades those that an earlier migration has installed.
 	Articles string
-	// Observer hears of transactions that were repeated. Nil: none.
+	// Observer receives repeated transactions. Nil: none.
 	Observer store.Observer
 	// Logger gets a warning where procedures are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger

@@ -83,7 +83,7 @@ func (s *Store) askOne(ctx context.Context, n *node, b *sums) (answer []int64, e
 		named[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
 	}
 	err = s.retry(ctx, n, func(n *node) error {
-		return askAlone(ctx, n, turn, func(c *ownConn) (err error) {
+		return execAlone(ctx, n, turn, func(c *ownConn) (err error) {
 			answer, err = c.askOne(ctx, p.Anchor, named)
 			return err
 		})
@@ -91,11 +91,11 @@ func (s *Store) askOne(ctx context.Context, n *node, b *sums) (answer []int64, e
 	if err != nil {
 		return nil, err
 	}
-	return heardOne(p, answer)
+	return decodeOne(p, answer)
 }
 
-// heardOne makes an answer about sums of the numbers of the two rows.
-func heardOne(p *law.Params, n []int64) (answer []int64, err error) {
+// decodeOne makes an answer about sums of the numbers of two rows.
+func decodeOne(p *law.Params, n []int64) (answer []int64, err error) {
 	if len(n) != 2*oneWidth {
 		return nil, fmt.Errorf("the server's answer makes no sense: it has %d numbers", len(n))
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// connection is one connection of a pool.
+// connection returns a connection of a pool.
 func connection(t *testing.T, db *sql.DB) *sql.Conn {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -34,7 +34,7 @@ func run(t *testing.T, db interface {
 	}
 }
 
-// serverClock is the clock of a server, in microseconds.
+// serverClock returns the clock of a server, in microseconds.
 func serverClock(tb testing.TB, db *sql.DB) (now int64) {
 	tb.Helper()
 	if err := db.QueryRowContext(tb.Context(),

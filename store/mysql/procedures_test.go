@@ -26,7 +26,7 @@ func client(tb testing.TB) (*sql.DB, *mysql.Store) {
 	return plain(tb, url, "time_zone=%27Asia%2FTokyo%27"), s
 }
 
-// plain is a connection such as other programs have.
+// plain returns a connection such as other programs have.
 func plain(tb testing.TB, url string, options ...string) *sql.DB {
 	tb.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")

@@ -22,7 +22,7 @@ type left struct {
 	rows  map[string]int64 // of tables, about
 }
 
-// namesOfKind are the names that a definition gives to things of a kind.
+// namesOfKind returns the names that a definition gives to things of a kind.
 func namesOfKind(kind string, lists ...[]ddl) (names []string) {
 	for _, s := range slices.Concat(lists...) {
 		if s.kind == kind {

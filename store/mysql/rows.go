@@ -57,7 +57,7 @@ type entry struct {
 	credits, expiresAt int64
 }
 
-// span is what expires after one time and not after another.
+// span is a range of expiry times, with the sum.
 type span struct{ after, upto, sum int64 }
 
 // queue are the first entries of a log that expire after a time, in the order in which they do.
@@ -72,7 +72,7 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 	err := s.retry(ctx, n, func(n *node) error {
 		for tries := 0; ; tries++ {
 			err := s.fly(ctx, n, ops, outs)
-			if !raced.on(err) || tries == mostRaces {
+			if !raced.on(err) || tries == maxRaces {
 				return err
 			}
 		}
@@ -87,8 +87,8 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 	return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 }
 
-// mostRaces is how often a batch is decided again at once because others made its cells first.
-const mostRaces = 10
+// maxRaces is how often a batch is decided again at once because others made its cells first.
+const maxRaces = 10
 
 // fly decides a batch by rows once.
 func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
@@ -137,7 +137,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 	number, _ := numberOf(err)
 	// No COMMIT says that a row is a duplicate; a Galera node may fail at the ROLLBACK after it.
 	if undo == nil && !ended || number == errDuplicate {
-		return ofWrite(err)
+		return writeError(err)
 	}
 	if before != nil {
 		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -173,7 +173,7 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 		if err = f.write(outs, text+s.commit()); err == nil {
 			return nil
 		}
-		err = ofWrite(err)
+		err = writeError(err)
 		if s.group.Load() { // half a batch must not be committed with what is the caller's
 			_, _ = s.tx.ExecContext(undo, "KILL CONNECTION_ID()")
 		}
@@ -187,8 +187,8 @@ func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
 	return err
 }
 
-// ofWrite is the error of a second text of which nothing is left.
-func ofWrite(err error) error {
+// writeError returns the error of a second text of which nothing is left.
+func writeError(err error) error {
 	if number, _ := numberOf(err); number == errDuplicate {
 		return raced.of(err)
 	}

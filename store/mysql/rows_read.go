@@ -24,7 +24,7 @@ func (f *flight) look(begin string) string {
 	for i, c := range f.Cells {
 		names[i] = c.Name
 	}
-	ofCells(&b, names)
+	whereCells(&b, names)
 	b.WriteString(" ORDER BY limit_name,cell_key")
 	if !onlyChecks(f.ops) {
 		b.WriteString(" FOR UPDATE")
@@ -39,12 +39,12 @@ func (f *flight) look(begin string) string {
 	return b.String()
 }
 
-// ofCells writes the condition that a row is one of some cells, which are in order. MariaDB uses the
+// whereCells writes the condition that a row is one of some cells, which are in order. MariaDB uses the
 // primary key for it, and not for a list of pairs.
-func ofCells(b *strings.Builder, cells []law.Cell) {
+func whereCells(b *strings.Builder, cells []law.Cell) {
 	for i, c := range cells {
 		switch {
-		case i > 0 && c.Limit == cells[i-1].Limit && i%mostListed > 0:
+		case i > 0 && c.Limit == cells[i-1].Limit && i%maxListed > 0:
 			b.WriteByte(',')
 		default:
 			if i > 0 {
@@ -59,8 +59,8 @@ func ofCells(b *strings.Builder, cells []law.Cell) {
 	b.WriteByte(')')
 }
 
-// mostListed bounds a list: MariaDB makes a subquery of one of 1,000.
-const mostListed = 500
+// maxListed bounds a list: MariaDB makes a subquery of one of 1,000.
+const maxListed = 500
 
 // step writes a statement that reads what one of some conditions is true of, and how its rows are taken in.
 func (f *flight) step(b *strings.Builder, query string, conditions []string, take func(*sql.Rows) error) {
@@ -140,9 +140,9 @@ func (f *flight) lookForSums(b *strings.Builder) {
 		join(b, &n, ";(SELECT ", " UNION ALL (SELECT ")
 		literals(b, c.Name)
 		b.WriteString(",COALESCE(SUM(cost),0) FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
-		ofCell(b, c.Name)
+		whereCell(b, c.Name)
 		b.WriteString(" AND expires_at>(SELECT at FROM headgate_cells WHERE ")
-		ofCell(b, c.Name)
+		whereCell(b, c.Name)
 		b.WriteString(") AND expires_at<=@hg_clock)")
 	}
 	if n > 0 {
@@ -245,7 +245,7 @@ func (f *flight) readSum(r *sql.Rows) error {
 	return nil
 }
 
-// Receipt implements rows.Reader. All that may be asked for were read.
+// Receipt implements rows.Reader. All that may be requested were read.
 func (f *flight) Receipt(cell law.Cell, id string) (a law.Receipt, ok bool, err error) {
 	a, ok = f.receipts[admission{cell, id}]
 	return a, ok, nil
@@ -258,7 +258,7 @@ func (f *flight) Sum(cell law.Cell, after, upto int64) (sum int64, err error) {
 	}
 	var b strings.Builder
 	b.WriteString("SELECT cost FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
-	ofCell(&b, cell)
+	whereCell(&b, cell)
 	fmt.Fprintf(&b, " AND expires_at>%d AND expires_at<=%d", after, upto)
 	err = f.ask("SELECT COALESCE(SUM(cost),0) FROM ("+b.String()+f.locks+") e", &sum)
 	return sum, err
@@ -333,6 +333,6 @@ func (f *flight) fill(q *queue, cell law.Cell, most int) (err error) {
 
 func cellCondition(c law.Cell) string {
 	var b strings.Builder
-	ofCell(&b, c)
+	whereCell(&b, c)
 	return b.String()
 }

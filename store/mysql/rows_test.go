@@ -62,7 +62,7 @@ func openBetween(t *testing.T, url string) (*mysql.Store, *between) {
 	return mysql.New(db, nil), b
 }
 
-// inWindow is a charge of one that is decided by rows.
+// inWindow returns a charge of one that is decided by rows.
 func inWindow(key string) law.Op {
 	return law.Op{
 		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: key}, Cost: 1, Count: 1,

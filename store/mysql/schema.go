@@ -38,7 +38,7 @@ const (
 	revision   = 15 // of the texts of the procedures
 )
 
-// definition is what a binary makes in a database.
+// definition has the objects that a binary makes in a database.
 type definition struct {
 	state, revision int
 	tables          [][]ddl // number 1 is the first
@@ -124,7 +124,7 @@ var current = sync.OnceValue(func() *definition {
 	return d
 })
 
-// fingerprint is one of the texts of all procedures.
+// fingerprint hashes the texts of all procedures.
 func (d *definition) fingerprint() string {
 	h := sha256.New()
 	for _, s := range slices.Concat(d.inner, d.plain, d.triggers, d.articles) {
@@ -140,7 +140,7 @@ func (d *definition) names() []string {
 	return list
 }
 
-// installation is what a database has: all zero without the schema.
+// installation describes a database: all zero without the schema.
 type installation struct {
 	state, revision     int
 	tables              int // migrations applied
@@ -163,7 +163,7 @@ func readInstalled(ctx context.Context, db querier) (i installation, err error) 
 	return i, classify("read what is installed", err)
 }
 
-// check says why a binary of this definition cannot use the database, or nil.
+// check returns why a binary of this definition cannot use the database, or nil.
 func (i *installation) check(d *definition) error {
 	switch {
 	case i.state > d.state:
@@ -180,13 +180,13 @@ func (i *installation) check(d *definition) error {
 		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
 }
 
-// older is the error about a schema that no release has made.
+// older returns the error about a schema that no release has made.
 func (i *installation) older() error {
 	return fmt.Errorf("%w: the schema has state %d, from before the first release: remove it with headgate "+
 		"migrate --remove, then migrate again", store.ErrSetup, i.state)
 }
 
-// newer is the error of a binary that is too old.
+// newer returns the error of a binary that is too old.
 func (i *installation) newer(d *definition) error {
 	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer,
 		i.state, d.state)
@@ -229,7 +229,7 @@ func Schema() string {
 	return b.String()
 }
 
-// record is the statement that writes down what is installed.
+// record returns the statement that writes down what is installed.
 func (d *definition) record(digest string) string {
 	return fmt.Sprintf("replace into headgate_installed (only_one, state, revision, fingerprint, digest, names) "+
 		"values (1, %d, %d, '%s', '%s', '%s')",

@@ -38,7 +38,7 @@ func (s *transport) look(ctx context.Context, db querier) error {
 	return nil
 }
 
-// variables reads those of the server that it has; scope is GLOBAL or SESSION.
+// variables reads variables that the server has; scope is GLOBAL or SESSION.
 func variables(ctx context.Context, db querier, scope string, names ...string) (map[string]string, error) {
 	values := make(map[string]string)
 	err := eachRow(ctx, db, "SHOW "+scope+" VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "', '")+"')",
@@ -51,7 +51,7 @@ func variables(ctx context.Context, db querier, scope string, names ...string) (
 	return values, err
 }
 
-// checkServer says why the server, or the way to it, cannot be used.
+// checkServer returns why the server, or the way to it, cannot be used.
 func checkServer(ctx context.Context, db querier) error {
 	var version string
 	var slept, moves int
@@ -78,7 +78,7 @@ func checkServer(ctx context.Context, db querier) error {
 	return classify("send several statements at once", err)
 }
 
-// checkVersion says whether a server of this version will do.
+// checkVersion refuses a version that will not do.
 func checkVersion(version string) error {
 	var major, minor int
 	_, _ = fmt.Sscanf(strings.TrimPrefix(version, "5.5.5-"), "%d.%d", &major, &minor) // 0 is too old
@@ -101,7 +101,7 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 	return now, classify("read the clock", err)
 }
 
-// ready says why the store cannot be used, or nil. It looks at the server and
+// ready returns why the store cannot be used, or nil. It looks at the server and
 // the version of the schema once.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {

@@ -24,14 +24,14 @@ import (
 // caller's is checked at its first use, and each batch on one of its connections fails
 // before it has done anything where the session is another: see guard.
 
-// session is what the text of a batch depends on.
+// session has the variables on which the text of a batch depends.
 type session struct{ mode, client, connection, results string }
 
 // sessionColumns reads a session. Results may be NULL, which converts nothing.
 const sessionColumns = "@@sql_mode, @@character_set_client, @@character_set_connection, " +
 	"COALESCE(@@character_set_results, '" + charset + "')"
 
-// check says why a session will not do, or nil.
+// check returns why a session will not do, or nil.
 func (s *session) check() error {
 	for name := range strings.SplitSeq(s.mode, ",") {
 		if slices.Contains(modes, name) {
@@ -84,7 +84,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &ownConn{driverConn: conn.(driverConn)}, nil
 }
 
-// driverConn is what the driver's connections are.
+// driverConn is a connection of the driver.
 type driverConn interface {
 	driver.Conn
 	driver.ConnBeginTx

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// charges is the JSON of some: limit, key, cost, limit, key, cost, and so on.
+// charges returns the JSON of some: limit, key, cost, limit, key, cost, and so on.
 func charges(words ...string) string {
 	var list []string
 	for i := 0; i+2 < len(words); i += 3 {

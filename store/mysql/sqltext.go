@@ -67,7 +67,7 @@ func literal(b *strings.Builder, s string) {
 	b.WriteByte('\'')
 }
 
-// cellColumns are those of a cell, and cellFields where to read them to.
+// cellColumns are a cell's, and cellFields where to read them to.
 const cellColumns = "limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason"
 
 func cellFields(limit, key any, st *law.State, reason any) []any {
@@ -103,16 +103,15 @@ func literals(b *strings.Builder, c law.Cell) {
 	literal(b, c.Key)
 }
 
-// ofCell writes the condition that a row is one of a cell.
-func ofCell(b *strings.Builder, c law.Cell) {
+// whereCell writes the condition that a row is one of a cell.
+func whereCell(b *strings.Builder, c law.Cell) {
 	b.WriteString("limit_name = ")
 	literal(b, c.Limit)
 	b.WriteString(" AND cell_key = ")
 	literal(b, c.Key)
 }
 
-// afterCell is (limit_name, cell_key) > the names of a cell, in a form for which
-// MariaDB uses the primary key.
+// afterCell compares (limit_name, cell_key) with the names of a cell, in a form for which MariaDB uses the primary key.
 func afterCell(c law.Cell) string {
 	limit := quoted(c.Limit)
 	return "(limit_name > " + limit + " OR limit_name = " + limit + " AND cell_key > " + quoted(c.Key) + ")"
@@ -131,13 +130,13 @@ const sweepSlack = 3 * time.Second
 // cluster.
 const clusterSlack = time.Minute
 
-// emptied is the condition under which a cell has been empty for long enough for a sweep.
+// emptied returns the condition under which a cell has been empty for long enough for a sweep.
 func emptied(cell, now string, slack time.Duration) string {
 	return cell + ".empty_at <= " + now + " - " + strconv.FormatInt(slack.Microseconds(), 10)
 }
 
-// isDead is the condition under which a cell can be removed: it could refuse nobody, has
-// no entries, and nothing is remembered of it. Its row is looked at under its lock.
+// isDead returns the condition under which a cell can be removed: it could refuse nobody, has no entries, and nothing
+// is remembered of it. Its row is looked at under its lock.
 func isDead(cell, now string) string {
 	of := func(table string) string {
 		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell +

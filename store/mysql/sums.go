@@ -25,7 +25,7 @@ type sums struct {
 	next    []int32 // after each op: the next one on its cell; 0: none
 }
 
-// sum is what one cell is charged.
+// sum has the charges of a cell.
 type sum struct {
 	head, tail int32 // its first op and its last one
 	closed     bool  // to what comes next in the batch
@@ -33,17 +33,17 @@ type sum struct {
 	cost       int64 // of all ops
 }
 
-// mostSummed bounds the ops of a batch that is decided by sums, and mostCoupled those of a
+// maxSummed bounds the ops of a batch that is decided by sums, and maxCoupled those of a
 // request in it.
 const (
-	mostSummed  = 1024
-	mostCoupled = 32
+	maxSummed  = 1024
+	maxCoupled = 32
 )
 
 // newSums returns the part of a batch that is decided by sums; nil if that is less than
 // half of it.
 func newSums(ops []law.Op) *sums {
-	if len(ops) > mostSummed {
+	if len(ops) > maxSummed {
 		return nil
 	}
 	sorted := make([]int32, len(ops))
@@ -79,7 +79,7 @@ func newSums(ops []law.Op) *sums {
 
 // takes reports whether the request from i to j can be decided by sums. It charges no cell twice.
 func (s *sums) takes(i, j int, place []int32) bool {
-	if j-i > mostCoupled || law.ValidGroup(s.ops[i:j]) != nil {
+	if j-i > maxCoupled || law.ValidGroup(s.ops[i:j]) != nil {
 		return false
 	}
 	anchor := s.ops[i].Params.Anchor

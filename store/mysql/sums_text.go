@@ -30,7 +30,7 @@ var sumsText string
 // One: it is of a single charge. Makes: it makes cells that are not there.
 type sumsShape struct{ Epoch, One, Coupled, Makes bool }
 
-// Within is madeWithin, for the template.
+// Within gives the template madeWithin.
 func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
 
 // madeWithin is how long before the lock of its row the clock of a new cell may be read. A
@@ -38,7 +38,7 @@ func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
 // see sweepSlack.
 const madeWithin = 50 * time.Millisecond
 
-// sumsTexts are what follows the rows of a statement of each shape.
+// sumsTexts follow the rows of a statement of each shape.
 var sumsTexts = sync.OnceValue(func() map[sumsShape]string {
 	texts := make(map[sumsShape]string)
 	for i := range 8 {
@@ -92,7 +92,7 @@ func (s *Store) askSums(ctx context.Context, n *node, b *sums) (answer []int64, 
 		turn := strconv.FormatInt(s.turns.Add(1), 10)
 		text := b.text(turn, makes)
 		return s.retry(ctx, n, func(n *node) error {
-			err := askAlone(ctx, n, turn, func(c *ownConn) (err error) {
+			err := execAlone(ctx, n, turn, func(c *ownConn) (err error) {
 				answer, err = c.askSums(ctx, text, answer[:0])
 				return err
 			})
@@ -103,12 +103,12 @@ func (s *Store) askSums(ctx context.Context, n *node, b *sums) (answer []int64, 
 		})
 	}
 	makes := s.makes.Load() > 0
-	if err = ask(makes); !makes && knewTooLittle(err) {
+	if err = ask(makes); !makes && needsLongText(err) {
 		makes = true
 		err = ask(true)
 	}
 	switch {
-	case knewTooLittle(err):
+	case needsLongText(err):
 		s.unsummed.Store(restFrom)
 		return nil, nil
 	case err != nil:
@@ -156,7 +156,7 @@ func (s *sums) text(turn string, makes bool) string {
 		b.Write(append(buf, ')'))
 	}
 	b.WriteString(sumsTexts()[sumsShape{Epoch: s.anchor != 0, Coupled: s.coupled, Makes: makes}])
-	ofCell(&b, s.ops[s.cells[len(s.cells)-1].head].Cell)
+	whereCell(&b, s.ops[s.cells[len(s.cells)-1].head].Cell)
 	b.WriteString(",'" + turn + "', ''))")
 	return b.String()
 }

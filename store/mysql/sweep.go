@@ -264,10 +264,10 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 // removal makes the statement that removes rows while some cells are locked, at the time @hg_t.
 type removal func(cells []law.Cell) (statement string)
 
-// deadCells is the removal of those of the cells that are of no use.
+// deadCells returns the removal of those of the cells that are of no use.
 func deadCells(cells []law.Cell) string {
 	var b strings.Builder
-	ofCells(&b, cells)
+	whereCells(&b, cells)
 	return "DELETE c FROM headgate_cells c FORCE INDEX (PRIMARY) WHERE (" + b.String() + ") AND " + isDead("c", "@hg_t")
 }
 

@@ -30,7 +30,7 @@ type transport struct {
 	unsummed atomic.Int64 // how many batches are not to be decided by sums, since one could not be
 }
 
-// facts are what is known of the servers, also in a transaction of the caller's.
+// facts are known of the servers, also in a transaction of the caller's.
 type facts struct {
 	checked atomic.Bool // server and schema are such as this binary needs
 	galera  atomic.Bool // the server is a node of a cluster
@@ -104,7 +104,7 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 	failovers := 0
 	repeated, err := store.Retry(ctx, s.retryFor, func() error {
 		err := do(n)
-		for err != nil && failovers < 2*len(s.nodes) && elsewhere(err) && ctx.Err() == nil {
+		for err != nil && failovers < 2*len(s.nodes) && otherNodeMay(err) && ctx.Err() == nil {
 			failovers++
 			if len(s.nodes) > 1 {
 				n.leave()
@@ -121,9 +121,9 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 	return err
 }
 
-// elsewhere reports whether another node, or another connection, may answer. A node
+// otherNodeMay reports whether another node or connection may answer. A node
 // whose certificate is not accepted is as good as away.
-func elsewhere(err error) bool {
+func otherNodeMay(err error) bool {
 	c := class(err)
 	return tlsFailed(err) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
 }
@@ -196,9 +196,9 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 	return errs[max(0, slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, store.ErrUnknownOutcome) }))]
 }
 
-// askAlone sends a node a statement that commits by itself. When it fails, the server says
+// execAlone sends a node a statement that commits by itself. When it fails, the server says
 // so in the place of the end of its rows: before or after it has committed.
-func askAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) error) error {
+func execAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
 		return notSent.of(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// triggerNames are those of the catalog.
+// triggerNames has the catalog's triggers.
 var triggerNames = []string{
 	"headgate_limits_before_insert", "headgate_limits_before_update",
 	"headgate_limits_after_insert", "headgate_limits_after_update", "headgate_limits_after_delete",

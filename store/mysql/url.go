@@ -22,7 +22,7 @@ const (
 	DefaultConns    = 16
 )
 
-// target is what a URL names.
+// target is a parsed URL.
 type target struct {
 	configs   []*driver1.Config // one for each host
 	conns     int               // that each may have at once

@@ -346,7 +346,7 @@ func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (plain bool) {
 	return plain
 }
 
-// groupOfOne is a call of headgate_group for a request of one charge.
+// groupOfOne returns a call of headgate_group for a request of one charge.
 func groupOfOne(op *law.Op) (call string, args []any) {
 	p := &op.Params
 	verb := op.Verb

@@ -64,7 +64,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 var errApart = fmt.Errorf("redis: %w: a reservation that may start later, of keys in several slots of a "+
 	"Redis Cluster; give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
 
-// refusal says why nothing may be sent of a request, or nil.
+// refusal returns why nothing may be sent of a request, or nil.
 func (s *Store) refusal(ops []law.Op) error {
 	if err := law.ValidGroup(ops); err != nil || !s.cluster || !ops[0].Deferred {
 		return err

@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is one call of a script: keys in one slot, and the ops it answers.
+// call is a call of a script: keys in one slot, and the ops it answers.
 type call struct {
-	script   script
-	keys     []string // of each op its cell, then what some have of their own
-	args     []string
-	index    []int // of each op, in the caller's slice
-	*grouped       // nil: the script has no groups.lua
+	script      script
+	keys        []string // of each op its cell, then what some have of their own
+	args        []string
+	index       []int // of each op, in the caller's slice
+	*plainCells       // nil: the script has no groups.lua
 }
 
 // command returns the call by the script's name, or with its text when the
@@ -82,9 +82,9 @@ func (s *Store) call(script script, own []string, ops []law.Op, index []int, how
 
 // groupsCall writes the arguments of a script with groups.lua.
 func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
-	g, cells := divide(ops, index)
+	g, cells := findPlain(ops, index)
 	c := &call{
-		script: script, index: index, grouped: g, keys: make([]string, len(cells), len(index)+4),
+		script: script, index: index, plainCells: g, keys: make([]string, len(cells), len(index)+4),
 		args: make([]string, 2, 4),
 	}
 	for n, cell := range cells {
@@ -99,7 +99,7 @@ func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 	var runs shapes
 	var numbers []byte
 	for n, group := 0, int64(1); n < len(index); group++ {
-		m := end(ops, index, n)
+		m := requestEnd(ops, index, n)
 		if g.cell[n] == 0 {
 			runs.flush()
 			print := int64(0)
@@ -177,8 +177,8 @@ func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64
 
 // decode reads the answers of batch.lua.
 func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
-	if c.grouped != nil {
-		return c.grouped.decode(c.index, v, ops, outs)
+	if c.plainCells != nil {
+		return c.plainCells.decode(c.index, v, ops, outs)
 	}
 	if len(v) < 8 {
 		return errAnswer

@@ -26,11 +26,10 @@ import (
 // An item that was removed stays as one that is Removed, for processes that have read it.
 const (
 	perCatalogCall = 1000      // items that a script reads: it takes less than 1 ms
-	mostVersion    = 256 << 20 // bytes of the text of a version; a server takes 512 MiB
+	maxVersion     = 256 << 20 // bytes of the text of a version; a server takes 512 MiB
 )
 
-// itemID is what items are found by. Names and keys may have any character, so the
-// length says where a name ends.
+// itemID returns what items are found by. Names and keys may have any character, so the length says where a name ends.
 func itemID(i *store.Item) string {
 	return string(i.Kind) + ":" + strconv.Itoa(len(i.Name)) + ":" + i.Name + ":" + i.Key
 }
@@ -45,15 +44,15 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 		keys: []string{s.versionsKey(), s.itemsKey(false), s.itemsKey(true), s.changedKey()},
 	})
 	if err != nil {
-		return c, asking("read the catalog", err)
+		return c, classifyRead("read the catalog", err)
 	}
 	answer, numbers := answers[0], []*int64{&c.Version, &c.At, &c.SinceAt, &c.Clock}
 	if len(answer) < len(numbers) {
-		return c, asking("read the catalog", errAnswer)
+		return c, classifyRead("read the catalog", errAnswer)
 	}
 	for i, n := range numbers {
 		if *n, err = strconv.ParseInt(answer[i], 10, 64); err != nil {
-			return c, asking("read the catalog", errAnswer)
+			return c, classifyRead("read the catalog", errAnswer)
 		}
 	}
 	if c.Items, err = parseItems(answer[len(numbers):]); err != nil {
@@ -104,8 +103,8 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 	}
 }
 
-// mostScans is how many round trips MayHave makes.
-const mostScans = 10
+// maxScans is how many round trips MayHave makes.
+const maxScans = 10
 
 // MayHave implements store.KindFinder: it reads until it has found an item of each kind, and at
 // most about 10,000 items.
@@ -115,7 +114,7 @@ func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error
 		return nil, err
 	}
 	cursor := "0"
-	for range mostScans {
+	for range maxScans {
 		some, next, err := s.scanItems(ctx, true, cursor)
 		if err != nil {
 			return nil, err
@@ -145,7 +144,7 @@ func (s *Store) scanItems(ctx context.Context, perKey bool, cursor string) (
 		args: []string{cursor, strconv.Itoa(perCatalogCall)},
 	})
 	if err != nil {
-		return nil, "", asking("read the catalog", err)
+		return nil, "", classifyRead("read the catalog", err)
 	}
 	some, err = parseItems(answers[0][1:])
 	return some, answers[0][0], err
@@ -174,12 +173,12 @@ func (s *Store) items(ctx context.Context, list []store.Item) (found []store.Ite
 	}
 	answers, err := s.askCatalog(ctx, calls...)
 	if err != nil {
-		return nil, 0, asking("read the catalog", err)
+		return nil, 0, classifyRead("read the catalog", err)
 	}
 	for n, answer := range answers {
 		v, err := strconv.ParseInt(answer[0], 10, 64)
 		if err != nil {
-			return nil, 0, asking("read the catalog", errAnswer)
+			return nil, 0, classifyRead("read the catalog", errAnswer)
 		}
 		if n == 0 || v < version {
 			version = v
@@ -246,9 +245,9 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 	if err != nil {
 		return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
 	}
-	if len(whole) > mostVersion {
+	if len(whole) > maxVersion {
 		return 0, fmt.Errorf("redis: %w", law.Invalid("items",
-			"are %d bytes with what they replace; one edit may have %d", len(whole), mostVersion))
+			"are %d bytes with what they replace; one edit may have %d", len(whole), maxVersion))
 	}
 	args := make([]string, 0, 3+len(pairs[0])+len(pairs[1]))
 	args = append(args, strconv.FormatInt(e.Base, 10), string(whole), strconv.Itoa(len(pairs[0])))
@@ -279,11 +278,11 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
 	if err != nil {
-		return nil, asking("read the catalog's versions", err)
+		return nil, classifyRead("read the catalog's versions", err)
 	}
 	first, err := strconv.ParseInt(answers[0][0], 10, 64)
 	if err != nil {
-		return nil, asking("read the catalog's versions", errAnswer)
+		return nil, classifyRead("read the catalog's versions", errAnswer)
 	}
 	for i, text := range answers[0][1:] {
 		if text == "" {
@@ -338,7 +337,7 @@ func parseVersion(number int64, text string) (v store.Version, err error) {
 	return v, nil
 }
 
-// errNoItem is of a text that this driver has not written.
+// errNoItem refuses a text that this driver has not written.
 func errNoItem(text string, err error) error {
 	return fmt.Errorf("redis: %w: the catalog has %.100q: %w", store.ErrSetup, text, err)
 }
@@ -375,13 +374,13 @@ func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
 	if err != nil {
-		return nil, asking("read actions", err)
+		return nil, classifyRead("read actions", err)
 	}
 	for _, text := range answers[0][1:] {
 		var a store.Action
 		var number, at int64
 		if err := json.Unmarshal([]byte(text), &[]any{&number, &at, &a}); err != nil {
-			return nil, asking("read actions", errAnswer)
+			return nil, classifyRead("read actions", errAnswer)
 		}
 		a.Number, a.At = number, at
 		list = append(list, a)

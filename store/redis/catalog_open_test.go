@@ -50,7 +50,7 @@ func TestACatalogOfManyKeysIsOpenedWithoutReadingAll(t *testing.T) {
 		{[]store.Item{assignment}, kinds, []bool{false, true}, 1},
 		{overrides[:10], kinds, []bool{true, true}, 1},
 		{overrides[10:], kinds[:1], []bool{true}, 1},
-		{[]store.Item{limitItem(1)}, kinds, []bool{true, true}, mostScans},
+		{[]store.Item{limitItem(1)}, kinds, []bool{true, true}, maxScans},
 	} {
 		write(t, s, int64(base), step.write...)
 		before := scans(t, s)
@@ -64,8 +64,8 @@ func TestACatalogOfManyKeysIsOpenedWithoutReadingAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		if n := scans(t, s) - before; n > mostScans {
-			t.Errorf("version %d: %d scans to read the catalog, want %d at most", base+1, n, mostScans)
+		if n := scans(t, s) - before; n > maxScans {
+			t.Errorf("version %d: %d scans to read the catalog, want %d at most", base+1, n, maxScans)
 		}
 	}
 	before := scans(t, s)

@@ -239,7 +239,7 @@ func (c *town) ask(ctx context.Context, who *caller, g *rand.Rand, ops []law.Op)
 	return nil
 }
 
-// live is what one caller does.
+// live runs one caller.
 func (c *town) live(who *caller, g *rand.Rand) {
 	ctx := context.WithValue(context.Background(), callerKey{}, who)
 	surely := func(ops ...law.Op) {

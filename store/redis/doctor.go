@@ -45,7 +45,7 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 		f.Add(store.Note, "rights", "this user may not ask "+address+" about itself", "ACL SETUSER ... +info")
 		return nil
 	case err != nil:
-		return asking("examine "+address, err)
+		return classifyRead("examine "+address, err)
 	}
 	if err := checkVersion(fields["redis_version"]); err != nil {
 		f.Add(store.Wrong, "version", address+": "+err.Error(), "use Redis 6.2 or later, or Valkey")
@@ -53,7 +53,7 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 		f.OK("version", "%s has version %s", address, fields["redis_version"])
 	}
 	if err := f.Clock("the clock of "+address, func() (int64, error) { return clockOf(ctx, node) }); err != nil {
-		return asking("read the clock of "+address, err)
+		return classifyRead("read the clock of "+address, err)
 	}
 	if fields["role"] != "master" {
 		if fields["cluster_enabled"] != "1" {

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// codes are the errors of servers by their first word. Each means that nothing
+// codes has the errors of servers by their first word. Each means that nothing
 // was done: a script that wrote something is not refused any more. Of an error
 // that is neither here nor among the phrases nobody knows that: a script that
 // fails has done what it did before.
@@ -36,7 +36,7 @@ var codes = map[string]error{
 	"CROSSSLOT":   store.ErrSetup,
 }
 
-// phrases are the errors that a server before version 7 wraps in one of its
+// phrases has the errors that a server before version 7 wraps in one of its
 // own, and those that have no code.
 var phrases = []struct {
 	text  string
@@ -113,15 +113,15 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("redis: %s: %w: %s", doing, c, text)
 }
 
-// asking is classify for what charges nothing: then a lost answer is no doubt.
-func asking(doing string, err error) error {
+// classifyRead classifies an error of a read: a lost answer then leaves no doubt.
+func classifyRead(doing string, err error) error {
 	if c := class(err); errors.Is(c, store.ErrUnknownOutcome) {
 		return fmt.Errorf("redis: %s: %w: %w", doing, store.ErrUnavailable, err)
 	}
 	return classify(doing, err)
 }
 
-// noPermission reports whether the user lacks the right to what was asked.
+// noPermission reports whether the user lacks a permission.
 func noPermission(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") ||

@@ -21,7 +21,7 @@ type watch struct {
 	told bool                // that a server does not say it
 }
 
-// eviction is what a server does when its memory is full, and has done.
+// eviction has a server's policy when memory is full, and its evictions.
 type eviction struct {
 	policy string // by which it may evict a cell; empty: it evicts none
 	memory string // maxmemory, in bytes
@@ -63,7 +63,7 @@ func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, asking("count keys", err)
+		return nil, classifyRead("count keys", err)
 	}
 	now, counts := sched.Wall().UnixMicro(), make([]store.KeyCount, 0, len(keys))
 	for limit, n := range keys {
@@ -85,7 +85,7 @@ func (s *Store) look(ctx context.Context) error {
 			if primary {
 				s.compare(address, now)
 			}
-		case noPermission(err), errors.Is(err, errUntold):
+		case noPermission(err), errors.Is(err, errNotReported):
 			answered = true
 			s.untold(address, err)
 		default:
@@ -98,20 +98,20 @@ func (s *Store) look(ctx context.Context) error {
 	return failed
 }
 
-var errUntold = errors.New("its answer does not say it")
+var errNotReported = errors.New("its answer does not say it")
 
 // evictionOf reads from a server its evictions, and whether it is a primary.
 func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
 	fields, err := infoOf(ctx, node, "replication", "memory", "stats")
 	if err != nil {
-		return e, false, asking("ask the server whether it evicts keys", err)
+		return e, false, classifyRead("ask the server whether it evicts keys", err)
 	}
 	if fields["role"] != "master" {
 		return e, false, nil
 	}
 	e.policy, e.memory = fields["maxmemory_policy"], fields["maxmemory"]
 	if e.keys, err = strconv.ParseInt(fields["evicted_keys"], 10, 64); err != nil || e.policy == "" || e.memory == "" {
-		return e, true, errUntold
+		return e, true, errNotReported
 	}
 	if e.memory == "0" || e.policy == "noeviction" {
 		e.policy = ""

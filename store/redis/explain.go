@@ -26,7 +26,7 @@ var (
 // about TLS, that error is often no more than a reset or a timeout, since it comes
 // before the server's alert is read: so the servers are asked once more.
 func connecting(ctx context.Context, o *rueidis.ClientOption, err error) error {
-	failed := asking("connect", err)
+	failed := classifyRead("connect", err)
 	var operation *net.OpError
 	if !errors.Is(failed, store.ErrUnavailable) || errors.As(err, &operation) && operation.Op == "dial" {
 		return failed

@@ -12,8 +12,8 @@ import (
 // must not step back then.
 func (s *Store) ExpireSoon(after time.Duration) { s.slack = after }
 
-// OwnDatabase is dbtest.Redis in a database that no other package uses. To count keys and to list cells, a store reads
-// the names of all keys of its database: those of others would delay it.
+// OwnDatabase returns a database that no other package uses. To count keys and to list cells, a store reads the names
+// of all keys of its database: those of others would delay it.
 func OwnDatabase(tb testing.TB) string {
 	tb.Helper()
 	return strings.Replace(dbtest.Redis(tb), "/0?", "/9?", 1)

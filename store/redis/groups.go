@@ -8,14 +8,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// grouped is what a call of groups.lua needs to be read.
-type grouped struct {
+// plainCells numbers the cells of the plain requests of a call of groups.lua.
+type plainCells struct {
 	cell  []int32 // of each op of the call, the number of its cell, from 1; 0 if its request is not plain
-	cells int     // of plain requests
+	count int     // of plain requests
 }
 
-// end returns the end of the request of op n of a call.
-func end(ops []law.Op, index []int, n int) int {
+// requestEnd returns the end of the request of op n of a call.
+func requestEnd(ops []law.Op, index []int, n int) int {
 	m := n + 1
 	for m < len(index) && together(ops, index[m-1], index[m]) {
 		m++
@@ -23,14 +23,14 @@ func end(ops []law.Op, index []int, n int) int {
 	return m
 }
 
-// divide finds the plain requests of a call: on a cell, they come before all that is not plain.
-// It returns the cells of them.
-func divide(ops []law.Op, index []int) (g *grouped, cells []law.Cell) {
-	g = &grouped{cell: make([]int32, len(index))}
+// findPlain finds the plain requests of a call, and their cells. A request that is not plain closes its cells to later
+// ones.
+func findPlain(ops []law.Op, index []int) (g *plainCells, cells []law.Cell) {
+	g = &plainCells{cell: make([]int32, len(index))}
 	const closed = -1 // to plain requests
 	numbers := make(map[law.Cell]int32, len(index))
 	for n := 0; n < len(index); {
-		m := end(ops, index, n)
+		m := requestEnd(ops, index, n)
 		isPlain := true
 		for k := n; k < m && isPlain; k++ {
 			op := &ops[index[k]]
@@ -50,45 +50,45 @@ func divide(ops []law.Op, index []int) (g *grouped, cells []law.Cell) {
 		}
 		n = m
 	}
-	g.cells = len(cells)
+	g.count = len(cells)
 	return g, cells
 }
 
-// shapes writes the runs of a call of groups.lua. A shape lists the parameters of the charges of a request.
+// shapes writes requests of the same shape as one run. A shape lists the parameters of the charges of a request.
 type shapes struct {
 	doubles
-	open, next []int64 // shapes: places of what is asked
-	many       int64   // requests of the shape open
+	open, next []int64 // shapes: places of parameters
+	count      int64   // requests of the shape open
 }
 
 // request adds a request of the shape next.
 func (s *shapes) request() {
-	if s.many > 0 && !slices.Equal(s.open, s.next) {
+	if s.count > 0 && !slices.Equal(s.open, s.next) {
 		s.flush()
 	}
 	s.open = append(s.open[:0], s.next...)
-	s.many++
+	s.count++
 }
 
 // flush writes the run of the requests of the shape open.
 func (s *shapes) flush() {
-	if s.many == 0 {
+	if s.count == 0 {
 		return
 	}
-	s.run(run{asked: s.open[0], ops: s.many, group: -int64(len(s.open))})
+	s.run(run{asked: s.open[0], ops: s.count, group: -int64(len(s.open))})
 	s.add(s.open[1:]...)
-	s.many = 0
+	s.count = 0
 }
 
-// decode reads the answers of a script with groups.lua to the ops of index.
-func (g *grouped) decode(index []int, v string, ops []law.Op, outs []law.Outcome) error {
+// decode sets the outcomes of the ops of index from the answer v of groups.lua.
+func (p *plainCells) decode(index []int, v string, ops []law.Op, outs []law.Outcome) error {
 	if len(v) < 8 {
 		return errAnswer
 	}
 	d := decider{clock: double(v), ops: ops, outs: outs}
 	requests := 0
-	for n := 0; n < len(index); n = end(ops, index, n) {
-		if g.cell[n] > 0 {
+	for n := 0; n < len(index); n = requestEnd(ops, index, n) {
+		if p.cell[n] > 0 {
 			requests++
 		}
 	}
@@ -96,24 +96,24 @@ func (g *grouped) decode(index []int, v string, ops []law.Op, outs []law.Outcome
 		return errAnswer
 	}
 	signs := v[:requests]
-	v, ok := d.read(v[requests:], g.cells)
+	v, ok := d.read(v[requests:], p.count)
 	if !ok {
 		return errAnswer
 	}
 	var rest []int
 	for n := 0; n < len(index); {
-		m := end(ops, index, n)
+		m := requestEnd(ops, index, n)
 		sign := byte('?')
-		if g.cell[n] > 0 {
+		if p.cell[n] > 0 {
 			sign, signs = signs[0], signs[1:]
 		}
 		switch sign {
 		case '?':
 			rest = append(rest, index[n:m]...)
 		case '+':
-			ok = d.grant(index[n:m], g.cell[n:m])
+			ok = d.grant(index[n:m], p.cell[n:m])
 		case '-':
-			ok = d.refuse(index[n:m], g.cell[n:m])
+			ok = d.refuse(index[n:m], p.cell[n:m])
 		default:
 			ok = false
 		}
@@ -139,7 +139,7 @@ type known byte
 
 const (
 	unknown known = iota // none: the cell is not plain
-	asItWas              // the state before the batch
+	initial              // the state before the batch
 	charged              // the state after a charge of the batch
 )
 
@@ -156,7 +156,7 @@ func (d *decider) read(v string, cells int) (rest string, ok bool) {
 			v = after
 			continue
 		}
-		d.known[c] = asItWas
+		d.known[c] = initial
 		if v == "" || v[0] < '0' || v[0] > '9' {
 			continue
 		}
@@ -178,7 +178,7 @@ func (d *decider) grant(request []int, cell []int32) bool {
 		case charged:
 			*st = op.Params.PlainState(st.Level+op.Cost*op.Count, st.At)
 			*out = law.Outcome{Granted: op.Count, State: *st, Used: st.Level, Clock: clock}
-		case asItWas:
+		case initial:
 			v := law.Decide(*st, op, clock, 0, nil)
 			if v.Moved || v.Outcome.Granted != op.Count {
 				return false

@@ -173,8 +173,8 @@ func calls(tb testing.TB, s *Store) map[string]int {
 func TestAnAnswerAboutGroupsThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
 	ops := []law.Op{takeOne("l", "a", hourly, testTime), takeOne("l", "b", hourly, testTime)}
 	clock := strings.Repeat("\x00", 8)
-	g, _ := divide(ops, []int{0, 1})
-	c := &call{index: []int{0, 1}, grouped: g}
+	g, _ := findPlain(ops, []int{0, 1})
+	c := &call{index: []int{0, 1}, plainCells: g}
 	full := fmt.Sprintf("1 10000 0 %d 1000 %d %d 0 0 ", testTime, hourly.Step, testTime+hourly.Step)
 	for name, answer := range map[string]string{
 		"too short":                   clock[1:],

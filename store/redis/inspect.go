@@ -27,7 +27,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		key = s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})
 	}
 	if clock, err = s.clock(ctx, key); err != nil {
-		return nil, 0, asking("read the clock", err)
+		return nil, 0, classifyRead("read the clock", err)
 	}
 	want := func(c law.Cell) bool {
 		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) &&
@@ -39,7 +39,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 		list, err = s.scan(ctx, want)
 	}
 	if err != nil {
-		return nil, 0, asking("list cells", err)
+		return nil, 0, classifyRead("list cells", err)
 	}
 	list = slices.DeleteFunc(list, func(c store.Cell) bool { return q.Blocked && c.State.BlockedUntil <= clock })
 	slices.SortFunc(list, func(a, b store.Cell) int { return a.Compare(b.Cell) })
@@ -154,7 +154,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []la
 	members, err := s.client.Do(ctx, s.client.B().Zrange().Key(s.logKey(cell)).Min("0").Max(
 		"-1").Withscores().Build()).AsZScores()
 	if err != nil {
-		return nil, asking("list entries", err)
+		return nil, classifyRead("list entries", err)
 	}
 	for _, m := range members {
 		if e, ok := parseEntry(m.Member, m.Score); ok {

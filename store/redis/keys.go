@@ -40,7 +40,7 @@ func (s *Store) changedKey() string  { return s.cfg.Prefix + catalogPrefix + "ch
 
 func (s *Store) actionsKey() string { return s.cfg.Prefix + catalogPrefix + "actions" }
 
-// itemsKey is that of items of the catalog: perKey are those of single keys.
+// itemsKey returns the key of catalog items: with perKey, of those of single keys.
 func (s *Store) itemsKey(perKey bool) string {
 	if perKey {
 		return s.cfg.Prefix + catalogPrefix + "keys"
@@ -73,14 +73,13 @@ func (s *Store) place(c law.Cell) string {
 	return key
 }
 
-// admissionKey is that of an ID in a cell. Limits and IDs may have any character,
+// admissionKey returns the key of an ID in a cell. Limits and IDs may have any character,
 // so the length says where one ends.
 func (s *Store) admissionKey(c law.Cell, id string) string {
 	return s.cfg.Prefix + admissions + open + s.place(c) + shut + strconv.Itoa(len(c.Limit)) + ":" + c.Limit + ":" + id
 }
 
-// cellOf is the inverse of cellKey. A name with another tag than the key has now is that
-// of no cell.
+// cellOf returns the inverse of cellKey. A name with another tag than the key has now is that of no cell.
 func (s *Store) cellOf(key string) (c law.Cell, ok bool) {
 	rest, ok := strings.CutPrefix(key, s.cfg.Prefix+cells+open)
 	if !ok {

@@ -25,7 +25,7 @@ func settling(op law.Op, cost int64) law.Op {
 	return op
 }
 
-// outcomes is apply for requests that may fail.
+// outcomes applies requests that may fail.
 func outcomes(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
 	tb.Helper()
 	outs := make([]law.Outcome, len(ops))

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// doubles are the arguments of a script but for its texts: what they say is in
+// doubles are the arguments of a script but for its texts: their meaning is in
 // head.lua.
 type doubles []byte
 
@@ -25,7 +25,7 @@ const (
 	maxAsked = 8     // places among which the same is looked for
 )
 
-// asked is what the ops of a call ask, each thing once as a rule.
+// asked has the parameters of a call's ops, each once as a rule.
 type asked struct {
 	doubles
 	from  [maxAsked]int // ops that were the first to ask the last few things
@@ -33,7 +33,7 @@ type asked struct {
 	place int           // of what was asked last, among them
 }
 
-// find returns where that is which an op asks, from 1, as Lua counts.
+// find returns where an op's parameters are, from 1, as Lua counts.
 func (a *asked) find(ops []law.Op, i int) int64 {
 	if a.many == 0 || !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
 		a.place = max(0, a.many-maxAsked)
@@ -49,18 +49,18 @@ func (a *asked) find(ops []law.Op, i int) int64 {
 	return int64(headSize + a.place*askSize + 1)
 }
 
-// run are requests of plain charges of one shape that stand next to each other in a call, or one op of any other kind.
+// run is a range of adjacent requests of plain charges of one shape, or one op of any other kind.
 type run struct{ asked, ops, group, log, note int64 }
 
 func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
 
-// ask writes what an op asks.
+// ask writes an op's parameters.
 func (d *doubles) ask(op *law.Op) {
 	var numbers [32]int64
 	d.add(asks.Append(numbers[:0], op)...)
 }
 
-// same reports whether two ops ask the same of their cells, but for their ID and Reason.
+// same reports whether two ops have equal parameters, but for ID and Reason.
 func same(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
 		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
@@ -81,7 +81,7 @@ func together(ops []law.Op, i, j int) bool {
 
 var errAnswer = errors.New("the script answered with something else")
 
-// decodeOps reads the answers about the ops of index.
+// decodeOps sets the outcomes of the ops of index.
 func decodeOps(v string, index []int, outs []law.Outcome) error {
 	for _, i := range index {
 		if len(v) <= law.Width*8 || v[0] != '=' {
@@ -120,7 +120,7 @@ func plain(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain()
 }
 
-// numbers reads those that the text of a cell begins with.
+// numbers reads the numbers at the beginning of a cell's text.
 func numbers(v string) (n [9]int64, rest string, ok bool) {
 	at := 0
 	for k := range n {

@@ -165,7 +165,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready says why the store cannot be used, or nil. It looks at the server
+// ready returns why the store cannot be used, or nil. It looks at the server
 // once.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
@@ -190,7 +190,7 @@ func (s *Store) ready(ctx context.Context) error {
 	case err != nil && noPermission(err):
 		s.log.Debug("cannot see the version of the server", "error", err)
 	case err != nil:
-		return asking("ask the server about itself", err)
+		return classifyRead("ask the server about itself", err)
 	}
 	if err := checkVersion(info["redis_version"]); err != nil {
 		return err

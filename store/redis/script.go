@@ -30,7 +30,7 @@ var asks = wire.Order("unit capacity step drain heal cost count ceiling now anch
 // loneAsks is the order of the doubles of what lone.lua is asked.
 var loneAsks = wire.Order("capacity step drain heal cost count ceiling now anchor")
 
-// takes are what take.lua may be asked, but for the cost, in the order of TakeArguments.
+// takes has the parameters of take.lua but the cost, in the order of TakeArguments.
 var takes = wire.Order("kind unit capacity step drain heal anchor block history")
 
 // names are the lists of numbers that the texts name in placeholders.
@@ -64,7 +64,7 @@ var (
 	actionsScript      = newScript(lua("actions"))
 )
 
-// needs are what the script of a call must know beyond plain charges and their like.
+// needs are parts of a script beyond plain charges and their like.
 type needs int
 
 const (

@@ -86,7 +86,7 @@ func (c *cli) takeBy(limit, key string, args []string) (map[string]int64, error)
 	return answer, nil
 }
 
-// remaining is what the head of the script says.
+// remaining returns what the head of the script says.
 func remaining(p law.Params, answer map[string]int64) int64 {
 	if answer["blocked_until"] > answer["clock"] {
 		return 0

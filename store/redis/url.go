@@ -66,7 +66,7 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	return o, x.prefix, nil
 }
 
-// options are those of a URL.
+// options has the options of a URL.
 type options struct {
 	prefix, master   string
 	secure, insecure bool // TLS, and without verifying the certificate

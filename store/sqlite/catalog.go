@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// itemColumns are those of an item i, but for what says which it is.
+// itemColumns has the columns of an item i that do not identify it.
 const itemColumns = "i.text, i.note, i.origin, i.until, i.retired"
 
 // ReadCatalog implements store.Catalog.

@@ -37,7 +37,7 @@ type request struct {
 	dirty   bool // it is in order
 }
 
-// charge is what a cell remembers of a request.
+// charge is the receipt of a request in a cell.
 type charge struct {
 	Limit     string `json:"limit"`
 	Key       string `json:"key"`

@@ -13,7 +13,7 @@ import (
 // actionsAreKept records actions, and reads them page by page.
 func actionsAreKept(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
-	version, _ := since(t, c, 0)
+	version, _ := readSince(t, c, 0)
 	if list, err := c.Actions(t.Context(), 0, 10); err != nil || len(list) != 0 {
 		t.Fatalf("at first: %+v, %v", list, err)
 	}
@@ -58,7 +58,7 @@ func actionsAreKept(t *testing.T, s store.Store) {
 	if list, err := c.Actions(t.Context(), 0, 10); err != nil || len(list) != len(want) {
 		t.Errorf("all: %+v, %v", list, err)
 	}
-	if now, _ := since(t, c, 0); now != version {
+	if now, _ := readSince(t, c, 0); now != version {
 		t.Errorf("version %d became %d", version, now)
 	}
 }

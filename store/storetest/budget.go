@@ -27,7 +27,7 @@ type budget struct {
 	uncertain [6]atomic.Int64
 }
 
-// budgetSize is the capacity of the smallest limit, in units.
+// budgetSize returns the capacity of the smallest limit, in units.
 func budgetSize() int64 { return tier.Pick[int64](50, 150, 150) }
 
 // newBudget returns one of which next to nothing drains while a test runs.

@@ -31,7 +31,7 @@ func Define(tb testing.TB, s store.Store, limits ...store.Item) {
 	}
 }
 
-// TryDefine is Define for limits that the store may refuse.
+// TryDefine returns the error of a store that refuses limits.
 func TryDefine(ctx context.Context, s store.Store, limits ...store.Item) error {
 	c, ok := store.As[store.Catalog](s)
 	if !ok {
@@ -60,8 +60,8 @@ func edit(tb testing.TB, c store.Catalog, base int64, items ...store.Item) int64
 	return version
 }
 
-// since returns the version of a catalog, and what was written after another one, ordered.
-func since(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) {
+// readSince returns the version of a catalog, and what was written after another one, ordered.
+func readSince(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) {
 	tb.Helper()
 	got, err := c.ReadCatalog(context.Background(), version)
 	if err != nil {
@@ -85,14 +85,14 @@ func since(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) 
 	return got.Version, ordered(got.Items)
 }
 
-// holds checks the version of a catalog, and what was written after another one.
-func holds(tb testing.TB, c store.Catalog, version, after int64, want ...store.Item) {
+// expectCatalog checks the version of a catalog, and what was written after another one.
+func expectCatalog(tb testing.TB, c store.Catalog, version, after int64, want ...store.Item) {
 	tb.Helper()
-	got, items := since(tb, c, after)
+	got, items := readSince(tb, c, after)
 	if got != version {
 		tb.Errorf("version %d, want %d", got, version)
 	}
-	same(tb, fmt.Sprint("written after version ", after), items, want...)
+	expectItems(tb, fmt.Sprint("written after version ", after), items, want...)
 }
 
 func ordered(items []store.Item) []store.Item {
@@ -104,7 +104,7 @@ func compareIDs(a, b store.Item) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
 }
 
-func same(tb testing.TB, what string, got []store.Item, want ...store.Item) {
+func expectItems(tb testing.TB, what string, got []store.Item, want ...store.Item) {
 	tb.Helper()
 	if got, want := ordered(slices.Clone(got)), ordered(want); !slices.Equal(got, want) {
 		tb.Errorf("%s: got\n%+v, want\n%+v", what, got, want)
@@ -116,9 +116,9 @@ var (
 		Kind: store.KindLimit, Name: "login", Text: "token-bucket 5/1m", Note: "a description, with 'quotes' and ä",
 		Origin: "file",
 	}
-	apiItem  = store.Item{Kind: store.KindLimit, Name: "api", Text: "sliding-log 10/1h history 1d", Retired: true}
-	planItem = store.Item{Kind: store.KindPlan, Name: "pro", Key: "login", Text: "token-bucket 50/1m"}
-	overItem = store.Item{
+	apiItem      = store.Item{Kind: store.KindLimit, Name: "api", Text: "sliding-log 10/1h history 1d", Retired: true}
+	planItem     = store.Item{Kind: store.KindPlan, Name: "pro", Key: "login", Text: "token-bucket 50/1m"}
+	overrideItem = store.Item{
 		Kind: store.KindOverride, Name: "login", Key: "bob's \\ key", Text: "fixed-window 3/1h", Note: "trusted",
 		Until: 4_102_444_800_000_000,
 	}
@@ -126,29 +126,29 @@ var (
 	fileItem   = store.Item{Kind: store.KindFile, Name: strings.Repeat("0a", 32), Note: "limits.yaml"}
 )
 
-// gone is an item that was removed.
-func gone(i store.Item) store.Item {
+// removed returns an item as a version has it that removes it.
+func removed(i store.Item) store.Item {
 	i = i.ID()
 	i.Removed = true
 	return i
 }
 
-func became(before, after store.Item) store.Change { return store.Change{Before: before, After: after} }
+func change(before, after store.Item) store.Change { return store.Change{Before: before, After: after} }
 
-func came(i store.Item) store.Change { return became(gone(i), i) }
+func created(i store.Item) store.Change { return change(removed(i), i) }
 
 func catalog(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	ctx := t.Context()
-	holds(t, c, 0, 0)
+	expectCatalog(t, c, 0, 0)
 	if list, err := c.CatalogVersions(ctx, 0, 10); err != nil || len(list) != 0 {
 		t.Fatalf("a new store has versions %v, %v", list, err)
 	}
 
-	if v := edit(t, c, 0, loginItem, planItem, overItem, assignItem, fileItem); v != 1 {
+	if v := edit(t, c, 0, loginItem, planItem, overrideItem, assignItem, fileItem); v != 1 {
 		t.Fatalf("the first edit made version %d", v)
 	}
-	holds(t, c, 1, 0, loginItem, planItem, fileItem) // those of single keys are too many
+	expectCatalog(t, c, 1, 0, loginItem, planItem, fileItem) // those of single keys are too many
 	if v := edit(t, c, 1, loginItem, planItem); v != 1 {
 		t.Errorf("an edit that changes nothing made version %d", v)
 	}
@@ -157,24 +157,24 @@ func catalog(t *testing.T, s store.Store) {
 // catalogChanges reads what versions have changed.
 func catalogChanges(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
-	edit(t, c, 0, loginItem, planItem, overItem, assignItem)
+	edit(t, c, 0, loginItem, planItem, overrideItem, assignItem)
 	changed := loginItem
 	changed.Text = "token-bucket 6/1m"
-	edit(t, c, 1, changed, apiItem, gone(overItem))
-	edit(t, c, 2, gone(planItem), gone(store.Item{Kind: store.KindLimit, Name: "never.there"}))
+	edit(t, c, 1, changed, apiItem, removed(overrideItem))
+	edit(t, c, 2, removed(planItem), removed(store.Item{Kind: store.KindLimit, Name: "never.there"}))
 
-	holds(t, c, 3, 0, changed, apiItem)
-	holds(t, c, 3, 1, changed, apiItem, gone(overItem), gone(planItem))
-	holds(t, c, 3, 2, gone(planItem))
-	holds(t, c, 3, 3)
+	expectCatalog(t, c, 3, 0, changed, apiItem)
+	expectCatalog(t, c, 3, 1, changed, apiItem, removed(overrideItem), removed(planItem))
+	expectCatalog(t, c, 3, 2, removed(planItem))
+	expectCatalog(t, c, 3, 3)
 	of, found, err := c.Items(t.Context(), []store.Item{
-		assignItem.ID(), overItem.ID(), changed.ID(), {Kind: "limit", Name: "x"},
+		assignItem.ID(), overrideItem.ID(), changed.ID(), {Kind: "limit", Name: "x"},
 	})
 	if err != nil || of != 3 {
 		t.Fatalf("items by name are of version %d, %v", of, err)
 	}
-	same(t, "by name", found, assignItem, changed)
-	for _, none := range [][]store.Item{nil, {overItem.ID()}, {{Kind: store.KindLimit, Name: "x"}}} {
+	expectItems(t, "by name", found, assignItem, changed)
+	for _, none := range [][]store.Item{nil, {overrideItem.ID()}, {{Kind: store.KindLimit, Name: "x"}}} {
 		if of, found, err := c.Items(t.Context(), none); err != nil || len(found) != 0 || of != 3 {
 			t.Errorf("no items by name: %v of version %d, %v", found, of, err)
 		}
@@ -185,9 +185,9 @@ func catalogChanges(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	want := [][]store.Change{
-		{became(planItem, gone(planItem))},
-		{came(apiItem), became(loginItem, changed), became(overItem, gone(overItem))},
-		{came(loginItem), came(overItem), came(planItem), came(assignItem)},
+		{change(planItem, removed(planItem))},
+		{created(apiItem), change(loginItem, changed), change(overrideItem, removed(overrideItem))},
+		{created(loginItem), created(overrideItem), created(planItem), created(assignItem)},
 	}
 	if len(list) != len(want) {
 		t.Fatalf("%d versions: %+v", len(list), list)
@@ -218,12 +218,12 @@ func catalogInOrder(t *testing.T, s store.Store) {
 	}
 	prefix := store.Item{Kind: store.KindPrefixOverride, Name: "a", Key: "team/", Text: "token-bucket 5/1m"}
 	plan := store.Item{Kind: store.KindPrefixAssignment, Key: "team/", Text: "pro"}
-	mayHave(t, c, false)
+	expectOverrides(t, c, false)
 	edit(t, c, 0, append([]store.Item{prefix, plan, loginItem, apiItem}, list...)...)
-	mayHave(t, c, true)
-	edit(t, c, 1, gone(list[3]))
+	expectOverrides(t, c, true)
+	edit(t, c, 1, removed(list[3]))
 	list = slices.Delete(list, 3, 4)
-	holds(t, c, 2, 0, prefix, plan, loginItem, apiItem) // all that is not of single keys
+	expectCatalog(t, c, 2, 0, prefix, plan, loginItem, apiItem) // all that is not of single keys
 	for _, size := range []int{-1, 0, 1, 5, 1000} {
 		var got []store.Item
 		var after store.Item
@@ -251,8 +251,8 @@ func catalogInOrder(t *testing.T, s store.Store) {
 	}
 }
 
-// mayHave asks a store that knows whether there are overrides; assignments there are none.
-func mayHave(t *testing.T, c store.Catalog, want bool) {
+// expectOverrides checks MayHave of a store that has it, in a catalog without assignments.
+func expectOverrides(t *testing.T, c store.Catalog, want bool) {
 	t.Helper()
 	f, ok := c.(store.KindFinder)
 	if !ok {
@@ -270,7 +270,7 @@ func byID(list []store.Change) []store.Change {
 	return list
 }
 
-// catalogRefuses are edits that change nothing.
+// catalogRefuses makes edits that must change nothing.
 func catalogRefuses(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem)
@@ -300,7 +300,7 @@ func catalogRefuses(t *testing.T, s store.Store) {
 			t.Errorf("%s: version %d, %v; want %v", tt.name, v, err, tt.want)
 		}
 	}
-	holds(t, c, 1, 0, loginItem)
+	expectCatalog(t, c, 1, 0, loginItem)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.WriteCatalog(cancelled, store.Edit{Base: 1, Items: []store.Item{other}}); err == nil {
@@ -352,7 +352,7 @@ func catalogWriters(t *testing.T, s store.Store) {
 	writing.Wait()
 	stop()
 	reading.Wait()
-	if v, _ := since(t, c, 0); v != writers*each {
+	if v, _ := readSince(t, c, 0); v != writers*each {
 		t.Errorf("%d edits made version %d", writers*each, v)
 	}
 	list, err := c.CatalogVersions(t.Context(), 0, 1000)

@@ -23,9 +23,9 @@ func afterReset(t *testing.T, s store.Store) {
 	}
 }
 
-// elsewhere gives back what was charged under one limit to a cell that another one has made since, with
+// settleOtherRule gives back what was charged under one limit to a cell that another one has made since, with
 // as high a level as there may be: the arithmetic of the first must not be done on it.
-func elsewhere(t *testing.T, s store.Store) {
+func settleOtherRule(t *testing.T, s store.Store) {
 	made := map[string]law.Params{
 		"bucket": {Kind: law.Bucket, Unit: 1, Capacity: law.Max / 2, Step: hour, Drain: law.Max / 4},
 		"fixed":  {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: law.Max / 2, Step: hour, Drain: law.Max},

@@ -9,20 +9,19 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// CutOff lets answers get lost on the way from a store, and asks again with the
-// same id: what was done is not done again. direct and through share their cells;
-// lose says whether answers to through get lost from now on.
+// CutOff tests that a request whose answer was lost is not charged again when it is repeated with its id. direct and
+// through share their cells; lose sets whether answers of through get lost.
 func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 	t.Helper()
 	b, l := bucket(1, 5), slidingLog(5, 100*sec)
 	ops := named("cut", take("cut b", "k", b, 3, T0), take("cut l", "k", l, 3, T0))
-	both := func(units int64) {
+	expectUsed := func(units int64) {
 		t.Helper()
 		for _, op := range ops {
 			inUse(t, direct, op, units)
 		}
 	}
-	cut := func(ops []law.Op) {
+	applyCutOff := func(ops []law.Op) {
 		t.Helper()
 		lose(true)
 		defer lose(false)
@@ -31,15 +30,15 @@ func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 			t.Errorf("cut off after it was sent: %v, want ErrUnknownOutcome", err)
 		}
 	}
-	// The connection is made, and the statement prepared: what is cut off is its end.
+	// This connects and prepares the statement, so that the answer itself is cut off below.
 	apply(t, through, named("warm", take("cut b", "other", b, 1, T0), take("cut l", "other", l, 1, T0))...)
-	cut(ops)
-	both(3)
+	applyCutOff(ops)
+	expectUsed(3)
 	expect(t, through, "asked again", wanted{granted: 1, replayed: true}, ops...)
-	both(3)
+	expectUsed(3)
 	settle := each(ops, settled, 1, T0)
-	cut(settle)
-	both(1)
+	applyCutOff(settle)
+	expectUsed(1)
 	expect(t, through, "settled again", wanted{replayed: true}, settle...)
-	both(1)
+	expectUsed(1)
 }

@@ -33,7 +33,7 @@ func (f fault) String() string { return [...]string{"none", "before", "during", 
 
 var errFault = fmt.Errorf("%w: the fault of a test", store.ErrUnknownOutcome)
 
-// faulty is a store that fails on demand: before anything is done, in the
+// faulty fails on demand: before anything is done, in the
 // middle, with grants in half the outcomes that nobody was charged for, or after
 // its commit, with all the outcomes.
 type faulty struct {
@@ -67,10 +67,10 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	return f.Store.Apply(ctx, ops, outs)
 }
 
-// stack is what headgate serve puts in front of a store, without a sweeper that
-// would come between. It takes every store for one that is not in this process.
+// stack returns what headgate serve puts in front of a store, without a sweeper that would come between. It takes every
+// store for one that is not in this process.
 func stack(s store.Store) store.Store {
-	return front.New(&distant{s}, &front.Config{
+	return front.New(&remote{s}, &front.Config{
 		SweepEvery: -1, Guard: patient(), Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
 	})
 }
@@ -80,7 +80,7 @@ func patient() *guard.Config {
 	return &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// mend ends the fault, and waits until a store in front of it asks it again, which a circuit breaker does
+// mend ends the fault, and waits until a store in front of it calls it again, which a circuit breaker does
 // within a second.
 func (f *faulty) mend(t *testing.T, through store.Store) {
 	t.Helper()
@@ -92,10 +92,10 @@ func (f *faulty) mend(t *testing.T, through store.Store) {
 	})
 }
 
-// distant is a store that shows nothing of how near it is.
-type distant struct{ store.Store }
+// remote hides that a store is local.
+type remote struct{ store.Store }
 
-func (d *distant) Unwrap() store.Store { return d.Store }
+func (r *remote) Unwrap() store.Store { return r.Store }
 
 // RunFailing lets a store in this process fail in each way, behind each wrapper and all of them: a failed batch admits
 // nobody, and what comes after it sees the truth. It takes place in bubbles of testing/synctest.
@@ -134,7 +134,7 @@ func failing(t *testing.T, with func(t *testing.T, test func(t *testing.T, s sto
 	}
 }
 
-// failed asks a store that fails, and checks that the error is all that it says.
+// failed calls a store that fails, and checks its error.
 func failed(t *testing.T, s store.Store, ops ...law.Op) {
 	t.Helper()
 	outs := make([]law.Outcome, len(ops))
@@ -152,7 +152,7 @@ func failed(t *testing.T, s store.Store, ops ...law.Op) {
 	}
 }
 
-// failingAlone asks alone: one charge, several groups, and with an id.
+// failingAlone calls alone: one charge, several groups, and with an id.
 func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	p := bucket(1, 5)
 	p.Prefetch, p.PrefetchLife = 2*p.Unit, sec
@@ -180,7 +180,7 @@ func failingAlone(t *testing.T, f *faulty, through store.Store, fails fault, nam
 	expect(t, through, "asked again", wanted{granted: 1, used: want + 2}, ops[0])
 }
 
-// failingTogether asks at once, so that callers share batches. No more than the
+// failingTogether calls at once, so that callers share batches. No more than the
 // capacity pass in all.
 func failingTogether(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	const callers, capacity = 50, 5
@@ -220,7 +220,7 @@ func failingTogether(t *testing.T, f *faulty, through store.Store, fails fault, 
 	}
 }
 
-// failingPart asks about a cell that is known to be full and one that is not, in one
+// failingPart charges a cell that is known to be full and one that is not, in one
 // batch: a wrapper may answer for the first by itself, and the second fails.
 func failingPart(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
 	hourly := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3600 * sec, Drain: 1000}

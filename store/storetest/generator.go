@@ -49,7 +49,7 @@ var steady = []law.Params{
 	{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10000, History: 50000, Block: 3000},
 }
 
-// own are those of steady under which a charge can start later.
+// own has the indices in steady under which a charge can start later.
 var own = []int{0, 1, 4}
 
 func (g *generator) batch() (ops []law.Op) {
@@ -247,7 +247,7 @@ func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) la
 }
 
 // back returns an op that gives back some or all of a charge, or charges more.
-// Its Entry is the oracle's, and translated before the store is asked.
+// Its Entry is the oracle's, and translated before the store is called.
 func (g *generator) back() law.Op {
 	r := &g.charged[g.IntN(len(g.charged))]
 	credits := 1 + g.Int64N(r.op.Cost*r.out.Granted)

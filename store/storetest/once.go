@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// onceAtATime lets many ask with one ID at once: one of them is charged, all are
+// sameIDAtOnce lets many call with one ID at once: one of them is charged, all are
 // admitted.
-func onceAtATime(t *testing.T, s store.Store) {
+func sameIDAtOnce(t *testing.T, s store.Store) {
 	var admitted, charged atomic.Int64
 	op := named("id", take("at once", "k", bucket(1, 5), 2, T0))
 	concurrently(24, 1, func(_, _ int) {
@@ -27,9 +27,9 @@ func onceAtATime(t *testing.T, s store.Store) {
 	}
 }
 
-// lateApart reserves on several keys, which start together. A store that takes such a
+// startTogether reserves on several keys, which start together. A store that takes such a
 // request on trial refuses it before anything is charged.
-func lateApart(t *testing.T, s store.Store, onTrial bool) {
+func startTogether(t *testing.T, s store.Store, onTrial bool) {
 	const keys = 6
 	p := bucket(1, 1)
 	ask := func(id string) []law.Op {
@@ -81,9 +81,9 @@ func lateApart(t *testing.T, s store.Store, onTrial bool) {
 	}
 }
 
-// noPatience asks again for what was to start together later, without waiting, when
+// reserveWithoutWait repeats a reservation that was to start together later, without waiting, when
 // one of its keys knows nothing of it any more: all of it is decided again.
-func noPatience(t *testing.T, s store.Store) {
+func reserveWithoutWait(t *testing.T, s store.Store) {
 	full, room := bucket(1, 10), bucket(1, 11)
 	one(t, s, take("full", "n", full, 10, T0))
 	ops := func(now int64) []law.Op {
@@ -106,10 +106,10 @@ func noPatience(t *testing.T, s store.Store) {
 	}
 }
 
-// onceOfSeveral asks requests of several charges with an id, in one batch and in several:
+// idsOfSeveralCells sends requests of several charges with an id, in one batch and in several:
 // also twice in one batch, with an id that other cells know, and after a part of the request
 // was settled, or one of its cells reset.
-func onceOfSeveral(t *testing.T, s store.Store) {
+func idsOfSeveralCells(t *testing.T, s store.Store) {
 	p := bucket(1, 100)
 	request := func(id string, group uint32, cost int64, keys ...int) []law.Op {
 		var ops []law.Op
@@ -171,9 +171,9 @@ func onceOfSeveral(t *testing.T, s store.Store) {
 	)
 }
 
-// onceByMany lets many keys use one id, each for a request of its own, as where each user counts his
+// idsOfManyKeys lets many keys use one id, each for a request of its own, as where each user counts his
 // requests. One of them was cancelled and one reset; the others are known.
-func onceByMany(t *testing.T, s store.Store) {
+func idsOfManyKeys(t *testing.T, s store.Store) {
 	const keys, cancelled, forgotten = 100, 40, 60
 	var ops []law.Op
 	for k := range keys {

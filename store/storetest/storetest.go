@@ -8,14 +8,13 @@
 // HEADGATE_TEST_HISTORIES sets how many random histories Run compares, and
 // HEADGATE_TEST_SEED which: the same on every store.
 //
-// A promise to callers holds for the store alone, and through what headgate serve puts in
-// front of it. Run tests the latter, and what wrappers make of a store that fails, with make
-// engines and make nightly: see package tier. With make test, package front does, which runs
-// the suite through all of it.
+// A promise to callers holds for the store alone, and through the wrappers that headgate serve puts in front of it.
+// With make engines and make nightly, Run tests the latter, and wrappers over a store that fails (see package tier).
+// With make test, package front runs the suite through all wrappers.
 //
-// A bug fixed in one store adds its case here. What the law says of a single cell is a case of the tests of package
-// law: the random histories show that a store says the same. Times are injected by Op.Now wherever a decision depends
-// on them, so nothing sleeps for a refill.
+// A bug fixed in one store adds its case here. Cases of a single cell belong to the tests of package law: the random
+// histories show that a store decides the same. Times are injected by Op.Now wherever a decision depends on them, so
+// nothing sleeps for a refill.
 package storetest
 
 import (
@@ -33,15 +32,12 @@ type Options struct {
 	// Histories is how many random batches are compared with package law.
 	// Zero: 150 with make test, else 2000.
 	Histories int
-	// SelfExpiring says that cells vanish by themselves, by the store's own
-	// clock, and that Sweep need not remove any.
+	// SelfExpiring says that the store itself removes cells by its clock, and that Sweep need not remove any.
 	SelfExpiring bool
-	// GroupsOnTrial says that a request whose keys lie apart is taken on trial
-	// and given back when it is refused, so that its outcome may differ in
-	// detail and a refused one may stay charged where others came between.
-	// Histories then have one key; and a level may be above what was admitted,
-	// by what was refused. A reservation of such keys that may start later has to
-	// be store.ErrUnsupported, with nothing charged.
+	// GroupsOnTrial says that the store takes a request whose keys lie apart on trial and gives it back when it is
+	// refused. Its outcome may differ in detail, and a refused one may stay charged where others came between.
+	// Histories then have one key, and a level may exceed what was admitted by what was refused. A reservation of
+	// such keys that may start later has to be store.ErrUnsupported, with nothing charged.
 	GroupsOnTrial bool
 }
 
@@ -57,9 +53,9 @@ func (o *Options) withDefaults() *Options {
 	return &mine
 }
 
-type run func(name string, test func(t *testing.T, s store.Store))
+type subtest func(name string, test func(t *testing.T, s store.Store))
 
-func onItsOwn(t *testing.T, open Open) run {
+func onOwnStore(t *testing.T, open Open) subtest {
 	return func(name string, test func(t *testing.T, s store.Store)) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
@@ -69,13 +65,13 @@ func onItsOwn(t *testing.T, open Open) run {
 	}
 }
 
-// RunHistories runs the random histories alone, as many as the options say whatever the environment does: they go
-// through every verb under every law.
+// RunHistories runs the random histories alone, which cover every verb under every law. It ignores
+// HEADGATE_TEST_HISTORIES.
 func RunHistories(t *testing.T, open Open, o *Options) {
-	histories(onItsOwn(t, open), o.withDefaults())
+	histories(onOwnStore(t, open), o.withDefaults())
 }
 
-func histories(with run, o *Options) {
+func histories(with subtest, o *Options) {
 	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
 	with("decides batches of plain charges as package law does",
 		func(t *testing.T, s store.Store) { merged(t, s, o) })
@@ -87,7 +83,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES")); err == nil {
 		o.Histories = n
 	}
-	with := onItsOwn(t, open)
+	with := onOwnStore(t, open)
 	through := func(name string, test func(t *testing.T, s store.Store)) {
 		with(name, test)
 		if tier.Current() == tier.OfTest {
@@ -105,17 +101,17 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("admits groups all or none, without deadlock",
 		func(t *testing.T, s store.Store) { groups(t, s, o.GroupsOnTrial) })
 	with("is linearizable", linearizable)
-	with("charges one of many with the same id", onceAtATime)
-	through("charges requests of several cells once, and settles parts of them", onceOfSeveral)
-	with("knows an id that many keys have used", onceByMany)
+	with("charges one of many with the same id", sameIDAtOnce)
+	through("charges requests of several cells once, and settles parts of them", idsOfSeveralCells)
+	with("knows an id that many keys have used", idsOfManyKeys)
 	through("drains budgets of six limits exactly", budgets)
 	with("extends what another rule has charged", extendParts)
 	through("extends requests of several cells all or none", extendSeveral)
-	with("gives nothing back to a cell of another rule", elsewhere)
+	with("gives nothing back to a cell of another rule", settleOtherRule)
 	through("charges whatever the level", debit)
 	with("starts all keys of a reservation together, or none",
-		func(t *testing.T, s store.Store) { lateApart(t, s, o.GroupsOnTrial) })
-	with("decides a reservation again for a caller that does not wait", noPatience)
+		func(t *testing.T, s store.Store) { startTogether(t, s, o.GroupsOnTrial) })
+	with("decides a reservation again for a caller that does not wait", reserveWithoutWait)
 	with("charges a cell once after a reset in a batch", afterReset)
 	through("holds, renews and releases leases", leases)
 	through("keeps keys apart byte by byte", keys)

@@ -6,17 +6,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// batch is the ops of the parties of a flight, in the order in which they came.
+// batch is the ops of the passengers of a flight, in the order in which they came.
 type batch struct {
 	ops  []law.Op
 	outs []law.Outcome
 }
 
-// gather appends the ops of parties, and numbers their groups.
-func (b *batch) gather(parties []*flight.Party[law.Cell, *party]) {
+// gather appends the ops of passengers, and numbers their groups.
+func (b *batch) gather(passengers []*flight.Passenger[law.Cell, *payload]) {
 	b.ops = b.ops[:0]
 	group := uint32(0)
-	for _, p := range parties {
+	for _, p := range passengers {
 		for i := range p.Load.ops {
 			op := &p.Load.ops[i]
 			if i == 0 || op.Group != p.Load.ops[i-1].Group {
@@ -29,10 +29,10 @@ func (b *batch) gather(parties []*flight.Party[law.Cell, *party]) {
 	b.outs = append(b.outs[:0], make([]law.Outcome, len(b.ops))...)
 }
 
-// scatter gives the parties their outcomes.
-func (b *batch) scatter(parties []*flight.Party[law.Cell, *party]) {
+// scatter gives the passengers their outcomes.
+func (b *batch) scatter(passengers []*flight.Passenger[law.Cell, *payload]) {
 	at := 0
-	for _, p := range parties {
+	for _, p := range passengers {
 		n := len(p.Load.ops)
 		p.Load.outs = append(p.Load.outs[:0], b.outs[at:at+n]...)
 		at += n

@@ -38,7 +38,7 @@ type Config struct {
 	// Timeout bounds a batch, which no caller's context does: it goes on when
 	// the caller who came first leaves. Zero: 10 s.
 	Timeout time.Duration
-	// Observer hears of every batch. Nil: none.
+	// Observer receives every batch. Nil: none.
 	Observer store.Observer
 	// Context returns the context of a batch by those of its callers, of which it has the values that it wants, such
 	// as a trace; it must not end with them. Nil: context.Background.
@@ -80,7 +80,7 @@ func (c *Config) orDefault(inner store.Store) Config {
 // charged, and what it was granted is given back by the return rule; but not if it has
 // an ID, under which the answer can be had again.
 //
-// A caller who finds no batch under way, and has a second or more until its deadline, asks the store itself. It leaves
+// A caller who finds no batch under way, and has a second or more until its deadline, calls the store itself. It leaves
 // when the answer comes, a second after its deadline at the latest.
 type Store struct {
 	inner   store.Store
@@ -114,10 +114,10 @@ func (s *Store) sent(ops, callers int) {
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store, cfg *Config) *Store {
 	s := &Store{inner: inner, cfg: cfg.orDefault(inner)}
-	s.queue = flight.New(flight.Config[law.Cell, *party]{
+	s.queue = flight.New(flight.Config[law.Cell, *payload]{
 		Flights: s.cfg.Flights, Least: least, Most: maxOps, Waiting: s.cfg.maxWaiting,
-		New: func() *party { return &party{} }, Fly: s.fly, Land: s.land, Flies: flies,
-		Held: func(p *flight.Party[law.Cell, *party]) bool { return p.Load.held() },
+		New: func() *payload { return &payload{} }, Fly: s.fly, Land: s.land, Flies: flies,
+		Held: func(p *flight.Passenger[law.Cell, *payload]) bool { return p.Load.held() },
 	})
 	return s
 }
@@ -166,7 +166,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return err
 }
 
-// leftEarly is the error of a caller whose context ended before the answer came.
+// leftEarly returns the error of a caller whose context ended before the answer came.
 func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 	charges := slices.ContainsFunc(ops, func(op law.Op) bool { return op.Verb != law.Check })
 	if sent && charges {
@@ -175,9 +175,9 @@ func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 	return fmt.Errorf("coalesce: %w: %w", store.ErrUnavailable, ctx.Err())
 }
 
-// join adds a caller to a waiting party with the same question, or adds a new party.
+// join adds a caller to a waiting passenger with the same question, or adds a new passenger.
 func (s *Store) join(ctx context.Context, ops []law.Op) (
-	p *flight.Party[law.Cell, *party], rank int, start flight.Start, err error,
+	p *flight.Passenger[law.Cell, *payload], rank int, start flight.Start, err error,
 ) {
 	switch err := s.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):
@@ -194,32 +194,32 @@ func (s *Store) join(ctx context.Context, ops []law.Op) (
 			}
 		}
 	}
-	p = s.queue.Party()
+	p = s.queue.Passenger()
 	p.Load.load(ops)
 	s.note(ctx, p.Load)
 	return p, 0, s.queue.Add(p), nil
 }
 
 // note keeps the context of a caller, if somebody wants to know. The queue is locked.
-func (s *Store) note(ctx context.Context, p *party) {
+func (s *Store) note(ctx context.Context, p *payload) {
 	if s.cfg.Context != nil {
 		p.contexts = append(p.contexts, ctx)
 	}
 }
 
 // context returns the context of a batch, without a deadline.
-func (s *Store) context(parties []*flight.Party[law.Cell, *party]) context.Context {
+func (s *Store) context(passengers []*flight.Passenger[law.Cell, *payload]) context.Context {
 	if s.cfg.Context == nil {
 		return context.Background()
 	}
 	var all []context.Context
-	for _, p := range parties {
+	for _, p := range passengers {
 		all = append(all, p.Load.contexts...)
 	}
 	return s.cfg.Context(all)
 }
 
-// A caller that asks the store itself cannot leave before the answer comes, so a short deadline would be missed.
+// A caller that calls the store itself cannot leave before the answer comes, so a short deadline would be missed.
 // Such a call needs at least minRemaining until its deadline, and ends grace after it: an answer within grace lets
 // the charge be given back, where a call that is cut off leaves the charge and costs a connection.
 const (
@@ -233,20 +233,20 @@ func flies(ctx context.Context) bool {
 }
 
 // fly calls the store.
-func (s *Store) fly(by context.Context, parties []*flight.Party[law.Cell, *party]) error {
+func (s *Store) fly(by context.Context, passengers []*flight.Passenger[law.Cell, *payload]) error {
 	timeout := s.cfg.Timeout
 	if end, ok := by.Deadline(); ok {
 		timeout = min(timeout, sched.Until(end)+grace)
 	}
-	ctx, cancel := sched.WithTimeout(s.context(parties), timeout)
+	ctx, cancel := sched.WithTimeout(s.context(passengers), timeout)
 	defer cancel()
 	callers := 0
-	for _, p := range parties {
+	for _, p := range passengers {
 		p.Load.depart()
 		callers += p.Load.ranks - len(p.Load.left)
 	}
-	if len(parties) == 1 { // nothing is to be put together
-		p := parties[0].Load
+	if len(passengers) == 1 { // nothing is to be put together
+		p := passengers[0].Load
 		p.outs = append(p.outs[:0], make([]law.Outcome, len(p.ops))...)
 		return s.ask(ctx, p.ops, p.outs, callers)
 	}
@@ -254,9 +254,9 @@ func (s *Store) fly(by context.Context, parties []*flight.Party[law.Cell, *party
 	if b == nil {
 		b = &batch{}
 	}
-	b.gather(parties)
+	b.gather(passengers)
 	err := s.ask(ctx, b.ops, b.outs, callers)
-	b.scatter(parties)
+	b.scatter(passengers)
 	s.buffers.Put(b)
 	return err
 }
@@ -275,12 +275,12 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, calle
 
 // land gives back what those were granted who left after departure. Where the
 // store failed nobody knows of a grant.
-func (s *Store) land(parties []*flight.Party[law.Cell, *party], err error) {
+func (s *Store) land(passengers []*flight.Passenger[law.Cell, *payload], err error) {
 	if err != nil {
 		return
 	}
 	var back []law.Op
-	for _, p := range parties {
+	for _, p := range passengers {
 		for _, rank := range p.Load.late {
 			back = p.Load.giveBack(rank, back)
 		}

@@ -51,7 +51,7 @@ func take(key string, units int64) law.Op {
 	}
 }
 
-// asked is what a caller gets in the end.
+// asked is a caller's result.
 type asked struct {
 	outs []law.Outcome
 	err  error

@@ -62,7 +62,7 @@ type counter struct {
 	_ [56]byte
 }
 
-// refusal is what a store has said of a cell.
+// refusal is a store's refusal of a cell.
 type refusal struct {
 	params law.Params
 	room   int64       // of the op that was refused
@@ -83,7 +83,7 @@ func New(inner store.Store) *Store {
 	return s
 }
 
-// now is microseconds on a clock that is never set, above 0.
+// now returns microseconds on a clock that is never set, above 0.
 func (s *Store) now() int64 { return 1 + sched.Since(s.born).Microseconds() }
 
 // Unwrap implements store.Unwrapper.

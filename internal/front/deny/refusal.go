@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// mostCharges is how many charges a request may have for its refusals to be
+// maxCharges is how many charges a request may have for its refusals to be
 // remembered.
-const mostCharges = 16
+const maxCharges = 16
 
 // repeatable reports whether a refusal of the op may be repeated, and be
 // remembered.
@@ -115,7 +115,7 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:
-				if err != nil || j-i > mostCharges || repeated(ops[i:j], k-i) {
+				if err != nil || j-i > maxCharges || repeated(ops[i:j], k-i) {
 					continue
 				}
 				if outs[k].Granted > 0 && outs[k].Via == law.ViaStore && !outs[k].Replayed {

@@ -73,7 +73,7 @@ func TestAThousandProcessesHaveAShare(t *testing.T) {
 	})
 }
 
-// errForbidden is of a store that is there.
+// errForbidden shows that the store is there.
 var errForbidden = fmt.Errorf("%w: no right to write leases", store.ErrSetup)
 
 // TestTheLogSaysOnceThatAProcessHasNoShare for as long as it has none, and again the next time.

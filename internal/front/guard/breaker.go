@@ -35,7 +35,7 @@ type breaker struct {
 	probing  bool      // a trial is under way
 }
 
-// turn is one question to the store.
+// turn is a call of the store.
 type turn struct {
 	successes int64 // of all, when the trial began
 	probe     bool
@@ -122,7 +122,7 @@ func (b *breaker) close(t turn) {
 	}
 }
 
-// away is the error of a decision for which the store was not called.
+// away returns the error of a decision for which the store was not called.
 func (b *breaker) away() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -117,7 +117,7 @@ func TestTheBreakerAsksOnceHalfASecondWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestOneDecisionAtATimeAsksAStoreThatIsAway has many decide while the question to the store is under way.
+// TestOneDecisionAtATimeAsksAStoreThatIsAway has many decide while the call of the store is under way.
 func TestOneDecisionAtATimeAsksAStoreThatIsAway(t *testing.T) {
 	withBreaker(t, func(t *testing.T, w *watched) {
 		w.fail(5)

@@ -5,7 +5,7 @@
 //
 // A store cannot decide while it cannot be reached, takes no writes, or does not answer in time: the
 // context of each decision has a deadline, by default that of Store.Deadline. After some
-// failures without any success between them, a circuit breaker opens: the store is asked by one
+// failures without any success between them, a circuit breaker opens: the store is called by one
 // decision every half second, and the others are answered at once. The first success closes it.
 //
 // Guard is the outermost wrapper. The deadline therefore bounds the whole call, including the time spent in other
@@ -60,7 +60,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Observer is a store.Observer that also hears of the circuit breaker.
+// Observer is a store.Observer of the circuit breaker too.
 type Observer interface {
 	store.Observer
 	// Away is called when the breaker opens, with the error of the store, and when it closes, with nil.
@@ -68,7 +68,7 @@ type Observer interface {
 }
 
 // Store is a store in front of another. It is safe for concurrent use. It starts a goroutine when the
-// first limit with law.AwayShare is asked for, which Close ends.
+// first limit with law.AwayShare is requested, which Close ends.
 type Store struct {
 	inner    store.Store
 	one      store.OneTaker // inner, if it is one
@@ -244,8 +244,8 @@ func (s *Store) Close() error {
 	return s.inner.Close()
 }
 
-// errAway is the error of decisions for which the store was not called. It has not the class of the last
-// error, since nothing was done, but it says that a disk is full.
+// errAway returns the error of decisions for which the store was not called. It has not the class of the last error,
+// since nothing was done, but it says that a disk is full.
 func errAway(last error) error {
 	class := store.ErrUnavailable
 	if errors.Is(store.Class(last), store.ErrNoSpace) {

@@ -97,7 +97,7 @@ func (l *link) Close() error { return nil } // others use it
 
 var errCut = fmt.Errorf("%w: the cable is cut", store.ErrUnavailable)
 
-// process is one of several that use a store.
+// process shares a store with others.
 type process struct {
 	link    *link
 	guard   *guard.Store

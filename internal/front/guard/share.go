@@ -24,8 +24,8 @@ const whole = 720720
 // beatEvery is how often a process says that it is alive, and looks for its share.
 const beatEvery = time.Second
 
-// mostProcesses is the number of processes that can have a share.
-const mostProcesses = 1000
+// maxProcesses is the number of processes that can have a share.
+const maxProcesses = 1000
 
 // instances is the name of the limit whose two cells say which processes are alive, and which part of limits each
 // of them has.
@@ -38,7 +38,7 @@ type cell struct {
 }
 
 var (
-	aliveCell = cell{"alive", mostProcesses}
+	aliveCell = cell{"alive", maxProcesses}
 	shareCell = cell{"share", whole}
 )
 
@@ -68,7 +68,7 @@ type shares struct {
 	until time.Time // the leases last at least until then
 }
 
-// part is one lease.
+// part is a lease.
 type part struct {
 	number int64 // of the entry
 	units  int64
@@ -131,7 +131,7 @@ func (s *shares) keep(ctx context.Context) {
 	}
 }
 
-// op is an op on one of the two cells.
+// op returns an op on one of the two cells.
 func (s *shares) op(c cell, verb law.Verb, cost, entry int64) law.Op {
 	return law.Op{
 		Verb: verb, Cell: law.Cell{Limit: instances, Key: c.key}, Cost: cost, Count: 1, EntryNumber: entry,
@@ -159,7 +159,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := inspector.Entries(ctx, s.alive.Cell, mostProcesses)
+	entries, err := inspector.Entries(ctx, s.alive.Cell, maxProcesses)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (s *shares) stayAlive(ctx context.Context) (clock int64, err error) {
 		return 0, err
 	}
 	if out.Granted == 0 {
-		return 0, fmt.Errorf("%w: %d processes have a share", store.ErrFull, mostProcesses)
+		return 0, fmt.Errorf("%w: %d processes have a share", store.ErrFull, maxProcesses)
 	}
 	s.alive = s.op(aliveCell, law.Renew, 1, out.EntryNumber)
 	return out.Clock, nil
@@ -216,8 +216,8 @@ func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err er
 	return have, nil
 }
 
-// mostParts is how many leases a share may consist of, before they are put together.
-const mostParts = 6
+// maxParts is how many leases a share may consist of, before they are put together.
+const maxParts = 6
 
 // move gets more units, or gives some back, so that this process has as many as it should.
 func (s *shares) move(ctx context.Context, have, target int64) error {
@@ -225,7 +225,7 @@ func (s *shares) move(ctx context.Context, have, target int64) error {
 	switch {
 	case have == target:
 		return nil
-	case have > target || len(s.parts) >= mostParts:
+	case have > target || len(s.parts) >= maxParts:
 		s.mu.Lock()
 		for _, p := range s.parts { // what is got again was held all the time, at least as long as the newest
 			since = p.since

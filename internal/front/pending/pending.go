@@ -83,7 +83,7 @@ func New(cfg Config) *Store {
 	return s
 }
 
-// Done is closed when the store is open, or given up; Err says which.
+// Done returns a channel that is closed when the store is open or given up; Err says which.
 func (s *Store) Done() <-chan struct{} { return s.done }
 
 // Err returns why the store was given up, or nil.

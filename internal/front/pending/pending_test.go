@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server is what an Open meets.
+// server answers an Open.
 type server struct {
 	at    atomic.Int64 // after how many attempts it is there
 	err   error        // till then

@@ -25,7 +25,7 @@ type localTokens struct {
 	used   int64  // credits taken and handed out since the last fetch
 }
 
-// grant is what is left of one grant of the store.
+// grant is the rest of a grant of the store.
 type grant struct {
 	op      law.Op // it was taken by
 	out     law.Outcome
@@ -33,7 +33,7 @@ type grant struct {
 	expires int64
 }
 
-// fetch is a question to the store that others wait for.
+// fetch is a call of the store that others wait for.
 type fetch struct {
 	done  chan struct{}
 	err   error       // it has failed
@@ -116,9 +116,9 @@ func (h *localTokens) ask(op *law.Op, now int64) (out law.Outcome, wait *fetch, 
 	return out, nil, min(1+h.size(now)/op.Cost, law.Max/op.Cost), false
 }
 
-// size is how many credits to take beyond those that are asked for: what other callers
-// wait for, and as many as go in a life at the pace since the last fetch,
-// but at most four times what has gone since then, and never more than the prefetch holds.
+// size returns how many credits to take beyond those that are requested: what other callers wait for, and as many as go
+// in a life at the pace since the last fetch, but at most four times what has gone since then, and never more than the
+// prefetch holds.
 func (h *localTokens) size(now int64) int64 {
 	p := &h.params
 	since := max(1, now-h.sent)
@@ -170,8 +170,8 @@ func (h *localTokens) fetched(op *law.Op, out *law.Outcome, sent int64) (mine la
 	return mine
 }
 
-// life is how long what an outcome brought may be handed out. The tokens of a
-// fixed window, which a step empties, end with it.
+// life returns how long what an outcome brought may be handed out. The tokens of a fixed window, which a step empties,
+// end with it.
 func (h *localTokens) life(out *law.Outcome) int64 {
 	p := &h.params
 	if p.Drain >= p.Capacity {

@@ -35,7 +35,7 @@ func TestWhoGoesTakesForThoseWhoWait(t *testing.T) {
 	}
 }
 
-// TestHowMuchGoesTogether at the bounds of what can be asked for.
+// TestHowMuchGoesTogether at the bounds of what can be requested.
 func TestHowMuchGoesTogether(t *testing.T) {
 	brief, large := perSecond, perSecond
 	brief.PrefetchLife = 3

@@ -1,5 +1,5 @@
 // Package prefetch lets a node take tokens up front and hand them out without
-// asking the store for each.
+// calling the store for each.
 //
 // Only limits that ask for it have fetches, "token-bucket 1000/s prefetch 10%", and
 // of them only charges that come alone. Every token is paid for in the store
@@ -54,8 +54,8 @@ func New(inner store.Store) *Store {
 	return s
 }
 
-// now is microseconds on a clock that is never set back, and is read exactly:
-// a clock that lags would hand tokens out beyond their life.
+// now returns microseconds on a clock that is never set back, and is read exactly: a clock that lags would hand tokens
+// out beyond their life.
 func (s *Store) now() int64 { return sched.Since(s.born).Microseconds() }
 
 // Unwrap implements store.Unwrapper.

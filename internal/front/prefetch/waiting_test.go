@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// answer is what a caller is told.
+// answer is the answer to a caller.
 type answer struct {
 	out law.Outcome
 	err error
@@ -79,7 +79,7 @@ func (q *queue) let(err error) {
 	q.letOne(0, err)
 }
 
-// letOne is let for one of the questions.
+// letOne answers one of the requests.
 func (q *queue) letOne(i int, err error) {
 	q.t.Helper()
 	q.mu.Lock()
@@ -269,7 +269,7 @@ func TestWhatArrivesAfterAResetIsLost(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsWhileItIsClosed hears of it; who asks is granted what the store has granted.
+// TestWhoWaitsWhileItIsClosed gets an error; who asks is granted what the store has granted.
 func TestWhoWaitsWhileItIsClosed(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op := charge(perSecond, 10)
@@ -286,7 +286,7 @@ func TestWhoWaitsWhileItIsClosed(t *testing.T) {
 	})
 }
 
-// TestAChangedLimit is asked for at once, and what is held by the old one is lost.
+// TestAChangedLimit is requested at once, and what is held by the old one is lost.
 func TestAChangedLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
 		changed := charge(perSecond, 10)

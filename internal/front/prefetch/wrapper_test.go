@@ -108,7 +108,7 @@ func TestWhichChargesArePrefetched(t *testing.T) {
 	}
 }
 
-// TestABatchIsPaidInPart hands out what stands alone and is held, and asks the store for all else.
+// TestABatchIsPaidInPart hands out what stands alone and is held, and calls the store for all else.
 func TestABatchIsPaidInPart(t *testing.T) {
 	op := func(group uint32, key string, change func(*law.Op)) law.Op {
 		op := charge(perSecond, 10)

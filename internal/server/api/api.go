@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Charge is one thing to be admitted.
+// Charge is a cost on a key of a limit.
 type Charge struct {
 	Limit string      `json:"limit"`          // a name, or a one-line notation where the server accepts it
 	Key   string      `json:"key"`            // at most 512 bytes
@@ -29,7 +29,7 @@ type Request struct {
 	Life string `json:"life,omitempty"`
 }
 
-// Reserve asks for charges that may start later than now.
+// Reserve requests charges that may start later.
 type Reserve struct {
 	Request
 	Wait string `json:"wait,omitempty"` // how much later at most, such as 30s; absent: now or not at all
@@ -100,7 +100,7 @@ type Decision struct {
 	Each []Figures `json:"each,omitempty"`
 }
 
-// Figures are those of one charge of a request of several.
+// Figures has the decision about one of several charges.
 type Figures struct {
 	Charge       int         `json:"charge"`  // its place in the request, from 0
 	Allowed      bool        `json:"allowed"` // it would have passed alone
@@ -113,7 +113,7 @@ type Figures struct {
 	Applied      string      `json:"applied,omitempty"`
 }
 
-// Answer is what became of one request of a batch: a decision or a problem.
+// Answer is the answer to a request of a batch: a decision or a problem.
 type Answer struct {
 	*Decision
 	Problem *Problem `json:"problem,omitempty"`
@@ -124,7 +124,7 @@ type Answers struct {
 	Answers []Answer `json:"answers"`
 }
 
-// LeaseToken is one charge that is held, of a concurrency limit.
+// LeaseToken is a held charge of a concurrency limit.
 type LeaseToken struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
@@ -191,7 +191,7 @@ type Override struct {
 	Until  *time.Time `json:"-"` // in the place of For; only a program that has the store can say it
 }
 
-// Changed says what a change of the catalog has changed, or would change.
+// Changed is the effect of a change of the catalog.
 type Changed struct {
 	Version int64        `json:"version"` // that it made; the newest if nothing was changed
 	Changes []ItemChange `json:"changes"`
@@ -234,7 +234,7 @@ type Status struct {
 	History      []Attempt   `json:"history,omitempty"`
 }
 
-// Attempt is one entry of a history.
+// Attempt is an entry of a history.
 type Attempt struct {
 	Number  int64       `json:"number"`
 	At      int64       `json:"at"`
@@ -267,7 +267,7 @@ type Health struct {
 	Limits []Keys `json:"limits,omitempty"` // whose keys the store bounds, that are full, or nearly: the fullest first
 }
 
-// Keys says how many keys a limit has.
+// Keys counts the keys of a limit.
 type Keys struct {
 	Limit string `json:"limit,omitempty"` // absent: all limits of the store together
 	Keys  int64  `json:"keys"`

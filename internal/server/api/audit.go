@@ -16,7 +16,7 @@ type Me struct {
 	Away    *Away    `json:"away,omitempty"`
 }
 
-// Away says that the store of a server cannot be used.
+// Away is an outage of the store of a server.
 type Away struct {
 	Store  string `json:"store"` // its URL, without a password
 	Since  int64  `json:"since"` // microseconds since the epoch

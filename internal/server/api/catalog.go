@@ -85,7 +85,7 @@ type DifferenceQuery struct {
 	NoTo   bool  // it is not said
 }
 
-// Difference is what was changed from one version of the catalog to another.
+// Difference is the difference of two versions of the catalog.
 type Difference struct {
 	From    int64        `json:"from"`
 	To      int64        `json:"to"`

@@ -2,7 +2,7 @@ package api
 
 import "strconv"
 
-// Domain is that of the ErrorInfo of problems over gRPC.
+// Domain is in the ErrorInfo of problems over gRPC.
 const Domain = "headgate"
 
 // kinds say what a problem is over gRPC, which has other codes than HTTP: the code, and the reason in
@@ -33,10 +33,10 @@ var kinds = []struct {
 	{"", 0, 2, "OTHER"},
 }
 
-// Code is the code of gRPC for a problem: a google.rpc.Code.
+// Code returns the code of gRPC for a problem: a google.rpc.Code.
 func (p *Problem) Code() uint32 { return kinds[p.kind()].code }
 
-// Reason is the reason in the ErrorInfo of a problem.
+// Reason returns the reason in the ErrorInfo of a problem.
 func (p *Problem) Reason() string { return kinds[p.kind()].reason }
 
 func (p *Problem) kind() int {
@@ -48,7 +48,7 @@ func (p *Problem) kind() int {
 	return len(kinds) - 1
 }
 
-// Text is the message of a problem over gRPC: the title and the detail.
+// Text returns the message of a problem over gRPC: the title and the detail.
 func (p *Problem) Text() string {
 	if p.Detail == "" {
 		return p.Title
@@ -56,7 +56,7 @@ func (p *Problem) Text() string {
 	return p.Title + ": " + p.Detail
 }
 
-// Metadata is a problem in the metadata of an ErrorInfo, of which [ParseMetadata] makes it again.
+// Metadata returns a problem in the metadata of an ErrorInfo, of which [ParseMetadata] makes it again.
 func (p *Problem) Metadata() map[string]string {
 	m := map[string]string{"title": p.Title, "status": strconv.Itoa(p.Status)}
 	for name, text := range map[string]string{"type": p.Type, "detail": p.Detail, "field": p.Field} {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Values are the parameters of a query, such as an [AuditQuery], by the tags of its fields. What is zero is left out,
-// but for a key of which a flag beside it says that it is meant.
+// Values returns the parameters of a query, such as an [AuditQuery], by the tags of its fields. What is zero is left
+// out, but for a key of which a flag beside it says that it is meant.
 func Values(query any) url.Values {
 	q := reflect.Indirect(reflect.ValueOf(query))
 	out := url.Values{}

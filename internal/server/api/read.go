@@ -156,7 +156,7 @@ func (s *scanner) list(to reflect.Value) bool {
 	}
 }
 
-// unknown is wrong about a name.
+// unknown reports an unknown name.
 func (s *scanner) unknown(at int, name []byte) bool {
 	hint := ""
 	if !bytes.Equal(bytes.ToLower(name), name) {
@@ -166,7 +166,7 @@ func (s *scanner) unknown(at int, name []byte) bool {
 	return s.named("body")
 }
 
-// fields are those of a struct that JSON names.
+// fields has the fields of a struct that JSON names.
 type fields struct {
 	named   map[string]*field
 	missing [][]int // where the flags are of those that are not missing as long as they are zero

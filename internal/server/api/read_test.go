@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// requests are one of each kind.
+// requests has one of each kind.
 var requests = []func() any{
 	func() any { return new(api.Batch) },
 	func() any { return new(api.Request) },

@@ -30,7 +30,7 @@ func (s *scanner) wrong(at int, format string, args ...any) bool {
 	return false
 }
 
-// noJSON is wrong about the text as a whole.
+// noJSON reports a text that is no JSON.
 //
 //go:noinline
 func (s *scanner) noJSON(want string) bool {
@@ -51,7 +51,7 @@ func (s *scanner) noJSON(want string) bool {
 // begins reports whether text is a word, or the beginning of it.
 func begins(text, word string) bool { return len(text) <= len(word) && word[:len(text)] == text }
 
-// mismatch is wrong about a value that is of another kind.
+// mismatch reports a value of another kind.
 //
 //go:noinline
 func (s *scanner) mismatch(want string) bool {

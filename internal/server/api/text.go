@@ -11,7 +11,7 @@ import (
 // and so little that to say what is wrong with it takes little memory.
 const maxText = 4 << 10
 
-// tooLong is wrong about a text or a number that began at a byte.
+// tooLong reports a long text or number that began at a byte.
 //
 //go:noinline
 func (s *scanner) tooLong(at int) bool {

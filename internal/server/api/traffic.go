@@ -12,7 +12,7 @@ type Traffic struct {
 	Problem *Problem `json:"problem,omitempty"`
 }
 
-// LimitTraffic are the decisions of each second by one limit, the oldest first. They are as many as were asked for.
+// LimitTraffic are the decisions of each second by one limit, the oldest first. They are as many as were requested.
 type LimitTraffic struct {
 	Limit    string   `json:"limit"` // its name; or (inline), (unknown), (others)
 	Admitted []uint32 `json:"admitted"`
@@ -39,7 +39,7 @@ const (
 	ByUsed    = "used"
 )
 
-// TrafficQuery says what GET /v1/traffic returns.
+// TrafficQuery selects what GET /v1/traffic returns.
 type TrafficQuery struct {
 	Limit   string `query:"limit"`                 // empty: of all limits
 	By      string `query:"by"`                    // the order of the keys; empty: ByRefused

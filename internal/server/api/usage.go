@@ -2,7 +2,7 @@ package api
 
 import "encoding/json"
 
-// Usage is what a key has used of its limits.
+// Usage is the use of its limits by a key.
 type Usage struct {
 	Key    string       `json:"key"`
 	Limits []LimitUsage `json:"limits"`
@@ -11,7 +11,7 @@ type Usage struct {
 	Refusals []Refusal `json:"refusals"`
 }
 
-// LimitUsage is what a key has used of one limit, and what can be done about it.
+// LimitUsage is the use of a limit by a key, and what can be done about it.
 type LimitUsage struct {
 	Status
 	// of a cost of 1, or the smallest of a limit that lets less pass at once; rounded up; 0: now, null: never
@@ -19,7 +19,7 @@ type LimitUsage struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`       // rounded up; until nothing is in use and no block holds
 	BlockedBy    string `json:"blocked_by,omitempty"` // ByOperator or ByLimit; absent: it is not blocked
 	// Of what is applied: when it ends, in microseconds, absent if it does not; why it was made; and who
-	// has made it, where that was asked for and is known.
+	// has made it, where that was requested and is known.
 	AppliedUntil  *int64 `json:"applied_until,omitempty"`
 	AppliedReason string `json:"applied_reason,omitempty"`
 	AppliedBy     string `json:"applied_by,omitempty"`
@@ -41,7 +41,7 @@ type Refusal struct {
 	RetryAfterMS *int64      `json:"retry_after_ms"` // as of then, rounded up; null is never
 }
 
-// UsageQuery says for which key and which limits GET /v1/usage answers.
+// UsageQuery selects the key and the limits of GET /v1/usage.
 type UsageQuery struct {
 	Key    string   `query:"key"`
 	NoKey  bool     // there is no key in it

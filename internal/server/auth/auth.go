@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Role is what a caller may do.
+// Role is a caller's permission.
 type Role uint8
 
 // The roles. RoleAdmin includes the others; RoleTake and RoleRead are apart.
@@ -117,7 +117,7 @@ func Match(pattern, text string) bool {
 	}
 }
 
-// key is that of a context's caller.
+// key finds the caller in a context.
 type key struct{}
 
 // With returns a context for what a caller asks for.

@@ -51,7 +51,7 @@ func (c *Caller) OpenLease(number int64) (int64, bool) {
 	return 0, false
 }
 
-// mixed is the function of one round.
+// mixed returns the function of one round.
 func mixed(key []byte, round int, x uint64) uint64 {
 	var in [9]byte
 	in[0] = byte(round)

@@ -15,7 +15,7 @@ const TokenHeader = "Headgate-Token"
 // ErrUnknown is the error of a request that shows nothing by which its caller is known. Nothing was done.
 var ErrUnknown = errors.New("the caller is not known")
 
-// Shown is what a request shows of its caller, by whatever protocol it came.
+// Shown has a caller's credentials, of any protocol.
 type Shown struct {
 	Token         string   // in TokenHeader; empty: none, as a proxy sends it that has none
 	Authorization []string // the values of that header, where it is looked at; nil: none

@@ -142,7 +142,7 @@ func (t *Tokens) add(e *Entry) error {
 	return nil
 }
 
-// problemOf is what is wrong with YAML, without the names of Go's types.
+// problemOf returns what is wrong with YAML, without the names of Go's types.
 func problemOf(err error) string {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	text = strings.TrimPrefix(text, "unmarshal errors:\n  ")
@@ -204,7 +204,7 @@ func Open(path string) (*File, error) {
 	return f, f.Reload()
 }
 
-// Path is that of the file.
+// Path returns the path.
 func (f *File) Path() string { return f.path }
 
 // Tokens returns what was read last.

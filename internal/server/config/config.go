@@ -23,7 +23,7 @@ const (
 	DefaultHTTP  = "127.0.0.1:8080"
 )
 
-// Config is what a file says. The zero Config is an empty file.
+// Config is a parsed file. The zero Config is an empty file.
 type Config struct {
 	File           string               // it was read from, for people; empty: none. Several have commas between them
 	Files          []string             // their paths
@@ -67,7 +67,7 @@ func (c *Config) List() []catalog.Definition { return slices.Clone(c.Limits) }
 // Err implements catalog.Names: a file was read, or there is no Config.
 func (c *Config) Err() error { return nil }
 
-// Defines is what the file defines.
+// Defines returns what the file defines.
 func (c *Config) Defines() catalog.File {
 	return catalog.File{Path: c.File, Limits: c.Limits, Plans: c.Plans, Revision: c.Revision}
 }
@@ -98,7 +98,7 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	return l, c.Notations.valid(l)
 }
 
-// Limit is Resolve by the file alone: names are those of its limits.
+// Limit resolves names by the file alone.
 func (c *Config) Limit(nameOrNotation string) (headgate.Limit, error) {
 	l, err := c.Resolve(nameOrNotation)
 	if err != nil || !l.OnlyName() {
@@ -138,7 +138,7 @@ func Parse(path string, text []byte) (*Config, error) {
 	return ReadWith(func(string) ([]byte, error) { return text, nil }, path)
 }
 
-// parse is Parse without the rules, which may name limits of another file.
+// parse leaves out the rules, which may name limits of another file.
 func parse(path string, text []byte) (*Config, error) {
 	c := &Config{File: path, Files: []string{path}, said: map[string]string{}}
 	root, err := strict.Read(path, text)
@@ -157,8 +157,8 @@ func parse(path string, text []byte) (*Config, error) {
 		"limits":   c.limits,
 		"plans":    c.plans,
 		"rules":    c.ruleList,
-		"allow":    saidAll(&c.rules.Allow),
-		"block":    saidAll(&c.rules.Block),
+		"allow":    readTexts(&c.rules.Allow),
+		"block":    readTexts(&c.rules.Block),
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
@@ -205,10 +205,10 @@ func text(to *string) func(strict.Value) error {
 func (c *Config) setting(s Setting) func(strict.Value) error {
 	return func(v strict.Value) error {
 		texts := make([]rules.Text, 1)
-		read := said1(&texts[0])
+		read := readText(&texts[0])
 		if s.List {
 			texts = nil
-			read = saidAll(&texts)
+			read = readTexts(&texts)
 		}
 		if err := read(v); err != nil {
 			return err

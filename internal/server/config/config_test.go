@@ -86,7 +86,7 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 	}
 }
 
-// none is a command line without flags, and given one with a single flag.
+// none returns a command line without flags, and given one with a single flag.
 func none(string) (string, bool) { return "", false }
 
 func given(name, value string) config.Flags {

@@ -61,7 +61,7 @@ func notEmpty(path string, text []byte, err error) ([]byte, error) {
 	return text, err
 }
 
-// ReadWith is [Read] of what a function returns for each path.
+// ReadWith reads each path by a function: see [Read].
 func ReadWith(read func(path string) ([]byte, error), paths ...string) (*Config, error) {
 	all := Config{said: map[string]string{}}
 	for _, path := range paths {

@@ -21,7 +21,7 @@ type Notations struct {
 // changed.
 var DefaultNotations = Notations{MaxPeriod: 32 * 24 * time.Hour, Max: 1000}
 
-// Notations are the bounds that flags, variables or the file say, or else the defaults.
+// Notations returns the bounds that flags, variables or the file say, or else the defaults.
 func (r *Reader) Notations() (n Notations) {
 	n.MaxPeriod = read(r, NotationMaxPeriod, DefaultNotations.MaxPeriod, "a length of time such as 30s, 15m or 30d",
 		headgate.ParsePeriod)
@@ -29,7 +29,7 @@ func (r *Reader) Notations() (n Notations) {
 	return n
 }
 
-// valid says what of the limit of a notation is too long.
+// valid returns what of the limit of a notation is too long.
 func (n *Notations) valid(l headgate.Limit) error {
 	if d := Longest(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
 		return headgate.Invalid("limit",

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// Impossible says what in the file can never work, a line each with its place: a rule that takes a limit that is
+// Impossible returns what in the file can never work, a line each with its place: a rule that takes a limit that is
 // acquired, constant costs or a keep with which no request of a rule would ever pass, by a limit or by a plan in its
 // place, one key that a rule with an id or a settlement charges twice, and a plan of another kind than the limit. What
 // a limit or plan of 0 refuses is on purpose. The modes shadow and advise make no difference: they
@@ -38,8 +38,8 @@ func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 	return list
 }
 
-// Warnings are what may be a mistake in the file, a line each with its place: those of [rules.Rules], constant costs
-// that are finer than their limit counts, and plans of limits that the file does not define.
+// Warnings returns what may be a mistake in the file, a line each with its place: those of [rules.Rules], constant
+// costs that are finer than their limit counts, and plans of limits that the file does not define.
 func (c *Config) Warnings() []string {
 	list := c.Rules.Warnings()
 	for _, p := range c.Plans {

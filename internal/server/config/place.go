@@ -17,7 +17,7 @@ type Place struct {
 	Said bool // by somebody: it is not the default
 }
 
-// Kind is the scheme of the URL.
+// Kind returns the scheme of the URL.
 func (p Place) Kind() string {
 	kind, _, _ := strings.Cut(p.URL, ":")
 	return kind
@@ -37,7 +37,7 @@ func (p Place) Prepare() error {
 // Here reports whether it is the default store of the current folder.
 func (p Place) Here() bool { return p.URL == DefaultStore }
 
-// File is the file of a store of SQLite, empty for other stores.
+// File returns the file of a store of SQLite, empty for other stores.
 func (p Place) File() string {
 	path, isFile := strings.CutPrefix(p.URL, "sqlite:")
 	path, _, _ = strings.Cut(strings.TrimPrefix(path, "//"), "?")
@@ -61,5 +61,5 @@ func (p Place) Missing() bool {
 	return err != nil
 }
 
-// String is where the state is, for people: without a password.
+// String leaves out the password.
 func (p Place) String() string { return cmp.Or(p.File(), store.RedactURL(p.URL)) }

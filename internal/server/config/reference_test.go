@@ -165,7 +165,7 @@ func annotate(t *testing.T, n *yaml.Node, s *schema, done map[*schema]bool) {
 	done[s] = true
 }
 
-// about is the comment of a field.
+// about returns the comment of a field.
 func about(t *testing.T, name string, s *schema, required bool) string {
 	t.Helper()
 	text, preset, _ := strings.Cut(s.Description, "; default ")

@@ -33,17 +33,17 @@ func (c *Config) ruleList(v strict.Value) error {
 			v.At.Path = "rules." + name.Value
 		}
 		err := fields(v, strict.Keys{
-			"name":       said1(&d.Name),
-			"method":     saidAll(&d.Methods),
-			"host":       saidAll(&d.Hosts),
-			"path":       said1(&d.Path),
+			"name":       readText(&d.Name),
+			"method":     readTexts(&d.Methods),
+			"host":       readTexts(&d.Hosts),
+			"path":       readText(&d.Path),
 			"header":     conditions(&d.Headers),
-			"allow":      saidAll(&d.Allow),
-			"block":      saidAll(&d.Block),
-			"mode":       said1(&d.Mode),
-			"missing":    said1(&d.Missing),
-			"id":         said1(&d.ID),
-			"id_life":    said1(&d.IDLife),
+			"allow":      readTexts(&d.Allow),
+			"block":      readTexts(&d.Block),
+			"mode":       readText(&d.Mode),
+			"missing":    readText(&d.Missing),
+			"id":         readText(&d.ID),
+			"id_life":    readText(&d.IDLife),
 			"id_replays": trueOrFalse(&d.IDReplays),
 
 			"encoded_slash": trueOrFalse(&d.EncodedSlash),
@@ -67,18 +67,18 @@ func (c *Config) ruleList(v strict.Value) error {
 func charge(v strict.Value) (rules.Charge, error) {
 	d := rules.Charge{At: at(v)}
 	err := fields(v, strict.Keys{
-		"limit":        said1(&d.Limit),
-		"key":          saidAll(&d.Key),
-		"cost":         said1(&d.Cost),
-		"cost_missing": said1(&d.CostMissing),
-		"keep":         said1(&d.Keep),
-		"settle":       said1(&d.Settle),
+		"limit":        readText(&d.Limit),
+		"key":          readTexts(&d.Key),
+		"cost":         readText(&d.Cost),
+		"cost_missing": readText(&d.CostMissing),
+		"keep":         readText(&d.Keep),
+		"settle":       readText(&d.Settle),
 	})
 	return d, err
 }
 
-// said1 reads a text with its place. What is empty is not the default by mistake.
-func said1(to *rules.Text) func(strict.Value) error {
+// readText reads a text with its place. It refuses an empty one, which is no default.
+func readText(to *rules.Text) func(strict.Value) error {
 	return func(v strict.Value) error {
 		err := text(&to.Value)(v)
 		if err == nil && to.Value == "" {
@@ -89,12 +89,12 @@ func said1(to *rules.Text) func(strict.Value) error {
 	}
 }
 
-// saidAll reads a text, or a list of texts.
-func saidAll(to *[]rules.Text) func(strict.Value) error {
+// readTexts reads a text, or a list.
+func readTexts(to *[]rules.Text) func(strict.Value) error {
 	return func(v strict.Value) error {
 		one := func(v strict.Value) error {
 			var text rules.Text
-			err := said1(&text)(v)
+			err := readText(&text)(v)
 			*to = append(*to, text)
 			return err
 		}
@@ -130,7 +130,7 @@ func trueOrFalse(to *bool) func(strict.Value) error {
 	}
 }
 
-// at is the place of a value in the file, which begins messages.
+// at returns the place of a value in the file, which begins messages.
 func at(v strict.Value) string {
 	p := v.At
 	p.Path = ""

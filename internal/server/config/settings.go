@@ -139,7 +139,7 @@ var (
 	}
 )
 
-// Settings are all of them, in the order of the documentation.
+// Settings has all settings in the order of the documentation.
 var Settings = []Setting{
 	Store, HTTP, GRPC, RESP, Envoy, EnvoyHeaders, EnvoyMergeDomains, XDS, XDSNode, XDSCA, XDSCert, XDSKey,
 	Admin, Metrics, Tokens, Open, TLSCert, TLSKey, TLSClientCA, WaitStore, Deadline,
@@ -148,13 +148,13 @@ var Settings = []Setting{
 	File, Server, Token,
 }
 
-// Flag is its name on the command line, without the dashes.
+// Flag returns its name on the command line, without the dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
 
-// Variable is its name in the environment.
+// Variable returns its name in the environment.
 func (s Setting) Variable() string { return "HEADGATE_" + strings.ToUpper(s.Name) }
 
-// Usage is the help text of its flag.
+// Usage returns the help text of its flag.
 func (s Setting) Usage() string {
 	if s.Default == "" {
 		return s.Help + " (" + s.Variable() + ")"
@@ -162,7 +162,7 @@ func (s Setting) Usage() string {
 	return s.Help + " (" + s.Variable() + "; default " + s.Default + ")"
 }
 
-// preset is the value where nothing was said.
+// preset returns the value where nothing was said.
 func (s Setting) preset() string {
 	if s.Name == Store.Name {
 		return defaultStore()
@@ -173,7 +173,7 @@ func (s Setting) preset() string {
 // Flags looks up a flag: its value, and whether it was given.
 type Flags func(name string) (value string, given bool)
 
-// Said is what was said of a setting.
+// Said is the value of a setting, with its source.
 type Said struct {
 	Value string // the default where nothing was said
 	By    string // the flag, the variable or the file; empty: nobody said anything

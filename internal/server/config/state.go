@@ -16,9 +16,9 @@ const stateFile = "headgate.db"
 // sharedState is the folder of the default store for a user who has no home.
 const sharedState = "/var/lib/headgate"
 
-// defaultStore is the URL of the store where nothing names one. Its file is headgate.db: in the folder that the
-// service manager gives ($STATE_DIRECTORY), else in the current folder if it is there or can be made, else in the
-// first folder for state that this user may have. That folder need not be there yet.
+// defaultStore returns the URL of the store where nothing names one. Its file is headgate.db: in the folder that the
+// service manager gives ($STATE_DIRECTORY), else in the current folder if it is there or can be made, else in the first
+// folder for state that this user may have. That folder need not be there yet.
 func defaultStore() string {
 	if folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); filepath.IsAbs(folder) {
 		return stateIn(folder)
@@ -34,7 +34,7 @@ func defaultStore() string {
 	return DefaultStore // opening it says what is wrong
 }
 
-// stateIn is the URL of the file in a folder.
+// stateIn returns the URL of the file in a folder.
 func stateIn(folder string) string {
 	path := filepath.ToSlash(filepath.Join(folder, stateFile))
 	escaped := (&url.URL{Path: path}).EscapedPath()
@@ -44,8 +44,8 @@ func stateIn(folder string) string {
 	return "sqlite:" + escaped
 }
 
-// stateFolders are those for state, the best first: that of the user by the XDG Base Directory Specification, or by
-// Windows, and that of the system.
+// stateFolders returns folders for state, the best first: the user's by the XDG Base Directory Specification or by
+// Windows, and the system's.
 func stateFolders() (folders []string) {
 	// The specification wants a path that is not absolute to be ignored.
 	if home := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(home) {

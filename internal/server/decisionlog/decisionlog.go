@@ -18,10 +18,10 @@ import (
 // MaxLines is how many lines are written in a second at most. The first one after that says how many were left out.
 const MaxLines = 1000
 
-// Message is that of every line.
+// Message is in every line.
 const Message = "decision"
 
-// Config says what is logged.
+// Config selects what is logged.
 type Config struct {
 	Log *slog.Logger
 	// Refused and Admitted are which share of the decisions has a line, from 0 to 1. What failed counts as refused.
@@ -138,7 +138,7 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	return append(list, slog.Duration("took", e.Took))
 }
 
-// amount is a number: a whole one, but of limits that have digits after the point.
+// amount returns a number: a whole one, but of limits that have digits after the point.
 func amount(name string, units int64, exact headgate.Cost) slog.Attr {
 	if exact == headgate.Units(units) {
 		return slog.Int64(name, units)

@@ -50,7 +50,7 @@ func (b *Bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		wait = shortest
-		c := &counted{Conn: conn, of: b}
+		c := &counted{Conn: conn, listener: b}
 		c.heard.Store(int64(time.Since(b.since)))
 		if b.admit(c) {
 			return c, nil
@@ -93,23 +93,23 @@ func (b *Bounded) admit(c *counted) bool {
 // counted is a connection that is counted.
 type counted struct {
 	net.Conn
-	of    *Bounded
-	heard atomic.Int64 // when something came last, since the listener's beginning
+	listener *Bounded
+	heard    atomic.Int64 // when something came last, since the listener's beginning
 }
 
 // Read implements net.Conn.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.heard.Store(int64(time.Since(c.of.since)))
+		c.heard.Store(int64(time.Since(c.listener.since)))
 	}
 	return n, err
 }
 
 // Close implements net.Conn.
 func (c *counted) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c)
-	c.of.mu.Unlock()
+	c.listener.mu.Lock()
+	delete(c.listener.open, c)
+	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }

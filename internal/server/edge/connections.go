@@ -20,8 +20,8 @@ type connections struct {
 	quiet list.List  // guarded by mu: of *heading without a request, the longest first
 }
 
-// standing is what is counted of a connection, guarded by the mutex of its connections.
-type standing struct {
+// connState has the state of a connection, guarded by the mutex of its connections.
+type connState struct {
 	open  bool
 	quiet *list.Element // in the list of those; nil: it has a request
 }

@@ -18,7 +18,7 @@ const (
 // heading is a connection that bounds the lines of the header of a request.
 type heading struct {
 	net.Conn
-	standing
+	connState
 	within atomic.Bool // a header is being read, or waited for
 	// Of that header, for the goroutine that reads it:
 	lines int  // that have ended

@@ -15,7 +15,7 @@ import (
 // place is the key of a context for a *listening.
 type place struct{}
 
-// listening is what is known of all requests of a listener.
+// listening holds for all requests of a listener.
 type listening struct{ loopback, unix bool }
 
 func listeningOn(a net.Addr) *listening {

@@ -71,7 +71,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 	}}
 }
 
-// mostConnections is how many there may be, where a configuration says most.
+// mostConnections returns how many there may be, where a configuration says most.
 func mostConnections(most int) int {
 	if most > 0 {
 		return most

@@ -18,10 +18,10 @@ type Config struct {
 	limits  int
 }
 
-// Domains is how many domains there are.
+// Domains returns how many domains there are.
 func (c *Config) Domains() int { return len(c.domains) }
 
-// Limits is how many descriptors have a limit, the unlimited ones included.
+// Limits returns how many descriptors have a limit, the unlimited ones included.
 func (c *Config) Limits() int { return c.limits }
 
 // domain are the rules of a domain.
@@ -41,7 +41,7 @@ type node struct {
 
 type entry struct{ key, value string }
 
-// level is what a descriptor of a request can match at one level.
+// level has what a request's descriptor can match at one level.
 type level struct {
 	key, value string // value may be a pattern, of [auth.Match]
 	share      bool
@@ -211,7 +211,7 @@ func (r *rule) use(limit headgate.Limit, p *policy) {
 	r.current.Name = r.name
 }
 
-// limitName is the name by which the store knows a limit: the same for as long as the descriptor stands in its
+// limitName returns the name by which the store knows a limit: the same for as long as the descriptor stands in its
 // place, so that a change of its numbers keeps what was used.
 func limitName(domain string, path []string) string {
 	h := sha256.New()

@@ -41,7 +41,7 @@ func (s *Server) Use(c *Config) { s.config.Store(c) }
 // Config returns the configuration in force; nil: there is none yet.
 func (s *Server) Config() *Config { return s.config.Load() }
 
-// Service is what a server of gRPC registers.
+// Service returns what a server of gRPC registers.
 func (s *Server) Service() rpc.Service {
 	return rpc.Service{Desc: &envoypb.RateLimitService, Impl: s, Files: envoypb.Files, Objects: func(message any) int {
 		q, ok := message.(*envoypb.RateLimitRequest)
@@ -97,7 +97,7 @@ func (s *Server) decide(ctx context.Context, q *envoypb.RateLimitRequest) (*envo
 	return nil, problem
 }
 
-// plan is what is asked for the descriptors of a request.
+// plan has the charges for a request's descriptors.
 type plan struct {
 	tasks    []task
 	together bool // all that is taken is taken as one request

@@ -24,7 +24,7 @@ import (
 )
 
 // FuzzRequest checks that each request is answered with a status for each descriptor, or with INVALID_ARGUMENT before
-// the store was asked.
+// the store was called.
 func FuzzRequest(f *testing.F) {
 	const files = `
 domain: d

@@ -77,7 +77,7 @@ func notation(algorithm string, requests uint32, u unit, multiplier uint32) stri
 	return fmt.Sprintf("%s %d/%ds", algorithm, requests, u.seconds*int64(max(multiplier, 1)))
 }
 
-// multiplierOf is the text of a multiplier, empty if it is 1.
+// multiplierOf returns the text of a multiplier, empty if it is 1.
 func multiplierOf(n uint32) *wrapperspb.UInt32Value {
 	if n <= 1 {
 		return nil

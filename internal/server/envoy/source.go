@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/internal/server/strict"
 )
 
-// document is what a file, or a resource of an xDS server, says of a domain.
+// document defines a domain, in a file or a resource of an xDS server.
 type document struct {
 	at          strict.Place
 	domain      string
@@ -38,7 +38,7 @@ func merged(list []document) (merged []document, err error) {
 	return merged, nil
 }
 
-// descriptor is one level of a rule.
+// descriptor is a level of a rule.
 type descriptor struct {
 	at         strict.Place
 	key, value string // an empty value stands for any

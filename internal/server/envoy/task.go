@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// verb is what is done for a descriptor.
+// verb is the action for a descriptor.
 type verb uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	refund
 )
 
-// task is what is asked for one descriptor of a request. Without a rule it is nothing.
+// task charges one descriptor of a request; without a rule, nothing.
 type task struct {
 	rule *rule
 	key  string
@@ -151,7 +151,7 @@ func (t *task) hit(i int, addend uint32, asked *envoypb.RateLimitDescriptor) err
 // valid reports whether a cost can be said.
 func valid(c headgate.Cost) bool { return c.String() != "invalid" }
 
-// charge is what is asked about a task.
+// charge returns what is asked about a task.
 func (t *task) charge() headgate.Charge {
 	return headgate.Charge{Limit: t.rule.limit, Key: t.key, Cost: t.cost}
 }
@@ -266,7 +266,7 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 	}
 }
 
-// used is what the key has used of the limit.
+// used returns what the key has used of the limit.
 func (t *task) used(ctx context.Context, s *service.Service) (headgate.Usage, error) {
 	list, err := s.Limiter().Usage(ctx, t.key, t.rule.limit)
 	if err != nil {
@@ -300,7 +300,7 @@ func decide(ctx context.Context, s *service.Service, requests []headgate.Request
 	case 1:
 		d, err := s.Decide(ctx, &requests[0])
 		if err == nil {
-			tell(&d, of[0])
+			setDecisions(&d, of[0])
 		}
 		return []error{err}
 	}
@@ -311,14 +311,14 @@ func decide(ctx context.Context, s *service.Service, requests []headgate.Request
 	for i := range answers {
 		errs = append(errs, answers[i].Err)
 		if answers[i].Err == nil {
-			tell(&answers[i].Decision, of[i])
+			setDecisions(&answers[i].Decision, of[i])
 		}
 	}
 	return errs
 }
 
-// tell gives the tasks of a request their decisions. Of several, those that nobody looked at have none.
-func tell(d *headgate.Decision, of []*task) {
+// setDecisions sets the decisions of the tasks of a request. Of several, those that nobody looked at have none.
+func setDecisions(d *headgate.Decision, of []*task) {
 	if len(of) == 1 {
 		of[0].told, of[0].d, of[0].over = true, *d, !d.Allowed
 		return

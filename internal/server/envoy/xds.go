@@ -25,7 +25,7 @@ import (
 	"github.com/headgate/headgate/internal/server/strict"
 )
 
-// ConfigType is the type of the resources that are asked for.
+// ConfigType is the type of the resources that are requested.
 const ConfigType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
 // DefaultNode is the id that a client of xDS sends: that which Envoy Gateway serves.
@@ -45,7 +45,7 @@ const maxSnapshot = 64 << 20
 type XDS struct {
 	Addr string // host:port of a server of aggregated discovery
 	Node string // id of this one; empty: DefaultNode
-	// TLS is asked for each connection, so that certificates may change. Nil: connections are plain.
+	// TLS is called for each connection, so that certificates may change. Nil: connections are plain.
 	TLS func() (*tls.Config, error)
 	Log *slog.Logger
 	// MergeDomains lets several resources have the same domain, as [Merge] does with files.
@@ -70,7 +70,7 @@ func Subscribe(x XDS, s *Server) (*Subscription, error) {
 	return &Subscription{xds: x, server: s}, nil
 }
 
-// Problem says what is wrong with what the server said last; empty: nothing is known to be.
+// Problem returns what is wrong with what the server said last; empty: nothing is known to be.
 func (s *Subscription) Problem() string {
 	if p := s.problem.Load(); p != nil {
 		return *p

@@ -27,7 +27,7 @@ type File struct {
 // the line and the path.
 func Parse(files ...File) (*Config, error) { return read(files, false) }
 
-// Merge is Parse, but several files may have the same domain, which has the descriptors of them all. They must
+// Merge allows several files to have the same domain, and joins their descriptors. They must
 // agree on its algorithm and all_or_nothing. Wildcards count in the order of the files.
 func Merge(files ...File) (*Config, error) { return read(files, true) }
 
@@ -172,7 +172,7 @@ func policyOf(v strict.Value) (*policy, error) {
 	})
 }
 
-// check is an error for what no limit can be made of.
+// check returns an error for what no limit can be made of.
 func (p *policy) check() error {
 	switch {
 	case p.unlimited && (p.unit != "" || p.notation != "" || p.multiplier > 0 || p.algorithm != ""):
@@ -192,7 +192,7 @@ func (p *policy) check() error {
 	return nil
 }
 
-// problem is what an error says is wrong, without the field.
+// problem returns what an error says is wrong, without the field.
 func problem(err error) string {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return wrong.Problem

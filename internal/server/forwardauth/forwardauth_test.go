@@ -259,7 +259,7 @@ func TestWrongParametersChargeNothing(t *testing.T) {
 	}
 }
 
-// TestOnlyProxiesAreAnswered: a page can send none of the headers that are asked for here.
+// TestOnlyProxiesAreAnswered: a page can send none of the headers that are requested here.
 func TestOnlyProxiesAreAnswered(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)

@@ -20,7 +20,7 @@ const maxCharges = 64
 // be, as many as may be.
 func Charges(raw string) int { return min(strings.Count(raw, "limit="), maxCharges) }
 
-// query is what the query of a URL asks for.
+// query is a parsed query of a URL.
 type query struct {
 	charges []api.Charge
 	byIP    []int // of each charge: the key is the client's network of that length; 0: it is not

@@ -34,7 +34,7 @@ func (h *Handler) byRules(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return nil
 	}
 	caller := auth.From(ctx)
-	if err := touches(caller, m.Charges); err != nil {
+	if err := checkTouches(caller, m.Charges); err != nil {
 		return err
 	}
 	ask := headgate.Request{Charges: m.Charges, Check: m.Mode == rules.Advise}
@@ -90,8 +90,8 @@ func (h *Handler) logBadRequest(ctx context.Context, rule, method string, err er
 		slog.String("rule", rule), slog.String("method", short(method)), slog.Any("error", err))
 }
 
-// touches returns an error unless a caller may touch the limits of all charges.
-func touches(caller *auth.Caller, charges []headgate.Charge) error {
+// checkTouches refuses a caller that may not touch the limits of all charges.
+func checkTouches(caller *auth.Caller, charges []headgate.Charge) error {
 	for i := range charges {
 		if err := caller.Touches(charges[i].Limit.Name()); err != nil {
 			return err
@@ -155,8 +155,8 @@ func block(w http.ResponseWriter, refused int) {
 	})
 }
 
-// replayed is the problem of an id that was admitted before. Proxies that take only 401 and 403 get
-// the status they take.
+// replayed returns the problem of an id that was admitted before. Proxies that take only 401 and 403 get the status
+// they take.
 func replayed(refused int) error {
 	if refused == http.StatusTooManyRequests {
 		refused = http.StatusConflict

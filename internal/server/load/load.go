@@ -21,7 +21,7 @@ const (
 // allocated for each, of which about half lives at a time.
 const PerObject = 2 << 10
 
-// Load is what the requests in flight hold together. Create one with [New]. It is safe for concurrent use.
+// Load counts what requests in flight hold. Create one with [New]. It is safe for concurrent use.
 type Load struct {
 	maxRequests, maxBytes int64
 	requests, bytes       atomic.Int64
@@ -43,20 +43,20 @@ func New(maxRequests int, maxBytes int64) *Load {
 func (l *Load) InFlight() (requests, bytes int64) { return l.requests.Load(), l.bytes.Load() }
 
 // Share returns the share of a request that has just come. It holds nothing yet.
-func (l *Load) Share() Share { return Share{of: l} }
+func (l *Load) Share() Share { return Share{load: l} }
 
-// Share is what one request holds of a load. It is for one goroutine, which must end it with Release.
+// Share is a request's part of a load, for one goroutine, which must call Release.
 type Share struct {
-	of      *Load
+	load    *Load
 	bytes   int64
 	entered bool
 }
 
 // Enter counts the request as one that is being decided. The error is store.ErrBusy.
 func (s *Share) Enter() error {
-	if s.of.requests.Add(1) > s.of.maxRequests {
-		s.of.requests.Add(-1)
-		return fmt.Errorf("%w: %d requests are being decided, as many as may", store.ErrBusy, s.of.maxRequests)
+	if s.load.requests.Add(1) > s.load.maxRequests {
+		s.load.requests.Add(-1)
+		return fmt.Errorf("%w: %d requests are being decided, as many as may", store.ErrBusy, s.load.maxRequests)
 	}
 	s.entered = true
 	return nil
@@ -65,19 +65,19 @@ func (s *Share) Enter() error {
 // Leave counts it no more: it is decided, and its client may take its time to read.
 func (s *Share) Leave() {
 	if s.entered {
-		s.of.requests.Add(-1)
+		s.load.requests.Add(-1)
 		s.entered = false
 	}
 }
 
-// Bytes is how many bytes it holds.
+// Bytes returns how many bytes it holds.
 func (s *Share) Bytes() int64 { return s.bytes }
 
 // Hold counts n more bytes, or fewer if n is negative. The error is store.ErrBusy.
 func (s *Share) Hold(n int64) error {
-	if s.of.bytes.Add(n) > s.of.maxBytes && n > 0 {
-		s.of.bytes.Add(-n)
-		return fmt.Errorf("%w: requests hold as many bytes as they may, %d", store.ErrBusy, s.of.maxBytes)
+	if s.load.bytes.Add(n) > s.load.maxBytes && n > 0 {
+		s.load.bytes.Add(-n)
+		return fmt.Errorf("%w: requests hold as many bytes as they may, %d", store.ErrBusy, s.load.maxBytes)
 	}
 	s.bytes += n
 	return nil
@@ -92,7 +92,7 @@ func (s *Share) HoldObjects(n int) error {
 
 // Release ends it.
 func (s *Share) Release() {
-	s.of.bytes.Add(-s.bytes)
+	s.load.bytes.Add(-s.bytes)
 	s.bytes = 0
 	s.Leave()
 }

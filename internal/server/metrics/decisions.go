@@ -15,7 +15,7 @@ import (
 // MaxLimits is how many limits have series of their own.
 const MaxLimits = 1000
 
-// failures are the outcomes of what failed, with the errors that they stand for. The first that fits counts.
+// failures has the outcomes of errors. The first that fits counts.
 var failures = []struct {
 	name string
 	err  error
@@ -39,7 +39,7 @@ var failures = []struct {
 	{"canceled", context.Canceled},
 }
 
-// failureOf names what failed.
+// failureOf names an error.
 func failureOf(err error) string {
 	for i := range failures {
 		if errors.Is(err, failures[i].err) {
@@ -71,7 +71,7 @@ func (d *decisions) register(to prometheus.Registerer, defined func(name string)
 	to.MustRegister(d.total, d.took)
 }
 
-// powersOfTwo are the ends of classic buckets, in seconds: native buckets end there too.
+// powersOfTwo has the bounds of classic buckets, in seconds: native buckets end there too.
 var powersOfTwo = []float64{
 	0x1p-20, 0x1p-18, 0x1p-16, 0x1p-14, 0x1p-13, 0x1p-12, 0x1p-11, 0x1p-10, 0x1p-9, 0x1p-8, 0x1p-7, 0x1p-6, 0x1p-5,
 	0x1p-4, 0x1p-3, 0x1p-2, 0x1p-1, 1, 4,

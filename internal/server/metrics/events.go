@@ -7,30 +7,30 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// events counts what happens beside the decisions.
+// events has the metrics of batches, sweeps, the catalog and the circuit breaker.
 type events struct {
-	batch        *prometheus.HistogramVec
-	ops, callers prometheus.Histogram
-	retries      *prometheus.CounterVec
-	sweeps       *prometheus.CounterVec
-	sweep        prometheus.Histogram
-	complete     prometheus.Gauge
-	openings     prometheus.Counter
-	looks, files *prometheus.CounterVec
-	lastLook     prometheus.Gauge
+	batchSeconds           *prometheus.HistogramVec
+	batchOps, batchCallers prometheus.Histogram
+	retries                *prometheus.CounterVec
+	sweeps                 *prometheus.CounterVec
+	sweepSeconds           prometheus.Histogram
+	lastComplete           prometheus.Gauge
+	openings               prometheus.Counter
+	looks, applied         *prometheus.CounterVec
+	lastLook               prometheus.Gauge
 }
 
-// classicSeconds are the ends of classic buckets, in seconds.
+// classicSeconds has the upper bounds of classic buckets.
 var classicSeconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 
-// histogramOpts are those of a histogram that has native buckets too.
+// histogramOpts adds native buckets to the classic ones.
 func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 	}
 }
 
-// register makes the metrics.
+// register creates and registers the metrics.
 func (e *events) register(to prometheus.Registerer) {
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"result"})
@@ -39,17 +39,17 @@ func (e *events) register(to prometheus.Registerer) {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	sizes := prometheus.ExponentialBuckets(1, 2, 10)
-	e.batch = prometheus.NewHistogramVec(histogramOpts("headgate_store_batch_seconds",
+	e.batchSeconds = prometheus.NewHistogramVec(histogramOpts("headgate_store_batch_seconds",
 		"How long the store took to answer a batch.", classicSeconds), []string{"result"})
-	e.ops = prometheus.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.",
+	e.batchOps = prometheus.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.",
 		sizes))
-	e.callers = prometheus.NewHistogram(histogramOpts("headgate_store_batch_callers", "Calls that share a batch.",
+	e.batchCallers = prometheus.NewHistogram(histogramOpts("headgate_store_batch_callers", "Calls that share a batch.",
 		sizes))
 	e.retries = counter("headgate_store_retries_total", "Repetitions of transactions, by what became of the last one.")
 	e.sweeps = counter("headgate_sweeps_total", "Sweeps of the background.")
-	e.sweep = prometheus.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.",
+	e.sweepSeconds = prometheus.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.",
 		classicSeconds))
-	e.complete = gauge("headgate_last_complete_sweep_timestamp_seconds",
+	e.lastComplete = gauge("headgate_last_complete_sweep_timestamp_seconds",
 		"When a sweep last removed less than it may, so that no dead rows were known to be left; 0: never.")
 	e.openings = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "headgate_store_away_total", Help: "How often the circuit breaker has opened.",
@@ -57,13 +57,13 @@ func (e *events) register(to prometheus.Registerer) {
 	e.looks = counter("headgate_catalog_looks_total", "Looks at the catalog of the store.")
 	e.lastLook = gauge("headgate_catalog_read_timestamp_seconds",
 		"When the catalog was last looked at without an error; 0: never.")
-	e.files = counter("headgate_config_applied_total",
+	e.applied = counter("headgate_config_applied_total",
 		"Attempts to apply the config file to the catalog; older: a newer file is in force.")
-	to.MustRegister(e.batch, e.ops, e.callers, e.retries, e.sweeps, e.sweep, e.complete, e.openings, e.looks,
-		e.lastLook, e.files)
+	to.MustRegister(e.batchSeconds, e.batchOps, e.batchCallers, e.retries, e.sweeps, e.sweepSeconds, e.lastComplete,
+		e.openings, e.looks, e.lastLook, e.applied)
 }
 
-// resultOf is the class of an error, or ok.
+// resultOf returns the class of an error, or ok.
 func resultOf(err error) string {
 	if err == nil {
 		return "ok"
@@ -73,9 +73,9 @@ func resultOf(err error) string {
 
 // Batched implements store.Observer.
 func (e *events) Batched(b store.Batch) {
-	e.batch.WithLabelValues(resultOf(b.Err)).Observe(b.Took.Seconds())
-	e.ops.Observe(float64(b.Ops))
-	e.callers.Observe(float64(b.Callers))
+	e.batchSeconds.WithLabelValues(resultOf(b.Err)).Observe(b.Took.Seconds())
+	e.batchOps.Observe(float64(b.Ops))
+	e.batchCallers.Observe(float64(b.Callers))
 }
 
 // Retried implements store.Observer.
@@ -86,9 +86,9 @@ func (e *events) Retried(r store.Retries) {
 // Swept implements store.Observer.
 func (e *events) Swept(s store.Sweep) {
 	e.sweeps.WithLabelValues(resultOf(s.Err)).Inc()
-	e.sweep.Observe(s.Took.Seconds())
+	e.sweepSeconds.Observe(s.Took.Seconds())
 	if s.Err == nil && !s.Full {
-		e.complete.SetToCurrentTime()
+		e.lastComplete.SetToCurrentTime()
 	}
 }
 
@@ -112,5 +112,5 @@ func (e *events) Applied(a catalog.Application) {
 	if a.Err == nil && a.Known == catalog.Older {
 		result = "older"
 	}
-	e.files.WithLabelValues(result).Inc()
+	e.applied.WithLabelValues(result).Inc()
 }

@@ -64,7 +64,7 @@ func New(c *Config) *Metrics {
 	return m
 }
 
-// Watch says which store and which catalog the server goes by. It is called before Handler answers anything.
+// Watch sets the store and the catalog of the server. It is called before Handler answers anything.
 func (m *Metrics) Watch(f func() (*front.Store, bool), c *catalog.Catalog) {
 	m.front = f
 	m.catalog.Store(c)

@@ -116,7 +116,7 @@ func (r *rig) scrape(t testing.TB) (text string, families map[string]*dto.Metric
 	return text, families
 }
 
-// decided are the lines of headgate_decisions_total, as label values and number.
+// decided returns the lines of headgate_decisions_total, as label values and number.
 func decided(families map[string]*dto.MetricFamily) []string {
 	var lines []string
 	for _, m := range families["headgate_decisions_total"].GetMetric() {

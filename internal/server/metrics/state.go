@@ -14,7 +14,7 @@ import (
 // state collects what each scrape reads.
 type state struct{ of *Metrics }
 
-// figure is one metric without labels.
+// figure is a metric without labels.
 type figure struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType

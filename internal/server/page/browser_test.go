@@ -234,7 +234,7 @@ func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// text is what can be read on the page.
+// text returns what can be read on the page.
 func (b *browser) text() (text string) {
 	ctx, end := context.WithTimeout(b.ctx, 10*time.Second)
 	defer end()
@@ -325,7 +325,7 @@ func (b *browser) types(field, text string) {
 	b.run(chromedp.SendKeys(chromedp.CSS(field), text))
 }
 
-// keys are pressed.
+// keys presses keys.
 func (b *browser) keys(keys string) {
 	b.t.Helper()
 	b.run(chromedp.KeyEvent(keys))
@@ -346,7 +346,7 @@ func (b *browser) goesByKeys(letter, heading string) {
 	})
 }
 
-// answer is that of a server, read.
+// answer is an answer that was read.
 type answer struct {
 	status int
 	header http.Header

@@ -22,8 +22,8 @@ var chromium struct {
 	err   error
 }
 
-// useChromium is the first call of a test that opens a browser. All such tests come this far before one of them goes
-// on, so that the last one to end is the one that closes Chromium.
+// useChromium begins each test that opens a browser. All such tests come this far before one of them goes on, so that
+// the last one to end closes Chromium.
 func useChromium(t *testing.T) {
 	chromium.users.Add(1)
 	t.Cleanup(func() {

@@ -47,7 +47,7 @@ const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // Prefix begins the paths of the files of the page.
 const Prefix = "/page/"
 
-// file is what is sent for a path.
+// file is sent for a path.
 type file struct {
 	text []byte
 	kind string
@@ -60,7 +60,7 @@ var kinds = map[string]string{
 	".svg": "image/svg+xml", ".uplot": "text/plain; charset=utf-8",
 }
 
-// files are all files, by path.
+// files has all files by path.
 var files = read()
 
 func read() map[string]file {

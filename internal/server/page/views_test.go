@@ -65,7 +65,7 @@ var hostile = []string{
 	`javascript:window.pwned=1`, "&lt;b&gt;",
 }
 
-// shown is how the page shows a key.
+// shown returns how the page shows a key.
 func shown(key string) string {
 	if key == "" {
 		return "(empty key)"

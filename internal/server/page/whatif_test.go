@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// accessLog is a log of 10,000 requests in four days, of about as many addresses as a small site has.
+// accessLog returns a log of 10,000 requests in four days, of about as many addresses as a small site has.
 func accessLog() string {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)
@@ -84,7 +84,7 @@ func (b *browser) writes(id, value string) {
 		id, value))
 }
 
-// replayed is what `headgate replay -o json` says of a limit.
+// replayed returns what `headgate replay -o json` says of a limit.
 func replayed(t *testing.T, log, key, limit string) *replay.Report {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "access.log")

@@ -1,4 +1,4 @@
-// Package perlimit keeps a value for each limit of the catalog, such as its counts. How many there are does not
+// Package perlimit keeps a value for each limit of the catalog, such as its counts. Their number does not
 // depend on what clients send.
 package perlimit
 
@@ -9,14 +9,14 @@ import (
 	"sync/atomic"
 )
 
-// Names in the place of those of limits.
+// Names that share a value.
 const (
 	Inline  = "(inline)"  // the request says the limit
 	Unknown = "(unknown)" // there is no such limit
 	Others  = "(others)"  // there are more limits than have a value of their own
 )
 
-// Values has one T for each limit, made when it is first asked for. It is safe for concurrent use.
+// Values has one T for each limit, made at its first use. It is safe for concurrent use.
 type Values[T any] struct {
 	max     int
 	defined func(name string) bool

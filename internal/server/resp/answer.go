@@ -14,8 +14,10 @@ func (c *conn) error(text string) {
 	c.out = append(c.out, "\r\n"...)
 }
 
-// say answers with a short text of ours.
-func (c *conn) say(text string) { c.out = append(append(append(c.out, '+'), text...), "\r\n"...) }
+// simpleString writes a constant text.
+func (c *conn) simpleString(text string) {
+	c.out = append(append(append(c.out, '+'), text...), "\r\n"...)
+}
 
 // number answers with a number.
 func (c *conn) number(n int64) { c.head(':', n) }

@@ -5,80 +5,80 @@ import (
 	"strings"
 )
 
-// is reports whether a command has a name, in any case.
-func is(words [][]byte, name string) bool {
+// isCommand ignores case.
+func isCommand(words [][]byte, name string) bool {
 	return len(words[0]) == len(name) && strings.EqualFold(string(words[0]), name)
 }
 
-// command answers a command other than CL.THROTTLE.
+// command handles all commands but CL.THROTTLE.
 func (c *conn) command(words [][]byte) {
 	name := "another command" // the name is logged, and the first word of a client may be a token
 	switch args := words[1:]; {
-	case is(words, "QUIT"):
-		c.say("OK")
+	case isCommand(words, "QUIT"):
+		c.simpleString("OK")
 		c.done = true
-	case is(words, "AUTH"):
+	case isCommand(words, "AUTH"):
 		c.auth(args)
-	case is(words, "HELLO"):
+	case isCommand(words, "HELLO"):
 		c.hello(args)
 	default:
 		if _, err := c.caller(); err != nil {
 			c.forbidden(name, err)
 			return
 		}
-		c.ordinary(words)
+		c.permitted(words)
 	}
 }
 
-// ordinary answers a command of a permitted caller.
-func (c *conn) ordinary(words [][]byte) {
+// permitted handles the commands that need permission.
+func (c *conn) permitted(words [][]byte) {
 	switch args := words[1:]; {
-	case is(words, "PING") && len(args) == 0:
-		c.say("PONG")
-	case is(words, "PING") && len(args) == 1:
+	case isCommand(words, "PING") && len(args) == 0:
+		c.simpleString("PONG")
+	case isCommand(words, "PING") && len(args) == 1:
 		c.bulk(args[0])
-	case is(words, "SELECT") && len(args) == 1:
+	case isCommand(words, "SELECT") && len(args) == 1:
 		if string(args[0]) != "0" {
 			c.error("ERR DB index is out of range: there is 0 alone")
 			return
 		}
-		c.say("OK")
-	case is(words, "INFO"): // some clients use it to test whether the server is ready
-		c.bulk([]byte("# Server\r\nredis_mode:standalone\r\nheadgate_version:" + c.of.config.Version +
+		c.simpleString("OK")
+	case isCommand(words, "INFO"): // some clients use it to test whether the server is ready
+		c.bulk([]byte("# Server\r\nredis_mode:standalone\r\nheadgate_version:" + c.server.config.Version +
 			"\r\n# Persistence\r\nloading:0\r\n"))
-	case is(words, "COMMAND"): // clients use it for completion
+	case isCommand(words, "COMMAND"): // clients use it for completion
 		if len(args) == 1 && strings.EqualFold(string(args[0]), "COUNT") {
 			c.number(commandCount)
 			return
 		}
 		c.array(0)
-	case is(words, "PING"), is(words, "SELECT"):
-		c.arguments(string(words[0]))
+	case isCommand(words, "PING"), isCommand(words, "SELECT"):
+		c.wrongArguments(string(words[0]))
 	default:
 		c.error("ERR unknown command; CL.THROTTLE is served here, and PING, HELLO, AUTH, COMMAND, INFO, SELECT, QUIT")
 	}
 }
 
-// commandCount is how many commands there are.
+// commandCount answers COMMAND COUNT.
 const commandCount = 8
 
 // auth handles AUTH TOKEN and AUTH NAME TOKEN. The name is ignored.
 func (c *conn) auth(args [][]byte) {
 	if len(args) != 1 && len(args) != 2 {
-		c.arguments("AUTH")
+		c.wrongArguments("AUTH")
 		return
 	}
-	if c.of.config.Tokens == nil {
+	if c.server.config.Tokens == nil {
 		c.error("ERR AUTH was called, and the server has no tokens: everybody is let in")
 		return
 	}
-	if c.use(args[len(args)-1]) {
-		c.say("OK")
+	if c.authenticate(args[len(args)-1]) {
+		c.simpleString("OK")
 	}
 }
 
-// use authenticates with a token.
-func (c *conn) use(token []byte) bool {
+// authenticate keeps the token before if this one is wrong.
+func (c *conn) authenticate(token []byte) bool {
 	before := c.token
 	c.token = string(token)
 	_, err := c.caller()
@@ -108,7 +108,7 @@ func (c *conn) hello(args [][]byte) {
 	for len(args) > 0 {
 		switch {
 		case len(args) >= 3 && bytes.EqualFold(args[0], []byte("AUTH")):
-			if c.of.config.Tokens != nil && !c.use(args[2]) {
+			if c.server.config.Tokens != nil && !c.authenticate(args[2]) {
 				return
 			}
 			args = args[3:]
@@ -130,7 +130,7 @@ func (c *conn) hello(args [][]byte) {
 	}
 	c.pairs(5)
 	for _, pair := range [][2]string{
-		{"server", "headgate"}, {"version", c.of.config.Version}, {"mode", "standalone"}, {"role", "master"},
+		{"server", "headgate"}, {"version", c.server.config.Version}, {"mode", "standalone"}, {"role", "master"},
 	} {
 		c.bulk([]byte(pair[0]))
 		c.bulk([]byte(pair[1]))
@@ -139,7 +139,7 @@ func (c *conn) hello(args [][]byte) {
 	c.number(proto)
 }
 
-// arguments answers a command with too many words or too few.
-func (c *conn) arguments(name string) {
+// wrongArguments answers a wrong number of arguments.
+func (c *conn) wrongArguments(name string) {
 	c.error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
 }

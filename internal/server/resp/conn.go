@@ -26,11 +26,11 @@ const (
 // conn is a connection.
 type conn struct {
 	net.Conn
-	of    *Server
-	unix  bool // it came by a Unix socket
-	token string
-	known bool // a command was permitted before
-	resp3 bool // answers are in version 3 of the protocol
+	server *Server
+	unix   bool // it came by a Unix socket
+	token  string
+	known  bool // a command was permitted before
+	resp3  bool // answers are in version 3 of the protocol
 
 	in   []byte // input that was not answered
 	out  []byte // replies that were not written
@@ -110,7 +110,7 @@ func (c *conn) commands(list [][][]byte) {
 	}()
 	for len(list) > 0 && !c.done {
 		n := 0
-		for n < len(list) && is(list[n], throttleName) {
+		for n < len(list) && isCommand(list[n], throttleName) {
 			n++
 		}
 		if n == 0 {
@@ -127,17 +127,17 @@ func (c *conn) commands(list [][][]byte) {
 func (c *conn) caller() (context.Context, error) {
 	ctx, err := c.callerNow()
 	if err == nil && !c.known { // from now on the client may be idle
-		c.known = c.of.unhurried(c)
+		c.known = c.server.unhurried(c)
 	}
 	return ctx, err
 }
 
 func (c *conn) callerNow() (context.Context, error) {
 	ctx := context.Background()
-	if c.of.config.Tokens == nil {
+	if c.server.config.Tokens == nil {
 		return ctx, nil
 	}
-	caller, err := c.of.config.Tokens.Tokens().Caller(auth.Shown{
+	caller, err := c.server.config.Tokens.Tokens().Caller(auth.Shown{
 		Token: c.token, Certificate: c.certificate, UnixSocket: c.unix,
 	})
 	if err == nil {
@@ -161,7 +161,7 @@ func (c *conn) certificate() *x509.Certificate {
 func (c *conn) forbidden(name string, err error) {
 	c.done = errors.Is(err, auth.ErrUnknown)
 	c.lost = c.done
-	c.of.log.Warn("request refused", "class", "access", "path", name, "remote", c.RemoteAddr().String(), "error", err)
+	c.server.log.Warn("request refused", "class", "access", "path", name, "remote", c.RemoteAddr().String(), "error", err)
 	switch {
 	case !errors.Is(err, auth.ErrUnknown):
 		c.error("NOPERM " + service.Problem(err).Detail)
@@ -177,14 +177,14 @@ func (c *conn) forbidden(name string, err error) {
 func (c *conn) failed(name string, err error) {
 	p := service.Problem(err)
 	if p.Status >= 500 {
-		c.of.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
+		c.server.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
 	}
 	c.error("ERR " + cmp.Or(p.Detail, p.Title))
 }
 
 // recovered replies after a panic and closes the connection.
 func (c *conn) recovered(panicked any) {
-	c.of.log.Error("request failed", "class", "panic", "path", "RESP", "error", fmt.Errorf("panic: %v", panicked),
+	c.server.log.Error("request failed", "class", "panic", "path", "RESP", "error", fmt.Errorf("panic: %v", panicked),
 		"stack", string(debug.Stack()))
 	c.error("ERR internal error; it is not known whether anything was charged")
 	c.done = true

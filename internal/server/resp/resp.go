@@ -119,7 +119,7 @@ func (s *Server) connected(nc net.Conn) *conn {
 	if s.config.TLS != nil {
 		nc = tls.Server(nc, s.config.TLS)
 	}
-	c := &conn{Conn: nc, of: s, unix: unix}
+	c := &conn{Conn: nc, server: s, unix: unix}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {

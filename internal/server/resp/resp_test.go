@@ -76,7 +76,7 @@ func ask(t testing.TB, addr, text string) string {
 	return string(answer)
 }
 
-// array is a command as client libraries send it.
+// array returns a command as client libraries send it.
 func array(words ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(words))

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// still is a store whose clock stands still: replies tell times in whole seconds, which a second that passes changes.
+// still stops the clock of a store: replies tell times in whole seconds, which a second that passes changes.
 func still() *memory.Store {
 	return memory.New(&memory.Config{Clock: func() int64 { return 1795600000_000000 }})
 }

@@ -58,7 +58,7 @@ func (c *conn) throttle(list [][][]byte) {
 
 // decide takes from the store, within the bounds of time and memory.
 func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers []headgate.BatchResult) error {
-	share := c.of.config.Load.Share()
+	share := c.server.config.Load.Share()
 	defer share.Release()
 	if err := share.Enter(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers 
 	}
 	ctx, cancel := context.WithTimeout(service.By(ctx, service.ProtocolRESP), decideWithin)
 	defer cancel()
-	got, err := c.of.service.Each(ctx, requests)
+	got, err := c.server.service.Each(ctx, requests)
 	copy(answers, got)
 	return err
 }
@@ -93,7 +93,7 @@ func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, er
 		}
 	}
 	r.Check = n[3] == 0
-	r.Charges, err = c.of.service.Charges(ctx, &api.Request{Charge: api.Charge{
+	r.Charges, err = c.server.service.Charges(ctx, &api.Request{Charge: api.Charge{
 		Limit: fmt.Sprintf("gcra %d/%ds burst %d", n[1], n[2], n[0]+1), Key: string(args[0]),
 		Cost: json.Number(strconv.FormatInt(max(1, n[3]), 10)),
 	}})

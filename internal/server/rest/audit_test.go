@@ -55,7 +55,7 @@ func newAudited(t *testing.T) *audited {
 	}}
 }
 
-// entries are those of the audit as a caller sees it, the newest first, one line each.
+// entries returns the audit as a caller sees it, newest first, one line each.
 func (a *audited) entries(caller, query string) (lines []string) {
 	a.t.Helper()
 	code, text := a.ask(caller, "GET", "/v1/audit"+query, "")

@@ -57,7 +57,7 @@ var servedHandlers = []served{
 	{"check", "/v1/check", wideLimit, `"allowed":true`, true, stackHandler},
 }
 
-// body is the request of one caller. Each has a key of its own.
+// body returns the request of one caller. Each has a key of its own.
 func (s *served) body(caller int) string {
 	return fmt.Sprintf(`{"limit":%q,"key":"user/%d"}`, s.limit, 12345678+caller)
 }
@@ -82,7 +82,7 @@ func jsonHandler(*testing.B) (http.Handler, *slog.Logger) {
 	}), slog.New(slog.DiscardHandler)
 }
 
-// stackHandler is what headgate serve puts together over the memory store.
+// stackHandler returns what headgate serve puts together over the memory store.
 func stackHandler(b *testing.B) (http.Handler, *slog.Logger) {
 	lines := lograte.New(slog.NewTextHandler(io.Discard, nil))
 	b.Cleanup(lines.Close)

@@ -24,7 +24,7 @@ const (
 // none.
 var bodies = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, load.FreeBytes)) }}
 
-// body is what a request has sent.
+// body is the body of a request.
 type body struct{ *bytes.Buffer }
 
 // free gives the buffer back. The text is invalid then.
@@ -63,7 +63,7 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load
 	}
 }
 
-// unread says why a body was not read to its end.
+// unread returns why a body was not read to its end.
 func unread(r *http.Request, after int, err error) error {
 	var large *http.MaxBytesError
 	switch {

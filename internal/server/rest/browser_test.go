@@ -43,7 +43,7 @@ Promise.all([ask('/v1/take', {method: 'POST', body: '{"limit":"token-bucket 5/1m
   .then(read => fetch('/report', {method: 'POST', body: JSON.stringify(read)}));
 </script>`
 
-// readable is what a page could read.
+// readable has what a page could read.
 type readable []struct{ Way, URL, Text string }
 
 // target is a server that is attacked.
@@ -57,7 +57,7 @@ type target struct {
 // secret is a key that a page is not to see.
 const secret = "secret-key"
 
-// times returns how often a pattern was asked for.
+// times returns how often a pattern was requested.
 func (tt *target) times(pattern string) int {
 	tt.mu.Lock()
 	defer tt.mu.Unlock()
@@ -98,7 +98,7 @@ func newTarget(t *testing.T, protection bool, own http.Handler) *target {
 	return tt
 }
 
-// state is what the store of a target holds.
+// state returns what the store of a target holds.
 func (tt *target) state() string {
 	_, out, _ := ask(tt.handler, "GET", "/v1/cells", "")
 	var keys []string

@@ -73,7 +73,7 @@ func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
 	return s, strings.TrimPrefix(server.URL, "http://")
 }
 
-// conn is a connection with a deadline.
+// conn returns a connection with a deadline.
 func conn(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -131,7 +131,7 @@ const proxied = "X-Forwarded-Uri: /\r\nHeadgate-Settle: eyJpZCI6ImkiLCJjaGFyZ2Vz
 // reduced is the type of problem that end users get behind a proxy.
 const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-// unasked are paths that do not ask the store, with their status. Here the limits are those of a file, which has no
+// unasked are paths that do not call the store, with their status. Here the limits are those of a file, which has no
 // versions, and which nobody can change.
 var unasked = map[string]int{
 	"/v1/explain": http.StatusOK, "/v1/limits": http.StatusOK, "/openapi.yaml": http.StatusOK, "/livez": http.StatusOK,

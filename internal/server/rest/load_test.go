@@ -57,7 +57,7 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 	for _, pattern := range rest.Patterns() {
 		method, path, _ := strings.Cut(pattern, " ")
 		if path == "/healthz" || path == "/readyz" {
-			continue // these are not counted, and ask the store
+			continue // these are not counted, and call the store
 		}
 		c := conn(t, addr)
 		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path+queries[path],

@@ -73,7 +73,7 @@ func (d *door) me(actions bool) http.HandlerFunc {
 	}, func(*api.Me) int { return 0 })
 }
 
-// difference says what was changed between two versions of the catalog.
+// difference returns what was changed between two versions of the catalog.
 func (d *door) difference(ctx context.Context, q *api.DifferenceQuery, s *load.Share) (any, error) {
 	out, err := d.service.Difference(ctx, q)
 	if err != nil {

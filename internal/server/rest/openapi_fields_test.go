@@ -52,7 +52,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 	}
 }
 
-// members are the names of the members of a type, on the wire.
+// members returns the names of the members of a type, on the wire.
 func members(typ reflect.Type) map[string]bool {
 	all := map[string]bool{}
 	for _, f := range reflect.VisibleFields(typ) {
@@ -64,7 +64,7 @@ func members(typ reflect.Type) map[string]bool {
 	return all
 }
 
-// namesOf are the names of the members of a schema, and of the one that it refers to.
+// namesOf returns the names of the members of a schema, and of the one that it refers to.
 func namesOf(schemas, schema map[string]any) map[string]bool {
 	all := map[string]bool{}
 	if ref, ok := schema["$ref"].(string); ok {

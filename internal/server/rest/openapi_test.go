@@ -122,7 +122,7 @@ func (d *description) check(t *testing.T, at string, value any) {
 	}
 }
 
-// query are the examples of the parameters, with other values for some.
+// query returns the examples of the parameters, with other values for some.
 func (o *operation) query(other map[string]any) string {
 	if other == nil {
 		other = map[string]any{}
@@ -149,7 +149,7 @@ func (o *operation) query(other map[string]any) string {
 	return strings.Join(parts, "&")
 }
 
-// sameAnswer says where an answer differs from its example.
+// sameAnswer returns where an answer differs from its example.
 func sameAnswer(name string, got, want any) string {
 	switch want := want.(type) {
 	case map[string]any:

@@ -201,7 +201,7 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	}
 }
 
-// TestProblemsRepeatLittle of what was asked for: nobody counts what they hold while a
+// TestProblemsRepeatLittle of what was requested: nobody counts what they hold while a
 // client does not read them.
 func TestProblemsRepeatLittle(t *testing.T) {
 	t.Parallel()

@@ -88,7 +88,7 @@ func parameter(name string, texts []string, within string, to reflect.Value) (er
 	return nil
 }
 
-// valid says what is wrong with a parameter that names a limit or a key.
+// valid returns what is wrong with a parameter that names a limit or a key.
 func valid(name, text string) error {
 	c := law.Cell{Limit: text}
 	if strings.HasSuffix(name, "key") {

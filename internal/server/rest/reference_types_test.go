@@ -13,7 +13,7 @@ import (
 // node is a value of the document, or none. Mappings keep their order.
 type node struct{ *yaml.Node }
 
-// members are the names and the values of a mapping.
+// members returns the names and the values of a mapping.
 func (n node) members() iter.Seq2[string, node] {
 	return func(yield func(string, node) bool) {
 		for i := 0; n.Node != nil && n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
@@ -83,15 +83,15 @@ func (n node) json() string {
 	return string(text)
 }
 
-// anchor is the fragment of a heading.
+// anchor returns the fragment of a heading.
 func anchor(heading string) string {
 	return strings.NewReplacer(" ", "-", "/", "", ".", "").Replace(strings.ToLower(heading))
 }
 
-// cell is a text in a table.
+// cell returns a text in a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-// scalar is the schema behind a reference to one that is no object; none for others.
+// scalar returns the schema behind a reference to one that is no object; none for others.
 func (r *reference) scalar(ref node) node {
 	s := r.at("components", "schemas", ref.name())
 	if ref.Node == nil || s.get("type").text() == "object" || s.get("$ref").Node != nil || s.get("anyOf").Node != nil {
@@ -100,10 +100,10 @@ func (r *reference) scalar(ref node) node {
 	return s
 }
 
-// about is what a scalar behind a reference says of itself.
+// about returns what a scalar behind a reference says of itself.
 func (r *reference) about(ref node) string { return r.scalar(ref).get("description").text() }
 
-// names are the schemas of objects that a schema refers to.
+// names returns the schemas of objects that a schema refers to.
 func (r *reference) names(s node) (all []string) {
 	if s.Node == nil {
 		return nil
@@ -123,7 +123,7 @@ func (r *reference) names(s node) (all []string) {
 	return all
 }
 
-// typ says what a value is: a type, or a link to an object, with its bounds.
+// typ returns what a value is: a type, or a link to an object, with its bounds.
 func (r *reference) typ(s node) string {
 	if ref := s.get("$ref"); ref.Node != nil {
 		if scalar := r.scalar(ref); scalar.Node != nil {
@@ -182,7 +182,7 @@ func plainType(name string) string {
 	return name
 }
 
-// bounds says how small and how large a value may be.
+// bounds returns how small and how large a value may be.
 func bounds(s node) string {
 	low, high, unit := s.get("minimum"), s.get("maximum"), ""
 	switch {
@@ -206,7 +206,7 @@ func bounds(s node) string {
 	return ""
 }
 
-// problems is the table of all of them.
+// problems writes the table of problems.
 func (r *reference) problems(t *testing.T) {
 	t.Helper()
 	r.printf("\n## Problems\n\nErrors are problems in JSON (RFC 9457), `application/problem+json`. Match `type`, or " +

@@ -61,7 +61,7 @@ type Route struct {
 	MaxBody int64
 }
 
-// Proxied are the paths that proxies ask with the headers of an end user: see [edge.Config].
+// Proxied returns the paths that proxies ask with the headers of an end user: see [edge.Config].
 func Proxied() []string { return []string{forwardauth.Path} }
 
 // door serves requests.

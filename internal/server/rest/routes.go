@@ -52,7 +52,7 @@ func Beside(h http.Handler, path string, more http.Handler) http.Handler {
 	})
 }
 
-// elsewhere answers an admin action where they are not served.
+// elsewhere refuses an admin action at a public address.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
 	edge.WriteProblem(w, &api.Problem{
 		Title: "Not served here", Status: http.StatusForbidden,
@@ -70,7 +70,7 @@ func handler(routes []route) http.Handler {
 	return problems(mux)
 }
 
-// routes are all routes. Each is guarded by the role that it needs.
+// routes checks on each route the role that it needs.
 func (d *door) routes() []route {
 	all := d.unguarded()
 	for _, r := range d.More {
@@ -117,7 +117,7 @@ func (d *door) bounded(r Route) http.HandlerFunc {
 	})
 }
 
-// unguarded are the routes as they are served to callers who have the role.
+// unguarded returns the routes as they are served to callers who have the role.
 func (d *door) unguarded() []route {
 	s := d.service
 	return []route{

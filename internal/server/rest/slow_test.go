@@ -141,7 +141,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 	}
 }
 
-// inFlight is what requests hold, and how many there are.
+// inFlight returns what requests hold, and how many there are.
 func inFlight(d *door) int64 {
 	requests, bytes := d.Load.InFlight()
 	return requests + bytes

@@ -93,7 +93,7 @@ func (s *Server) authorize(ctx context.Context, name string, md metadata.MD) (co
 	return auth.With(ctx, caller), nil
 }
 
-// forbid is the problem of a call that may not be served.
+// forbid returns the problem of a call that may not be served.
 func (s *Server) forbid(ctx context.Context, name string, err error) *api.Problem {
 	remote := ""
 	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {

@@ -29,7 +29,7 @@ const (
 	maxLate = 16 // calls that wait for longer, and those of methods for anyone that wait at all
 )
 
-// call is one whose message, the first one of a stream, is not complete.
+// call waits for its message, or the first one of a stream.
 type call struct {
 	anyone bool
 	began  time.Time

@@ -42,7 +42,7 @@ func serveBoth(t *testing.T) (addr string) {
 	return addr
 }
 
-// frame is a message as gRPC sends it.
+// frame returns a message as gRPC sends it.
 func frame(message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 }
@@ -78,7 +78,7 @@ func post(t *testing.T, addr, method string, body []byte) (code codes.Code, says
 	return codes.Code(n), end.Get("Grpc-Message"), answer[min(5, len(answer)):]
 }
 
-// objects is a message with n empty messages in a field.
+// objects returns a message with n empty messages in a field.
 func objects(field protowire.Number, n int) []byte {
 	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), nil), n)
 }

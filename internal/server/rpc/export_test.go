@@ -1,6 +1,6 @@
 package rpc
 
-// Arriving is how many calls wait for their messages.
+// Arriving returns how many calls wait for their messages.
 func (s *Server) Arriving() int {
 	s.arriving.mu.Lock()
 	defer s.arriving.mu.Unlock()

@@ -63,22 +63,22 @@ func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamSer
 	err error,
 ) {
 	defer func() { err = s.status(stream.Context(), info.FullMethod, err, recover()) }()
-	stream = &first{ServerStream: stream, arriving: &s.arriving}
+	stream = &firstMessage{ServerStream: stream, arriving: &s.arriving}
 	if info.FullMethod != pb.HeadgateService_Stream_FullMethodName {
 		stream = &ending{stream, s.stopping}
 	}
 	return h(impl, stream)
 }
 
-// first is a stream that notes when its first message is complete.
-type first struct {
+// firstMessage notes when the first message of a stream is complete.
+type firstMessage struct {
 	grpc.ServerStream
 	arriving *arriving
 	arrived  bool
 }
 
 // RecvMsg implements grpc.ServerStream.
-func (f *first) RecvMsg(m any) error {
+func (f *firstMessage) RecvMsg(m any) error {
 	err := f.ServerStream.RecvMsg(m)
 	if !f.arrived {
 		f.arriving.arrived(f.Context())
@@ -136,8 +136,8 @@ func (s *Server) logFailure(name string, err error) {
 	s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
 }
 
-// Status is the status of a problem: the code of [api.Problem.Code], the problem itself in ErrorInfo,
-// the field that is wrong in BadRequest, and RetryInfo where nothing was charged and it may pass later.
+// Status returns the status of a problem: the code of [api.Problem.Code], the problem itself in ErrorInfo, the field
+// that is wrong in BadRequest, and RetryInfo where nothing was charged and it may pass later.
 func Status(p *api.Problem) *status.Status {
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: p.Reason(), Domain: api.Domain, Metadata: p.Metadata()},

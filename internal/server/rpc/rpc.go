@@ -127,7 +127,7 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	described := reflection.ServerOptions{Services: registrar{out}, DescriptorResolver: &out.files}
 	reflectionpb.RegisterServerReflectionServer(registrar{out}, reflection.NewServerV1(described))
 	reflectionalpha.RegisterServerReflectionServer(registrar{out}, reflection.NewServer(described))
-	out.Register((&verbs{of: out}).service())
+	out.Register((&verbs{server: out}).service())
 	return out
 }
 

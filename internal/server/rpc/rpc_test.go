@@ -91,7 +91,7 @@ func tokens(t testing.TB) (f *auth.File, of map[string]string) {
 		auth.Entry{Name: "admin", Role: "admin"})
 }
 
-// echo is a service that tells who has called it.
+// echo returns a service that returns its caller.
 func echo(role auth.Role) rpc.Service {
 	handler := func(_ any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		in := new(healthpb.HealthCheckRequest)

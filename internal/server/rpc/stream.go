@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// maxInFlight is how many requests of one stream may be under way. The next one is read when one is
-// answered, so the flow control of the stream holds back its client.
+// maxInFlight bounds the requests under way in a stream. The next one is read when one is answered, so flow control
+// holds back the client.
 const maxInFlight = 1000
 
 // received is a request of a stream, or the error that ended it.
@@ -27,15 +27,14 @@ type received struct {
 	err     error
 }
 
-// Stream implements pb.HeadgateServiceServer. Each request stands alone: its caller is checked again,
-// it is counted in the load, and it fails alone. When the server stops, requests that it has read are
-// answered, and then the stream ends.
+// Stream implements pb.HeadgateServiceServer. It authorizes each request again and counts it in the load; a request
+// fails alone. When the server stops, the stream ends after the answers to all requests that were read.
 func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.StreamResponse]) error {
 	ctx, cancel := context.WithCancel(service.By(stream.Context(), service.ProtocolGRPC))
 	defer cancel()
-	var sending sync.Mutex // only one goroutine may send at a time
-	var flying sync.WaitGroup
-	defer flying.Wait()
+	var sendMu sync.Mutex // only one goroutine may send at a time
+	var inFlight sync.WaitGroup
+	defer inFlight.Wait()
 	room := make(chan struct{}, maxInFlight)
 	requests := make(chan received)
 	go func() {
@@ -62,8 +61,8 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 		case next = <-requests:
 		case <-ctx.Done(): // the reader may have returned because of it
 			return ctx.Err()
-		case <-v.of.stopping:
-			flying.Wait()
+		case <-v.server.stopping:
+			inFlight.Wait()
 			return statusOf(stopped)
 		}
 		switch {
@@ -72,18 +71,17 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 		case next.err != nil:
 			return next.err
 		}
-		flying.Go(func() {
+		inFlight.Go(func() {
 			answer := v.serveOne(ctx, next.request)
-			sending.Lock()
-			defer sending.Unlock()
-			_ = stream.Send(answer) // if it fails, the client knows: the stream broke
+			sendMu.Lock()
+			defer sendMu.Unlock()
+			_ = stream.Send(answer) // if it fails, the stream broke, and the client knows
 			<-room
 		})
 	}
 }
 
-// stopped is why a stream ends when the server stops: requests that were read are answered, others
-// are not.
+// stopped ends a stream when the server stops.
 var stopped = &api.Problem{
 	Type: api.Unavailable, Title: "The server stops", Status: 503,
 	Detail: "What was read is answered. Of other requests nothing was charged.",
@@ -93,8 +91,8 @@ var stopped = &api.Problem{
 func (v *verbs) serveOne(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamResponse) {
 	out = &pb.StreamResponse{Id: r.GetId()}
 	fail := func(err error, panicked any) {
-		told := v.of.problem(ctx, pb.HeadgateService_Stream_FullMethodName, err, panicked)
-		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](told)}
+		problem := v.server.problem(ctx, pb.HeadgateService_Stream_FullMethodName, err, panicked)
+		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](problem)}
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,7 +100,7 @@ func (v *verbs) serveOne(ctx context.Context, r *pb.StreamRequest) (out *pb.Stre
 		}
 	}()
 	md, _ := metadata.FromIncomingContext(ctx)
-	ctx, err := v.of.authorize(ctx, pb.HeadgateService_Stream_FullMethodName, md)
+	ctx, err := v.server.authorize(ctx, pb.HeadgateService_Stream_FullMethodName, md)
 	if err != nil {
 		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](err)}
 		return out
@@ -119,9 +117,9 @@ func (v *verbs) serveOne(ctx context.Context, r *pb.StreamRequest) (out *pb.Stre
 	return out
 }
 
-// decide puts the answer of a request into out.
+// decide sets the result in out.
 func (v *verbs) decide(ctx context.Context, r *pb.StreamRequest, out *pb.StreamResponse) error {
-	share := v.of.config.Load.Share()
+	share := v.server.config.Load.Share()
 	defer share.Release()
 	if err := (&method{objects: objects}).hold(&share, r); err != nil {
 		return err
@@ -130,9 +128,9 @@ func (v *verbs) decide(ctx context.Context, r *pb.StreamRequest, out *pb.StreamR
 	var err error
 	switch verb := r.GetVerb().(type) {
 	case *pb.StreamRequest_Take:
-		d, err = invoke[pb.Decision](ctx, verb.Take, v.of.service.Take)
+		d, err = invoke[pb.Decision](ctx, verb.Take, v.server.service.Take)
 	case *pb.StreamRequest_Check:
-		d, err = invoke[pb.Decision](ctx, verb.Check, v.of.service.Check)
+		d, err = invoke[pb.Decision](ctx, verb.Check, v.server.service.Check)
 	case *pb.StreamRequest_Batch:
 		b, err := invoke[pb.BatchResponse](ctx, verb.Batch, v.batch)
 		out.Result = &pb.StreamResponse_Batch{Batch: b}

@@ -19,10 +19,10 @@ import (
 // maxCells is how many keys a page may have.
 const maxCells = 10_000
 
-// verbs is headgate.v1.HeadgateService.
+// verbs serves headgate.v1.HeadgateService.
 type verbs struct {
 	pb.UnimplementedHeadgateServiceServer
-	of *Server
+	server *Server
 }
 
 // verb is a unary method: the role that a caller needs, and the handler.
@@ -33,7 +33,7 @@ type verb struct {
 
 // table returns the unary methods by name.
 func (v *verbs) table() map[string]verb {
-	s := v.of.service
+	s := v.server.service
 	observe := few("headers", func(r *api.Observe) int { return len(r.Headers) }, s.Observe)
 	explain := few("headers", func(r *api.Explain) int { return len(r.Headers) }, s.Explain)
 	rollback := few("limits", func(r *api.Rollback) int { return len(r.Limits) }, s.Rollback)
@@ -142,26 +142,26 @@ func objects(message any) int {
 	return 1
 }
 
-// unheld holds nothing: objects has counted the answer already.
+// unheld does nothing: objects has counted the answer.
 func unheld(int) error { return nil }
 
 func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
-	return v.of.service.Batch(ctx, b, func(err error) {
+	return v.server.service.Batch(ctx, b, func(err error) {
 		if ctx.Err() == nil {
-			v.of.logFailure(pb.HeadgateService_Batch_FullMethodName, err)
+			v.server.logFailure(pb.HeadgateService_Batch_FullMethodName, err)
 		}
 	})
 }
 
 func (v *verbs) inspect(ctx context.Context, r *api.InspectRequest) (*api.Status, error) {
-	return v.of.service.Inspect(ctx, r, unheld)
+	return v.server.service.Inspect(ctx, r, unheld)
 }
 
 func (v *verbs) usage(ctx context.Context, q *api.UsageQuery) (*api.Usage, error) {
 	if err := (law.Cell{Key: q.Key}).ValidText(); err != nil {
 		return nil, err
 	}
-	return v.of.service.Usage(ctx, q, unheld)
+	return v.server.service.Usage(ctx, q, unheld)
 }
 
 func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCellsResponse, error) {
@@ -177,7 +177,7 @@ func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCell
 			return nil, err
 		}
 	}
-	cells, err := v.of.service.Cells(ctx, q)
+	cells, err := v.server.service.Cells(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func of(limit, key, cost string) *pb.Request {
 	return &pb.Request{Charges: []*pb.Charge{{Limit: limit, Key: &key, Cost: cost}}}
 }
 
-// calls are one call of each verb, with the role that it needs.
+// calls returns a call of each verb, with the role that it needs.
 func calls(c pb.HeadgateServiceClient) map[string]struct {
 	role string
 	call func(context.Context) (proto.Message, error)

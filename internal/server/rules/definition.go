@@ -10,13 +10,13 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// Text is what a file says at a place.
+// Text is a text with its place in a file.
 type Text struct {
 	Value string
 	At    string // such as headgate.yaml:12:5; it begins messages
 }
 
-// Definitions are what a file says of rules. The forms of all texts are those of docs/rules.md.
+// Definitions has the rules of a file. The forms of all texts are those of docs/rules.md.
 type Definitions struct {
 	Rules        []Definition
 	Allow, Block []Text // addresses and CIDRs, for all requests
@@ -24,7 +24,7 @@ type Definitions struct {
 	Known func(limit string) bool
 }
 
-// Definition is what a file says of a rule. An empty text stands for the default.
+// Definition is a rule in a file. An empty text stands for the default.
 type Definition struct {
 	At        string // place of the rule
 	Name      Text
@@ -44,10 +44,10 @@ type Definition struct {
 	EncodedSlash bool // %2f in a path is a part of its segment, and not an error
 }
 
-// Condition is what a file says that a header has to be.
+// Condition is a condition on a header.
 type Condition struct{ Name, Value Text }
 
-// Charge is what a file says of one limit of a rule.
+// Charge is a limit of a rule.
 type Charge struct {
 	At          string
 	Limit       Text
@@ -58,7 +58,7 @@ type Charge struct {
 	Settle      Text
 }
 
-// wrong is an error at a place.
+// wrong returns an error at a place.
 func wrong(at, field, format string, args ...any) error {
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }
@@ -221,7 +221,7 @@ func compare(name, text string) comparison {
 	return comparison{name, value, prefix}
 }
 
-// validHost says what is wrong with the host of a rule.
+// validHost returns what is wrong with the host of a rule.
 func validHost(host string) error {
 	name, _ := strings.CutPrefix(host, "*.")
 	switch {

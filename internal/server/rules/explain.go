@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Verdict says why a rule decides about a request, or why not.
+// Verdict explains whether a rule decides about a request.
 type Verdict struct {
 	Rule    string
 	At      string // its place in the file
@@ -13,7 +13,7 @@ type Verdict struct {
 	Why     string // a sentence without a full stop
 }
 
-// Explanation says what applies to a request, and why.
+// Explanation has the outcome of all rules for a request.
 type Explanation struct {
 	Match    Match
 	Err      error     // of Match
@@ -22,7 +22,7 @@ type Explanation struct {
 	Verdicts []Verdict // of each rule, in the order of the file
 }
 
-// Explain returns what applies to a request and why. It is slow.
+// Explain is too slow for requests that are served.
 func (r *Rules) Explain(q *Request) *Explanation {
 	e := &Explanation{}
 	e.Match, e.Err = r.Match(q)
@@ -62,7 +62,7 @@ func (r *Rules) Explain(q *Request) *Explanation {
 	return e
 }
 
-// why says which condition of a rule does not hold; empty: all do.
+// why returns the condition of a rule that does not hold; empty: all do.
 func (r *rule) why(a *normalized) string {
 	c := r.missed(a)
 	switch {

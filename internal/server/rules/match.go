@@ -80,10 +80,10 @@ func (r *rule) host(host string) bool {
 	})
 }
 
-// lists are addresses that pass or are refused. The longest prefix that contains an address counts.
+// lists has addresses that pass or are refused. The longest prefix of an address counts.
 type lists map[netip.Prefix]Listed
 
-// find returns what the lists say of an address. It is blocked also by the IPv4 address embedded in it, but
+// find returns how an address is listed. It is blocked also by the IPv4 address embedded in it, but
 // allowed only by itself.
 func (l lists) find(a netip.Addr) Listed {
 	if len(l) == 0 || !a.IsValid() {

@@ -33,7 +33,7 @@ type rule struct {
 	encodedSlash bool // a slash that is encoded is a part of its segment
 }
 
-// missing says what becomes of a request that has not what a key or a cost is made of.
+// missing is what to do with a request that lacks a part of a key or a cost.
 type missing int
 
 const (
@@ -44,7 +44,7 @@ const (
 
 var missings = [...]string{refuse: "refuse", skip: "skip", empty: "empty"}
 
-// charge is one limit of a rule.
+// charge is a limit of a rule.
 type charge struct {
 	limit    headgate.Limit
 	key      []source
@@ -93,7 +93,7 @@ func (r *rule) apply(a *normalized) (Match, error) {
 	return m, nil
 }
 
-// wrong is what a rule says of a request that has not what it needs.
+// wrong returns what a rule says of a request that has not what it needs.
 func (r *rule) wrong(err error) (Match, error) {
 	if r.mode != Enforce {
 		return Match{Rule: r.name, Mode: r.mode, Problem: err}, nil
@@ -125,9 +125,9 @@ func (c *charge) of(r *rule, a *normalized) (keys []string, made headgate.Charge
 		if len(values) == 0 {
 			values = []string{""}
 		}
-		if len(lists)*len(values) > mostCookies {
+		if len(lists)*len(values) > maxCookies {
 			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges at "+
-				"most %d", len(lists)*len(values), r.name, mostCookies)
+				"most %d", len(lists)*len(values), r.name, maxCookies)
 		}
 		lists = extended(lists, values)
 	}

@@ -21,7 +21,7 @@ const (
 	MaxCharges = 64   // in a rule
 )
 
-// Request is what rules decide about. Nothing in it is changed.
+// Request is matched by rules, which do not change it.
 type Request struct {
 	Method string
 	Host   string // as it was sent, perhaps with a port
@@ -55,14 +55,14 @@ type Match struct {
 	Settle []Settle
 }
 
-// Settle says where the response has the true cost of a charge. One of the fields is set.
+// Settle finds the actual cost of a charge in a response. One of the fields is set.
 type Settle struct {
 	Charge int    // its place in Charges
 	Header string // the name of a header with a decimal number
 	JSON   string // the path of a number in a JSON body, as usage.total_tokens
 }
 
-// Mode says what follows from a refusal.
+// Mode is the effect of a refusal.
 type Mode int
 
 // The modes.
@@ -77,7 +77,7 @@ var modes = [...]string{Enforce: "enforce", Shadow: "shadow", Advise: "advise"}
 // String returns the name of a mode in the file.
 func (m Mode) String() string { return modes[m] }
 
-// Listed says what a list of addresses says of a client.
+// Listed is the list of addresses that has a client.
 type Listed int
 
 // What lists say.
@@ -92,7 +92,7 @@ func (l Listed) String() string {
 	return [...]string{NotListed: "", Allowed: "allow", Blocked: "block"}[l]
 }
 
-// Rules are those of a file. They are immutable and safe for concurrent use. Nil Rules match nothing.
+// Rules are the rules of a file. They are immutable and safe for concurrent use. Nil Rules match nothing.
 type Rules struct {
 	list     []*rule // in the order of the file
 	lists    lists   // for all requests
@@ -104,7 +104,7 @@ type Rules struct {
 // Enforces reports whether a rule is enforced. Else no request is refused.
 func (r *Rules) Enforces() bool { return r != nil && r.enforces }
 
-// Len is the number of rules.
+// Len returns the number of rules.
 func (r *Rules) Len() int {
 	if r == nil {
 		return 0
@@ -112,7 +112,7 @@ func (r *Rules) Len() int {
 	return len(r.list)
 }
 
-// Warnings are what may be a mistake in the file, a line each with its place.
+// Warnings returns what may be a mistake in the file, a line each with its place.
 func (r *Rules) Warnings() []string {
 	if r == nil {
 		return nil
@@ -197,7 +197,7 @@ func (r *Rules) first(a *normalized) int {
 	return slices.IndexFunc(r.list, func(one *rule) bool { return one.matches(a) })
 }
 
-// slashAllowed is the error of a path with an encoded slash.
+// slashAllowed returns the error of a path with an encoded slash.
 func slashAllowed(q *Request, hint string) error {
 	if !strings.Contains(q.Path, EncodedSlash) {
 		return nil

@@ -24,7 +24,7 @@ func texts(values ...string) (list []Text) {
 
 func text(value string) Text { return Text{value, "f:1:1"} }
 
-// named is a rule with one limit.
+// named returns a rule with one limit.
 func named(name, path string, change func(*Definition)) Definition {
 	d := Definition{
 		At: "f:" + name, Name: text(name), Path: text(path),

@@ -131,8 +131,8 @@ func (s source) String() string {
 	return ""
 }
 
-// mostCookies is how many different values a cookie may have in one request.
-const mostCookies = 4
+// maxCookies is how many different values a cookie may have in one request.
+const maxCookies = 4
 
 // all returns the values that a request has; none: it has none, or an empty one. An application may use the first or
 // the last of several, so that a key of either would be walked around. A header or parameter that is there twice is an
@@ -193,9 +193,9 @@ func (s source) plain(a *normalized, p pattern) ([]string, error) {
 		}
 	case fromCookie:
 		values, err := httpkey.Cookies(a.Header, s.name)
-		if err == nil && len(values) > mostCookies {
+		if err == nil && len(values) > maxCookies {
 			err = headgate.Invalid(s.String(), "is there with %d different values; %d are the most", len(values),
-				mostCookies)
+				maxCookies)
 		}
 		return values, err
 	}
@@ -205,7 +205,7 @@ func (s source) plain(a *normalized, p pattern) ([]string, error) {
 	return []string{value}, nil
 }
 
-// single is all where several values make no sense: of a cost or an id. Empty: there is none.
+// single refuses several values, of a cost or an id. It returns "" for none.
 func (s source) single(a *normalized, p pattern) (string, error) {
 	values, err := s.all(a, p)
 	switch {

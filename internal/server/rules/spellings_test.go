@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// readings are the paths for which a server might take a target: each step is one that some server takes, in any order,
-// and decoding once.
+// readings returns the paths for which a server might take a target: each step is one that some server takes, in any
+// order, and decoding once.
 func readings(target string) map[string]bool {
 	type reading struct {
 		path    string
@@ -231,7 +231,7 @@ func rulesFor(t *testing.T, base string) *Rules {
 	return r
 }
 
-// decidedBy is the rule that decides about a target, or "refused".
+// decidedBy returns the rule that decides about a target, or "refused".
 func decidedBy(t *testing.T, r *Rules, target string) string {
 	t.Helper()
 	keys, err := said(t, r, target, nil)

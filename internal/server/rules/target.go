@@ -9,21 +9,20 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Target is what the target of a request says: a path, a whole URL, or the * of OPTIONS.
+// Target is a parsed request target: a path, a whole URL, or the * of OPTIONS.
 type Target struct {
 	Path  string // decoded once, but for encoded slashes: see EncodedSlash; "*" for OPTIONS
 	Query string // as it was sent, without the question mark
 	Host  string // empty unless the target is a whole URL
 }
 
-// EncodedSlash stands in a path for a slash that was encoded (%2f). Some servers take it for a part of its segment,
-// others for a slash, so only a rule that allows it matches such a path. No other path has this character.
+// EncodedSlash replaces an encoded slash (%2f) in a path. Some servers take it for a part of its segment, others for a
+// slash, so only a rule that allows it matches such a path. No other path has this character.
 const EncodedSlash = "\x00"
 
-// ParseTarget reads the target of a request. A path that servers interpret differently is an error, since an
-// application might serve it although the rule for it does not match: some servers resolve /api/..%2flogin to /login,
-// others serve it below /api/. An encoded slash is left to the rules, unless it makes such a segment. Errors are
-// headgate.ErrInvalid and name the field.
+// ParseTarget refuses a path that servers interpret differently, since an application might serve it although the rule
+// for it does not match: some resolve /api/..%2flogin to /login, others serve it below /api/. The rules decide about
+// an encoded slash that makes no such segment. Errors are headgate.ErrInvalid and name the field.
 func ParseTarget(field, uri string) (Target, error) {
 	if uri == "*" {
 		return Target{Path: uri}, nil
@@ -53,7 +52,7 @@ func ParseTarget(field, uri string) (Target, error) {
 
 var encodedSlash = regexp.MustCompile("(?i)%2f")
 
-// ambiguous reports whether servers interpret a path differently, also one that decodes slashes.
+// ambiguous reports whether servers interpret a path differently, slashes decoded or not.
 func ambiguous(u *url.URL) bool {
 	if strings.Contains(u.Path, `\`) {
 		return true
@@ -67,6 +66,5 @@ func ambiguous(u *url.URL) bool {
 	return false
 }
 
-// isControl reports whether a character is one of control, encoded in a path: some servers end the path there, others
-// take it off.
+// isControl reports whether r is a control character. Some servers end the path there, others remove it.
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

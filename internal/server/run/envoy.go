@@ -15,9 +15,9 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 )
 
-// forEnvoy is Envoy's rate limit service of a server; nil: it has none.
-type forEnvoy struct {
-	path    string // of files; empty: xds has the limits. Its MergeDomains is for files too
+// envoyService serves Envoy's rate limit protocol, with limits from files or an xDS server; nil: off.
+type envoyService struct {
+	path    string // of files, to which xds.MergeDomains applies too; empty: xds has the limits
 	xds     envoy.XDS
 	headers envoy.Headers
 
@@ -25,10 +25,10 @@ type forEnvoy struct {
 	stream *envoy.Subscription // nil: there is none
 }
 
-// envoyOf reads the settings. What is wrong with the files is said before a store is opened.
-func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
+// newEnvoyService also reads the files, so that a fault in them appears before a store is opened.
+func newEnvoyService(c *config.Config, given config.Flags) (e *envoyService, err error) {
 	r := c.Reader(given)
-	e = &forEnvoy{path: r.Text(config.Envoy)}
+	e = &envoyService{path: r.Text(config.Envoy)}
 	e.xds = envoy.XDS{
 		Addr: r.Text(config.XDS), Node: r.Text(config.XDSNode), MergeDomains: r.Bool(config.EnvoyMergeDomains),
 	}
@@ -64,28 +64,28 @@ func envoyOf(c *config.Config, given config.Flags) (e *forEnvoy, err error) {
 	return e, err
 }
 
-// open makes the server, with the limits of the files.
-func (e *forEnvoy) open(s *service.Service, log *slog.Logger) (files followed, err error) {
+// open creates the server with its limits.
+func (e *envoyService) open(s *service.Service, log *slog.Logger) (files sources, err error) {
 	if e == nil {
 		return nil, nil
 	}
 	e.server = envoy.New(s, log, e.headers)
 	if e.path != "" {
-		return followed{newSource(e.path, e.text, e.reload)}, e.reload()
+		return sources{newSource(e.path, e.contents, e.reload)}, e.reload()
 	}
 	e.xds.Log = log
 	e.stream, err = envoy.Subscribe(e.xds, e.server)
 	return nil, err
 }
 
-// text is what is in the files.
-func (e *forEnvoy) text() (string, error) {
+// contents returns a text that changes with the files.
+func (e *envoyService) contents() (string, error) {
 	files, err := envoy.Load(e.path)
 	return fmt.Sprintf("%q %v", files, err), err
 }
 
-// reload puts into force what the files say.
-func (e *forEnvoy) reload() error {
+// reload applies the files.
+func (e *envoyService) reload() error {
 	c, err := envoy.Read(e.path, e.xds.MergeDomains)
 	if err == nil {
 		e.server.Use(c)
@@ -93,8 +93,8 @@ func (e *forEnvoy) reload() error {
 	return err
 }
 
-// routes are the paths by HTTP, as envoyproxy/ratelimit has them.
-func (e *forEnvoy) routes() []rest.Route {
+// routes returns the HTTP paths of envoyproxy/ratelimit.
+func (e *envoyService) routes() []rest.Route {
 	if e == nil {
 		return nil
 	}
@@ -104,15 +104,15 @@ func (e *forEnvoy) routes() []rest.Route {
 	}
 }
 
-// follow keeps the limits at what the xDS server says, until ctx is done.
-func (e *forEnvoy) follow(ctx context.Context) {
+// follow applies limits from the xDS server until ctx is done.
+func (e *envoyService) follow(ctx context.Context) {
 	if e != nil && e.stream != nil {
 		e.stream.Run(ctx)
 	}
 }
 
-// Problem says why the limits are not those of the xDS server; empty: they are.
-func (e *forEnvoy) Problem() string {
+// Problem returns why the limits are not those of the xDS server; empty: they are.
+func (e *envoyService) Problem() string {
 	if e == nil || e.stream == nil {
 		return ""
 	}

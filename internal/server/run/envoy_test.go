@@ -41,7 +41,7 @@ func TestAFolderAsKubernetesMountsIt(t *testing.T) {
 		}
 	}
 	write(filepath.Join(dir, "README"), "no configuration")
-	e := &forEnvoy{path: dir}
+	e := &envoyService{path: dir}
 	log := slog.New(slog.DiscardHandler)
 	f, err := e.open(nil, log)
 	if err != nil {
@@ -52,24 +52,24 @@ func TestAFolderAsKubernetesMountsIt(t *testing.T) {
 		t.Fatalf("%d domains, %d limits, want 2 of both", first.Domains(), first.Limits())
 	}
 	version("..2", "domain: edge\ndescriptors: [{key: other}]\n")
-	f.look(log, false)
+	f.check(log, false)
 	if e.server.Config() != first {
 		t.Error("one look has put a change into force")
 	}
-	f.look(log, false)
+	f.check(log, false)
 	if got := e.server.Config().Limits(); got != 0 || f.Problem() != "" {
 		t.Errorf("%d limits after two looks, problem %q, want 0", got, f.Problem())
 	}
 	second := e.server.Config()
 	version("..3", "domain: edge\ndescriptors: [{kee: other}]\n")
-	f.look(log, false)
-	f.look(log, false)
+	f.check(log, false)
+	f.check(log, false)
 	if e.server.Config() != second || !strings.Contains(f.Problem(), "edge.yaml:2:16: descriptors[0].kee") {
 		t.Errorf("a wrong file has changed something, or is not told: %q", f.Problem())
 	}
 	version("..4", edge)
-	f.look(log, false)
-	f.look(log, false)
+	f.check(log, false)
+	f.check(log, false)
 	if got := e.server.Config().Limits(); got != 2 || f.Problem() != "" {
 		t.Errorf("%d limits after a mistake was mended, problem %q, want 2", got, f.Problem())
 	}
@@ -80,7 +80,7 @@ func TestAFolderAsKubernetesMountsIt(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "..data", "shop.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	f.look(log, true)
+	f.check(log, true)
 	if e.server.Config().Domains() != 2 || !strings.Contains(f.Problem(), "shop.yaml") {
 		t.Errorf("a link that leads nowhere has changed something, or is not told: %q", f.Problem())
 	}

@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	applyWithin = 10 * time.Second // how long the store may take to apply a file
-	mostTold    = 20               // changes that the log names
+	applyTimeout = 10 * time.Second // how long the store may take to apply a file
+	maxLogged    = 20               // changes that the log names
 
-	versionsLooked = 100 // to learn who has made what a file undoes
+	maxVersions = 100 // to learn who has made what a file undoes
 )
 
-// applied is a server's config file, which is applied to the catalog: at the start, when it
-// is changed, and on SIGHUP. It is safe for concurrent use.
-type applied struct {
+// configFiles applies the config files of a server to the catalog: at the start, when they
+// change, and on SIGHUP. It is safe for concurrent use.
+type configFiles struct {
 	log      *slog.Logger
 	config   *Config          // whose File and Flags are not read again
 	files    []string         // none: there is no file
 	limits   *catalog.Catalog // that the server watches; nil until it does
-	observer catalog.Observer // hears of each try
+	observer catalog.Observer // of each try
 
 	rules atomic.Pointer[rules.Rules] // those of the files that are in force; nil: there are none
 
@@ -49,134 +49,133 @@ type applied struct {
 	warnings   []string // what may be a mistake in them
 }
 
-func newApplied(c *Config, observer catalog.Observer, log *slog.Logger) *applied {
-	a := &applied{log: log, config: c, files: c.File.Files, observer: observer}
+func newApplied(c *Config, observer catalog.Observer, log *slog.Logger) *configFiles {
+	a := &configFiles{log: log, config: c, files: c.File.Files, observer: observer}
 	a.useRules(c.File)
 	return a
 }
 
-// watch says which catalog the server goes by.
-func (a *applied) watch(limits *catalog.Catalog) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.limits = limits
+// watch sets the catalog of the server.
+func (f *configFiles) watch(limits *catalog.Catalog) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.limits = limits
 }
 
-// name is what the files are called.
-func (a *applied) name() string { return strings.Join(a.files, ", ") }
+// name returns the names of the files.
+func (f *configFiles) name() string { return strings.Join(f.files, ", ") }
 
-// Problem says why limits are not as the files say, or cannot be read; empty: they are.
-func (a *applied) Problem() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.problem != nil {
-		return a.problem.Error()
+// Problem returns why limits are not as in the files, or cannot be read; empty: they are.
+func (f *configFiles) Problem() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.problem != nil {
+		return f.problem.Error()
 	}
-	if a.limits != nil {
-		if err := a.limits.Err(); err != nil {
+	if f.limits != nil {
+		if err := f.limits.Err(); err != nil {
 			return err.Error()
 		}
 	}
-	if a.limits != nil && a.file != nil {
-		if d, err := a.limits.Status(*a.file); err == nil && d.Known == catalog.Older {
-			return Older(a.name())
+	if f.limits != nil && f.file != nil {
+		if d, err := f.limits.Status(*f.file); err == nil && d.Known == catalog.Older {
+			return Older(f.name())
 		}
 	}
-	if len(a.impossible) > 0 {
-		return a.impossible[0]
+	if len(f.impossible) > 0 {
+		return f.impossible[0]
 	}
 	return ""
 }
 
-// Older says of a file why it is not in force.
+// Older returns why a file with a newer one beside it is not in force.
 func Older(name string) string {
 	return name + ": a newer file is in force, which was applied later or has a greater revision; " +
 		"headgate limits apply -f applies this one again"
 }
 
-// tryAgain reports whether the store was in the way of the last try.
-func (a *applied) tryAgain() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.problem != nil && store.Class(a.problem) != nil && !errors.Is(a.problem, store.ErrInvalid)
+// retryable reports whether the last try failed in the store.
+func (f *configFiles) retryable() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.problem != nil && store.Class(f.problem) != nil && !errors.Is(f.problem, store.ErrInvalid)
 }
 
-// lost reports whether the store had what the files say, and has neither that any more nor anything newer.
-func (a *applied) lost() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.limits == nil || a.file == nil {
+// lost reports whether the store has lost the files, and has nothing newer.
+func (f *configFiles) lost() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.limits == nil || f.file == nil {
 		return false
 	}
-	d, err := a.limits.Status(*a.file)
+	d, err := f.limits.Status(*f.file)
 	return err == nil && d.Known == catalog.Lost
 }
 
-// apply reads the files and applies their limits to the catalog of a store. What is wrong is
-// said once.
-func (a *applied) apply(ctx context.Context, s store.Store) error {
-	if len(a.files) == 0 {
+// apply reads the files and applies their limits to the catalog of a store. It logs an error once.
+func (f *configFiles) apply(ctx context.Context, s store.Store) error {
+	if len(f.files) == 0 {
 		return nil
 	}
-	text, texts := textOf(a.config.ReadFile, a.files)
-	a.mu.Lock()
-	a.changed = a.changed || a.text != "" && text != a.text
+	text, texts := textOf(f.config.ReadFile, f.files)
+	f.mu.Lock()
+	f.changed = f.changed || f.text != "" && text != f.text
 	how, order := catalog.Once, int64(0)
-	if a.changed { // whatever was applied in between, somebody wants this now
+	if f.changed { // whatever was applied in between, somebody wants this now
 		how = catalog.Again
-	} else if a.file != nil {
-		order = a.file.Order
+	} else if f.file != nil {
+		order = f.file.Order
 	}
-	a.mu.Unlock()
-	c, err := config.ReadWith(texts, a.files...) // what was read once: the file may change again meanwhile
+	f.mu.Unlock()
+	c, err := config.ReadWith(texts, f.files...) // what was read once: the file may change again meanwhile
 	var file *catalog.File
 	if err == nil && (c.Limits != nil || c.Plans != nil) {
 		defines := c.Defines()
 		file, defines.Order = &defines, order
-		err = a.write(ctx, s, file, how)
+		err = f.write(ctx, s, file, how)
 	} else if err != nil {
-		a.observer.Applied(catalog.Application{Path: a.name(), Err: err})
+		f.observer.Applied(catalog.Application{Path: f.name(), Err: err})
 	}
 	if ctx.Err() != nil {
 		return err
 	}
 	if err == nil {
-		a.refresh(ctx) // so that the limits which the rules name are known
-		if had := a.rules.Load().Len(); how == catalog.Again && (had > 0 || c.Rules.Len() > 0) {
-			a.log.Info("the rules of the config file are in force", "file", a.name(), "rules", c.Rules.Len(),
+		f.refresh(ctx) // so that the limits which the rules name are known
+		if had := f.rules.Load().Len(); how == catalog.Again && (had > 0 || c.Rules.Len() > 0) {
+			f.log.Info("the rules of the config file are in force", "file", f.name(), "rules", c.Rules.Len(),
 				"before", had)
 		}
-		a.useRules(c)
+		f.useRules(c)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err != nil && (a.problem == nil || a.problem.Error() != err.Error()) {
-		a.log.Error("the config file is not applied; the limits stay what they were", "file", a.name(), "error", err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && (f.problem == nil || f.problem.Error() != err.Error()) {
+		f.log.Error("the config file is not applied; the limits stay what they were", "file", f.name(), "error", err)
 	}
-	a.text, a.file, a.problem, a.changed = text, file, err, a.changed && err != nil
+	f.text, f.file, f.problem, f.changed = text, file, err, f.changed && err != nil
 	return err
 }
 
-// useRules replaces all rules. What may be a mistake in them, or can never work, is said once.
-func (a *applied) useRules(c *config.Config) {
-	a.rules.Store(c.Rules)
+// useRules replaces all rules. It logs once what may be a mistake in them, or can never work.
+func (f *configFiles) useRules(c *config.Config) {
+	f.rules.Store(c.Rules)
 	warnings := c.Warnings()
 	var never []string
 	for _, err := range impossible(c) {
 		never = append(never, err.Error())
 	}
-	a.mu.Lock()
-	warned, told := slices.Equal(a.warnings, warnings), slices.Equal(a.impossible, never)
-	a.warnings, a.impossible = warnings, never
-	a.mu.Unlock()
+	f.mu.Lock()
+	warned, told := slices.Equal(f.warnings, warnings), slices.Equal(f.impossible, never)
+	f.warnings, f.impossible = warnings, never
+	f.mu.Unlock()
 	for _, warning := range warnings {
 		if !warned {
-			a.log.Warn("rules: " + warning)
+			f.log.Warn("rules: " + warning)
 		}
 	}
 	for _, what := range never {
 		if !told {
-			a.log.Error("the config file has what can never work; the rest of it decides", "what", what)
+			f.log.Error("the config file has what can never work; the rest of it decides", "what", what)
 		}
 	}
 }
@@ -191,44 +190,44 @@ func impossible(c *config.Config) []error {
 	return c.Impossible(headgate.New(empty, &headgate.Config{Timeout: time.Minute}))
 }
 
-// write applies a file, notes its order, and says what became of that.
-func (a *applied) write(ctx context.Context, s store.Store, f *catalog.File, how catalog.Applying) error {
-	ctx, cancel := context.WithTimeout(ctx, applyWithin)
+// write applies a file, sets its order, and logs the result.
+func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.File, how catalog.Applying) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	limits, err := catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler), Observer: a.observer})
+	limits, err := catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler), Observer: f.observer})
 	if err != nil {
 		return err
 	}
-	d, version, err := limits.Apply(ctx, catalog.By{Author: a.config.Author, Reason: byServers + f.Path}, *f, how)
+	d, version, err := limits.Apply(ctx, catalog.By{Author: f.config.Author, Reason: byServers + file.Path}, *file, how)
 	if err != nil {
-		return err // and the order of before is still known
+		return err // file keeps its order
 	}
-	f.Order = d.Order
+	file.Order = d.Order
 	switch {
 	case d.Known == catalog.Older && how == catalog.Once:
-		a.log.Warn("the config file is not applied: " + Older(f.Path))
+		f.log.Warn("the config file is not applied: " + Older(file.Path))
 	case d.Known == catalog.Lost:
-		a.log.Warn("the store had lost what the config file says; it was applied again", "file", f.Path,
+		f.log.Warn("the store had lost what the config file says; it was applied again", "file", file.Path,
 			"changes", len(d.Lines()), "version", version)
 	case d.Known == catalog.Newest && !d.Empty():
-		a.log.Warn("limits were changed since the config file was applied; they stay as they are", "file", f.Path,
+		f.log.Warn("limits were changed since the config file was applied; they stay as they are", "file", file.Path,
 			"changes", len(d.Lines()), "first", d.Lines()[0])
 	case d.Known != catalog.Newest:
 		lines := d.Lines()
-		a.log.Info("the config file was applied", "file", f.Path, "changes", len(lines), "version", version,
-			"what", lines[:min(len(lines), mostTold)])
-		a.tellUndone(ctx, limits, &d, version)
+		f.log.Info("the config file was applied", "file", file.Path, "changes", len(lines), "version", version,
+			"what", lines[:min(len(lines), maxLogged)])
+		f.warnUndone(ctx, limits, &d, version)
 	}
 	return nil
 }
 
-// byServers begins the reasons of what servers apply.
+// byServers begins the reason of a version that a server applies.
 const byServers = "headgate serve, "
 
-// tellUndone says which changes of limits that no server made a file has undone, as far as the newest versions know.
-func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *catalog.Difference, version int64) {
-	versions, err := limits.Versions(ctx, version, versionsLooked)
-	if err != nil { // it is applied; who made it otherwise is not known
+// warnUndone logs which changes of limits by others a file has undone, as far as the newest versions show.
+func (f *configFiles) warnUndone(ctx context.Context, limits *catalog.Catalog, d *catalog.Difference, version int64) {
+	versions, err := limits.Versions(ctx, version, maxVersions)
+	if err != nil { // the file is applied; only the warning is missing
 		return
 	}
 	for _, c := range d.Changes {
@@ -241,21 +240,20 @@ func (a *applied) tellUndone(ctx context.Context, limits *catalog.Catalog, d *ca
 			strings.HasPrefix(versions[i].Reason, byServers) {
 			continue
 		}
-		a.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name,
+		f.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name,
 			"was", c.Before.Text, "version", versions[i].Number, "by", versions[i].Author, "reason", versions[i].Reason)
 	}
 }
 
-// follow applies the files each time that they are changed, or that SIGHUP comes, when it lets those of more be read
-// again too, until ctx is done. They are applied when two looks have found the same text: the first may have come while
-// a file was being written.
-func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struct{}, more followed) {
+// follow applies the files when they change or SIGHUP comes, until ctx is done. SIGHUP reloads more too. A change
+// counts when two looks have found the same text: the first may have come while a file was being written.
+func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan struct{}, more sources) {
 	select {
 	case <-opened:
 	case <-ctx.Done():
 		return
 	}
-	ticker := time.NewTicker(a.config.Pauses.Reload)
+	ticker := time.NewTicker(f.config.Pauses.Reload)
 	defer ticker.Stop()
 	asked := false
 	for seen := ""; ; {
@@ -263,31 +261,31 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.config.Hangup:
+		case <-f.config.Hangup:
 			asked = true
-			tellReloading(a.log)
-			more.look(a.log, true)
-			if len(a.files) == 0 {
-				a.log.Info("SIGHUP: there is no config file to read again")
-				tell(a.log, daemon.SdNotifyReady)
+			notifyReloading(f.log)
+			more.check(f.log, true)
+			if len(f.files) == 0 {
+				f.log.Info("SIGHUP: there is no config file to read again")
+				notify(f.log, daemon.SdNotifyReady)
 				asked = false
 			}
 		case <-ticker.C:
 			look = true
 		}
-		if len(a.files) == 0 {
+		if len(f.files) == 0 {
 			continue
 		}
-		text, _ := textOf(a.config.ReadFile, a.files)
-		a.mu.Lock()
-		changed := text != a.text
-		a.mu.Unlock()
+		text, _ := textOf(f.config.ReadFile, f.files)
+		f.mu.Lock()
+		changed := text != f.text
+		f.mu.Unlock()
 		still := text == seen
-		if asked && still || changed && still || !changed && (a.tryAgain() || a.lost()) {
-			_ = a.apply(ctx, s) // it says what is wrong
+		if asked && still || changed && still || !changed && (f.retryable() || f.lost()) {
+			_ = f.apply(ctx, s) // it logs the error
 		}
 		if asked && still {
-			tell(a.log, daemon.SdNotifyReady)
+			notify(f.log, daemon.SdNotifyReady)
 			asked = false
 		}
 		if look {
@@ -296,21 +294,20 @@ func (a *applied) follow(ctx context.Context, s store.Store, opened <-chan struc
 	}
 }
 
-// refresh lets the server go by the catalog as it is now, and not as of when it last looked.
-func (a *applied) refresh(ctx context.Context) {
-	a.mu.Lock()
-	limits := a.limits
-	a.mu.Unlock()
+// refresh reads the catalog now.
+func (f *configFiles) refresh(ctx context.Context) {
+	f.mu.Lock()
+	limits := f.limits
+	f.mu.Unlock()
 	if limits == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, applyWithin)
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	_ = limits.Refresh(ctx) // it is read within a second anyway
 }
 
-// textOf returns what is in files, to see a change, and a function that returns the text of each. Of one that cannot be
-// read it is why.
+// textOf returns a text that changes with the files, and a function that returns the text or the error of each.
 func textOf(readFile func(path string) ([]byte, error), files []string) (
 	all string, read func(path string) ([]byte, error),
 ) {

@@ -9,29 +9,29 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// followed are the files of tokens, of certificates and of limits for Envoy, which a server reads again when they are
-// changed, and on SIGHUP. They are safe for concurrent use.
-type followed []*source
+// sources are the files of tokens, of certificates and of limits for Envoy, which a server reads again when they
+// change, and on SIGHUP. They are safe for concurrent use.
+type sources []*source
 
-// source is what is read out of some files.
+// source is a group of files that are reloaded together.
 type source struct {
 	name   string
-	read   func() (text string, err error) // to see a change; the error says why they cannot be read
+	read   func() (text string, err error) // to see a change, or why they cannot be read
 	reload func() error
 
 	mu   sync.Mutex
-	text string // of the files, as they were read last; guarded by mu
-	seen string // as they were at the last look; guarded by mu
+	text string // of the files at the last reload; guarded by mu
+	seen string // of the files at the last check; guarded by mu
 	err  error  // why they cannot be used; guarded by mu
 }
 
-// newSource is of files that have just been read, or are next.
+// newSource reads the files without reload: the caller has just used them, or does so next.
 func newSource(name string, read func() (string, error), reload func() error) *source {
 	text, _ := read()
 	return &source{name: name, read: read, reload: reload, text: text, seen: text}
 }
 
-// newCredential is a source of files that have just been read.
+// newCredential returns a source of named files, which the caller has just used.
 func newCredential(name string, reload func() error, files ...string) *source {
 	return newSource(name, func() (string, error) {
 		text, read := textOf(config.ReadFile, files)
@@ -44,9 +44,9 @@ func newCredential(name string, reload func() error, files ...string) *source {
 	}, reload)
 }
 
-// follow reads files again when they are changed, until ctx is done. A change counts when two looks
-// have found the same text: the first may have come while the file was being written.
-func (f followed) follow(ctx context.Context, every time.Duration, log *slog.Logger) {
+// watch reloads changed files until ctx is done. A change counts when two checks have found the same text: the first
+// may have come while the file was being written.
+func (s sources) watch(ctx context.Context, every time.Duration, log *slog.Logger) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -54,19 +54,19 @@ func (f followed) follow(ctx context.Context, every time.Duration, log *slog.Log
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			f.look(log, false)
+			s.check(log, false)
 		}
 	}
 }
 
-// look reads the files again that were changed, or all.
-func (f followed) look(log *slog.Logger, all bool) {
-	for _, one := range f {
-		one.look(log, all)
+// check reloads the files that have changed, or all.
+func (s sources) check(log *slog.Logger, all bool) {
+	for _, one := range s {
+		one.check(log, all)
 	}
 }
 
-func (s *source) look(log *slog.Logger, always bool) {
+func (s *source) check(log *slog.Logger, always bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text, err := s.read()
@@ -86,9 +86,9 @@ func (s *source) look(log *slog.Logger, always bool) {
 	}
 }
 
-// Problem says why files cannot be used; empty: they can.
-func (f followed) Problem() string {
-	for _, one := range f {
+// Problem returns why files cannot be used; empty: they can.
+func (s sources) Problem() string {
+	for _, one := range s {
 		one.mu.Lock()
 		err := one.err
 		one.mu.Unlock()

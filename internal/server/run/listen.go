@@ -32,7 +32,7 @@ const unixPrefix = "unix:"
 // socketMode lets the owner and the group of a Unix socket use it.
 const socketMode = 0o660
 
-// listen listens on an address that a setting names.
+// listen opens the address of a setting.
 func listen(ctx context.Context, s config.Setting, addr string) (net.Listener, error) {
 	path, unix := strings.CutPrefix(addr, unixPrefix)
 	if !unix {
@@ -59,8 +59,7 @@ func listen(ctx context.Context, s config.Setting, addr string) (net.Listener, e
 	return l, nil
 }
 
-// removeStale removes a socket that no process listens on any more: one that was killed leaves it
-// behind. Any other file is left alone.
+// removeStale removes a socket that a killed process left behind. It leaves any other file alone.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,8 +79,8 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// guarded returns an error if an address can be reached from other machines and lets everybody in.
-func (srv *server) guarded(s config.Setting, l net.Listener) error {
+// checkExposure returns an error if other machines can reach an address that needs no credentials.
+func (srv *server) checkExposure(s config.Setting, l net.Listener) error {
 	tcp, ok := l.Addr().(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() || srv.everyone || srv.tokens != nil || srv.tls != nil && srv.clientCA {
 		return nil
@@ -91,26 +90,25 @@ func (srv *server) guarded(s config.Setting, l net.Listener) error {
 		config.Open.Name)
 }
 
-// door is an address that is served.
-type door struct {
+// endpoint is a listener with its server.
+type endpoint struct {
 	setting  config.Setting
 	listener net.Listener
-	server   protocol // nil until it is hung
+	server   protocol // nil until attach
 }
 
-// protocol serves a listener, whatever is spoken there. Serve returns nil or http.ErrServerClosed when
-// it was ended.
+// protocol is a server of HTTP, gRPC or RESP. Serve returns nil or http.ErrServerClosed after Shutdown or Close.
 type protocol interface {
 	Serve(net.Listener) error
 	Shutdown(context.Context) error
 	Close() error
 }
 
-// doors are all addresses of a server.
-type doors []door
+// endpoints has all addresses of a server.
+type endpoints []endpoint
 
-// listen opens the addresses. Nothing is served there yet.
-func (srv *server) listen(ctx context.Context) (all doors, err error) {
+// listen opens the addresses without serving them.
+func (srv *server) listen(ctx context.Context) (all endpoints, err error) {
 	defer func() {
 		if err != nil {
 			all.Close()
@@ -129,11 +127,11 @@ func (srv *server) listen(ctx context.Context) (all doors, err error) {
 			listeners = append(listeners, l)
 		}
 		for _, l := range listeners {
-			all = append(all, door{setting: setting, listener: l})
+			all = append(all, endpoint{setting: setting, listener: l})
 			if setting.Name == config.Metrics.Name { // which charges nothing and names no key
 				continue
 			}
-			if err := srv.guarded(setting, l); err != nil {
+			if err := srv.checkExposure(setting, l); err != nil {
 				return all, err
 			}
 		}
@@ -141,8 +139,8 @@ func (srv *server) listen(ctx context.Context) (all doors, err error) {
 	return all, nil
 }
 
-// hang gives each address its server.
-func (srv *server) hang(all doors, s *service.Service, log *slog.Logger) {
+// attach gives each endpoint its server.
+func (srv *server) attach(all endpoints, s *service.Service, log *slog.Logger) {
 	s.OnAdmin(func(a service.AdminAction) { logAction(log, a) })
 	public, everything, health := rest.Split(s, log, &srv.rest)
 	if srv.addr[config.Admin.Name] == "" {
@@ -175,7 +173,7 @@ func (srv *server) hang(all doors, s *service.Service, log *slog.Logger) {
 	}
 }
 
-// rpc returns the server of gRPC with its services.
+// rpc returns a gRPC server.
 func (srv *server) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.Server {
 	c := rpc.Config{
 		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections,
@@ -195,7 +193,7 @@ func (srv *server) rpc(s *service.Service, log *slog.Logger, secure bool) *rpc.S
 	return server
 }
 
-// redis returns the server of the protocol of Redis.
+// redis returns a server of the Redis protocol.
 func (srv *server) redis(s *service.Service, log *slog.Logger, secure bool) *resp.Server {
 	c := resp.Config{
 		Tokens: srv.tokens, Load: srv.rest.Load, MaxConnections: srv.edge.MaxConnections, Version: srv.Version,
@@ -206,20 +204,20 @@ func (srv *server) redis(s *service.Service, log *slog.Logger, secure bool) *res
 	return resp.New(s, log, &c)
 }
 
-// serve begins to serve all of them. The channel gets an error when one ends, of each one.
-func (d doors) serve() <-chan error {
-	served := make(chan error, len(d))
-	for _, one := range d {
+// serve starts all servers. Each one sends its error when it ends.
+func (e endpoints) serve() <-chan error {
+	served := make(chan error, len(e))
+	for _, one := range e {
 		go func() { served <- one.server.Serve(one.listener) }()
 	}
 	return served
 }
 
 // Shutdown stops accepting connections and waits for the requests under way, until ctx ends.
-func (d doors) Shutdown(ctx context.Context) error {
-	errs := make([]error, len(d))
+func (e endpoints) Shutdown(ctx context.Context) error {
+	errs := make([]error, len(e))
 	var ended sync.WaitGroup
-	for i, one := range d {
+	for i, one := range e {
 		ended.Go(func() { errs[i] = one.server.Shutdown(ctx) })
 	}
 	ended.Wait()
@@ -227,8 +225,8 @@ func (d doors) Shutdown(ctx context.Context) error {
 }
 
 // Close closes all listeners and connections at once.
-func (d doors) Close() {
-	for _, one := range d {
+func (e endpoints) Close() {
+	for _, one := range e {
 		one.listener.Close()
 		if one.server != nil {
 			_ = one.server.Close()
@@ -236,10 +234,9 @@ func (d doors) Close() {
 	}
 }
 
-// wait waits until all have ended, and returns the first error that is not the end of a server that
-// was closed.
-func (d doors) wait(served <-chan error, ended int) (err error) {
-	for range len(d) - ended {
+// wait waits until all have ended, and returns the first error but http.ErrServerClosed.
+func (e endpoints) wait(served <-chan error, ended int) (err error) {
+	for range len(e) - ended {
 		if one := <-served; err == nil && !errors.Is(one, http.ErrServerClosed) {
 			err = one
 		}

@@ -1,5 +1,5 @@
-// Package run is the server. It reads the settings, puts the store, the service and the protocols together, and keeps
-// what they go by up to date: the limits of the config file, tokens, certificates and the limits for Envoy.
+// Package run is the server. It reads the settings, puts the store, the service and the protocols together, and reloads
+// the limits of the config file, tokens, certificates and the limits for Envoy.
 package run
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// Config says how a server is run. File and Flags have its settings.
+// Config configures a server. File and Flags have its settings.
 type Config struct {
 	// File is what the config files say, which are read again when they are changed. Without one it is empty.
 	File *config.Config
@@ -71,7 +71,7 @@ type Pauses struct {
 	Close time.Duration
 }
 
-// complete sets what is 0.
+// complete sets defaults.
 func (p *Pauses) complete() {
 	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
 	p.Probe = cmp.Or(p.Probe, 10*time.Second)
@@ -128,14 +128,14 @@ func (srv *server) serve(ctx context.Context) error {
 		return cmp.Or(srv.applied.Problem(), srv.followed.Problem(), srv.envoy.Problem())
 	}
 	state := newCondition(log, store.RedactURL(srv.place.URL))
-	state.heard = func(ill string) { tellStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
+	state.heard = func(ill string) { notifyStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
 	srv.rest.Away = state.away
-	state.say("")
+	state.logState("")
 	s, opened, err := srv.start(ctx, state)
 	if err != nil {
 		return err
 	}
-	state.count(func() int64 { return s.Stats().Guard.Degraded })
+	state.countBy(func() int64 { return s.Stats().Guard.Degraded })
 	limits := catalog.Watch(s, &catalog.Config{
 		Logger: log, Quiet: true, Observer: srv.measure, Every: srv.Pauses.Catalog,
 	})
@@ -165,7 +165,7 @@ func (srv *server) serve(ctx context.Context) error {
 			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, All: true, Handler: srv.measure.Handler().ServeHTTP,
 		})
 	}
-	srv.hang(all, service, log)
+	srv.attach(all, service, log)
 	select {
 	case <-opened:
 		if err := srv.givenUp(s); err != nil {
@@ -182,7 +182,7 @@ func (srv *server) serve(ctx context.Context) error {
 	var watched sync.WaitGroup
 	watched.Go(func() { watch(watching, s, opened, service.Healthy, state, srv.Pauses.Probe) })
 	watched.Go(func() { srv.applied.follow(watching, s, opened, srv.followed) })
-	watched.Go(func() { srv.followed.follow(watching, srv.Pauses.Reload, log) })
+	watched.Go(func() { srv.followed.watch(watching, srv.Pauses.Reload, log) })
 	watched.Go(func() { srv.envoy.follow(watching) })
 	watched.Go(func() { watchdog(watching, log) })
 	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
@@ -243,7 +243,7 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	}
 	open := func(ctx context.Context) (store.Store, error) {
 		s, err := srv.open(ctx)
-		state.is(err)
+		state.note(err)
 		return s, err
 	}
 	s = front.Later(pending.Config{Open: open, Within: srv.wait}, stack)
@@ -251,7 +251,7 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	return s, p.Done(), nil
 }
 
-// givenUp says why the store was given up, or nil.
+// givenUp returns why the store was given up, or nil.
 func (srv *server) givenUp(s store.Store) error {
 	p, ok := store.As[*pending.Store](s)
 	if !ok {
@@ -284,7 +284,7 @@ func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) 
 	return answers, limiter
 }
 
-// soon does what ends a server, and waits for that as long as it may take.
+// soon ends a server within a bound.
 func soon(end func(), within time.Duration, log *slog.Logger) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); end() }()
@@ -297,10 +297,10 @@ func soon(end func(), within time.Duration, log *slog.Logger) {
 
 // until waits for the end of a server, and ends it.
 func (srv *server) until(
-	ctx context.Context, all doors, s store.Store, opened <-chan struct{}, log *slog.Logger,
+	ctx context.Context, all endpoints, s store.Store, opened <-chan struct{}, log *slog.Logger,
 ) error {
 	served := all.serve()
-	tell(log, daemon.SdNotifyReady)
+	notify(log, daemon.SdNotifyReady)
 	for {
 		select {
 		case err := <-served:
@@ -316,7 +316,7 @@ func (srv *server) until(
 			opened = nil
 		case <-ctx.Done():
 			log.Info("stopping")
-			tell(log, daemon.SdNotifyStopping)
+			notify(log, daemon.SdNotifyStopping)
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 			defer cancel()
 			return cmp.Or(all.Shutdown(within), all.wait(served, 0))

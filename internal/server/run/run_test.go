@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// output is what a server has said so far.
+// output is a server's output so far.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 )
 
-// server is what is served, and where.
+// server has the settings and parts of a server.
 type server struct {
 	Config
 	place   config.Place
@@ -30,8 +30,8 @@ type server struct {
 	logging  config.Logging
 	edge     edge.Config
 	rest     rest.Config
-	applied  *applied // the config file
-	envoy    *forEnvoy
+	applied  *configFiles // the config file
+	envoy    *envoyService
 	measure  *metrics.Metrics
 	traces   tracer // nil: there are none
 
@@ -39,7 +39,7 @@ type server struct {
 	tokens   *auth.File      // nil: there are none
 	tls      *tlsconf.Server // nil: connections are plain
 	clientCA bool            // certificates of clients are verified
-	followed followed        // the files of tokens, tls and envoy
+	followed sources         // the files of tokens, tls and envoy
 }
 
 // Check returns what is wrong with the settings of a file, as far as they name no other files, and what it says and
@@ -65,7 +65,7 @@ func (srv *server) read() (err error) {
 	if err := srv.readAccess(); err != nil {
 		return err
 	}
-	srv.envoy, err = envoyOf(srv.File, srv.Flags)
+	srv.envoy, err = newEnvoyService(srv.File, srv.Flags)
 	return err
 }
 

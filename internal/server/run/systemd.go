@@ -16,21 +16,21 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// tell reports to the service manager how this server is, if one has started it that wants to know (NOTIFY_SOCKET).
-func tell(log *slog.Logger, lines ...string) {
+// notify reports the state of this server to the service manager, if one has started it that wants to know (NOTIFY_SOCKET).
+func notify(log *slog.Logger, lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 		log.Warn("the service manager cannot be told", "message", strings.Join(lines, " "), "error", err)
 	}
 }
 
-// tellStatus sends the service manager one line for people.
-func tellStatus(log *slog.Logger, text string) {
-	tell(log, "STATUS="+strings.ReplaceAll(text, "\n", " "))
+// notifyStatus sends the service manager one line for people.
+func notifyStatus(log *slog.Logger, text string) {
+	notify(log, "STATUS="+strings.ReplaceAll(text, "\n", " "))
 }
 
-// tellReloading reports to the service manager that files are read again, until daemon.SdNotifyReady.
-func tellReloading(log *slog.Logger) {
-	tell(log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
+// notifyReloading reports to the service manager that files are read again, until daemon.SdNotifyReady.
+func notifyReloading(log *slog.Logger) {
+	notify(log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
 }
 
 // watchdog tells the service manager that this process lives, twice in the time within which it wants to hear that,
@@ -48,7 +48,7 @@ func watchdog(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(max(within/2, time.Millisecond))
 	defer ticker.Stop()
 	for {
-		tell(log, daemon.SdNotifyWatchdog)
+		notify(log, daemon.SdNotifyWatchdog)
 		select {
 		case <-ctx.Done():
 			return
@@ -60,9 +60,8 @@ func watchdog(ctx context.Context, log *slog.Logger) {
 // addresses are the settings that say what is listened on.
 var addresses = []config.Setting{config.HTTP, config.GRPC, config.RESP, config.Admin, config.Metrics}
 
-// Sockets are those that the service manager has opened before it started this process, for Config.Sockets. They listen
-// while no server runs, so that a restart refuses no connection. A name of one that is none of an address is a
-// headgate.ErrInvalid.
+// Sockets returns the listeners that the service manager has opened, for Config.Sockets. They listen while no server
+// runs, so that a restart refuses no connection. A socket whose name is no address setting is headgate.ErrInvalid.
 func Sockets() (map[string][]net.Listener, error) {
 	passed := map[string][]net.Listener{}
 	unnamed := ""

@@ -43,7 +43,7 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 		if ctx.Err() != nil {
 			return
 		}
-		state.is(err)
+		state.note(err)
 		pause := every/2 + rand.N(every)
 		if state.wrong() {
 			since = time.Time{}
@@ -55,7 +55,7 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 			if f, ok := store.As[*front.Store](s); ok {
 				// A sweep that failed while the store was away says nothing more.
 				if st := f.Stats(); st.LastSweepError == nil || st.LastSweep.After(since) {
-					sweeping.is(st.LastSweepError) // perhaps a right is missing
+					sweeping.note(st.LastSweepError) // perhaps a right is missing
 				}
 			}
 		}
@@ -95,15 +95,15 @@ func newCondition(log *slog.Logger, at string) *condition {
 	}
 }
 
-// count says how to learn how many decisions were made without the store.
-func (c *condition) count(without func() int64) {
+// countBy sets how to count decisions without the store.
+func (c *condition) countBy(without func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.without = without
 }
 
-// is notes what came of an attempt of this server to use the store.
-func (c *condition) is(err error) {
+// note records the result of an attempt of this server to use the store.
+func (c *condition) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probed = err
@@ -161,18 +161,18 @@ func (c *condition) report() {
 		}
 		c.log.Info(c.well, args...)
 		c.reason = ""
-		c.say("")
+		c.logState("")
 	default:
 		if c.reason == "" {
 			c.since, c.answered = time.Now(), c.without()
 		}
 		c.log.Warn(c.ill, "store", c.store, "error", err)
 		c.reason, c.why = reason, err
-		c.say(fmt.Sprintf("%s: %v", c.ill, err))
+		c.logState(fmt.Sprintf("%s: %v", c.ill, err))
 	}
 }
 
-func (c *condition) say(message string) {
+func (c *condition) logState(message string) {
 	if c.heard != nil {
 		c.heard(message)
 	}

@@ -86,7 +86,7 @@ func TestOneTruthAboutTheStore(t *testing.T) {
 		var out output
 		c := newCondition(slog.New(slog.NewTextHandler(&out, nil)), "postgres://db/app")
 		answered := int64(7)
-		c.count(func() int64 { return answered })
+		c.countBy(func() int64 { return answered })
 		refused := fmt.Errorf("%w: connection refused by port 5432", store.ErrUnavailable)
 		silent := fmt.Errorf("%w: no answer", store.ErrUnknownOutcome)
 		schema := fmt.Errorf("%w: schema is missing; run headgate migrate", store.ErrSetup)
@@ -94,19 +94,19 @@ func TestOneTruthAboutTheStore(t *testing.T) {
 			do   func()
 			says []string // nothing: no line
 		}{
-			{func() { c.is(nil) }, nil},
+			{func() { c.note(nil) }, nil},
 			{func() { c.turn(refused) }, []string{"the store is not available", "connection refused", "postgres://db/app"}},
-			{func() { c.is(silent) }, nil},
+			{func() { c.note(silent) }, nil},
 			{func() { c.turn(silent) }, nil},
 			{func() { c.turn(nil) }, nil}, // the server's own probe still fails
-			{func() { c.is(refused) }, nil},
-			{func() { c.is(schema) }, []string{"the store is not available", "run headgate migrate"}},
-			{func() { c.is(schema) }, nil},
+			{func() { c.note(refused) }, nil},
+			{func() { c.note(schema) }, []string{"the store is not available", "run headgate migrate"}},
+			{func() { c.note(schema) }, nil},
 			{func() { answered = 12 }, nil},
-			{func() { c.is(nil) }, []string{"the store is available", "after=8s", "answered_without_it=5"}},
-			{func() { c.is(silent) }, []string{"the store is not available", "no answer"}},
+			{func() { c.note(nil) }, []string{"the store is available", "after=8s", "answered_without_it=5"}},
+			{func() { c.note(silent) }, []string{"the store is not available", "no answer"}},
 			{func() { c.turn(refused) }, nil},
-			{func() { c.is(nil) }, nil}, // requests still find it away
+			{func() { c.note(nil) }, nil}, // requests still find it away
 			{func() { c.turn(nil) }, []string{"the store is available", "after=3s"}},
 		} {
 			step.do()

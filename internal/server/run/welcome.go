@@ -10,7 +10,7 @@ import (
 )
 
 // welcome prints where the server is and what to try. A log of JSON gets a line of it.
-func (srv *server) welcome(log *slog.Logger, all doors) {
+func (srv *server) welcome(log *slog.Logger, all endpoints) {
 	w := srv.Log
 	if srv.logging.Format == config.JSON {
 		attrs := []any{"store", store.RedactURL(srv.place.URL)}

@@ -140,7 +140,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	return out, nil
 }
 
-// changeEntry is the entry of a version, or nil if nothing in it is asked for.
+// changeEntry returns the entry of a version, or nil if nothing in it is requested.
 func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
 	e := &api.AuditEntry{At: v.At, Verb: "change", By: v.Author, Reason: v.Reason, Version: v.Number}
 	for _, c := range v.Changes {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Keeper is what has a catalog that a store keeps, as the names of a [Service].
+// Keeper is implemented by names of a [Service] that are in the catalog of a store.
 type Keeper interface {
 	// Kept returns it. The error says why it could not be read.
 	Kept() (*catalog.Catalog, error)
@@ -142,7 +142,7 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 	return out, nil
 }
 
-// Difference says what was changed from one version of the catalog to another, of what the caller may know.
+// Difference returns what was changed from one version of the catalog to another, of what the caller may know.
 func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.Difference, error) {
 	const missing = "is missing; it is the number of a version, and 0 is before the first"
 	switch {
@@ -162,7 +162,7 @@ func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.
 	return &api.Difference{From: q.From, To: q.To, Changes: itemChanges(list, auth.From(ctx))}, nil
 }
 
-// itemChanges are the changes of which a caller may know.
+// itemChanges returns the changes of which a caller may know.
 func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
 	out := []api.ItemChange{}
 	for _, change := range list {

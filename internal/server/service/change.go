@@ -203,7 +203,7 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 	return out, nil
 }
 
-// author is the author of a change that a caller makes.
+// author returns the author of a change that a caller makes.
 func (s *Service) author(ctx context.Context, reason string) catalog.By {
 	name := cmp.Or(s.nameless, "a caller without a name")
 	if c := auth.From(ctx); c != nil {

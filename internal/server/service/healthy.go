@@ -23,7 +23,7 @@ import (
 // microsecond, so the sweeper soon removes them.
 var probed = headgate.MustParse("token-bucket 1000000000/s burst 1000")
 
-// probeName is what the keys of probes begin with.
+// probeName begins the keys of probes.
 const probeName = "healthz"
 
 // IsProbe reports whether a key is one by which servers find out whether the store is well.

@@ -51,7 +51,7 @@ func explain(out *api.LimitUsage, u *headgate.Usage) {
 	}
 }
 
-// command is a line for a shell, about a key of a limit. No argument of it is taken for a flag.
+// command returns a line for a shell, about a key of a limit. No argument of it is taken for a flag.
 func command(verb string, u *headgate.Usage, rest string) string {
 	if strings.HasPrefix(u.Key, "-") {
 		verb += " --"
@@ -81,7 +81,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%d %s %d %s", n/next, big, n%next, small)
 }
 
-// up is how many units a length of time has, rounded up.
+// up returns how many units a length of time has, rounded up.
 func up(d, unit time.Duration) int { return int((d-1)/unit) + 1 }
 
 // plainWord is text that a shell reads as it stands.

@@ -118,7 +118,7 @@ const (
 	maxBrief  = 200
 )
 
-// brief is the Problem of an error in a batch.
+// brief returns the Problem of an error in a batch.
 func brief(err error) *api.Problem {
 	p := Problem(err)
 	p.Detail = cut(p.Detail, maxBrief)

@@ -26,7 +26,7 @@ type refusals struct {
 	next int       // in last, which is the oldest; guarded by mu
 }
 
-// refusal is one charge that was refused.
+// refusal is a charge that was refused.
 type refusal struct {
 	at         int64 // the store's decision time, microseconds
 	limit, key string

@@ -94,7 +94,7 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
 	return &api.Settled{Corrected: numbers(by)}, nil
 }
 
-// actual is what something has cost in the end: 0 is nothing.
+// actual returns what something has cost in the end: 0 is nothing.
 func actual(n json.Number) (headgate.Cost, error) {
 	if n == "" {
 		return headgate.Cost{}, headgate.Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")

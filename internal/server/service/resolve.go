@@ -82,7 +82,7 @@ func (s *Service) beside(field string, d time.Duration, l headgate.Limit) error 
 	return nil
 }
 
-// besideAll is beside for the life of an id, and for other lengths of time, of charges.
+// besideAll checks a length of time, such as the life of an id, against each charge.
 func (s *Service) besideAll(field string, d time.Duration, charges []headgate.Charge) error {
 	for i := range charges {
 		if err := s.beside(field, d, charges[i].Limit); err != nil {
@@ -132,7 +132,7 @@ func (s *Service) nameOf(nameOrNotation string) string {
 	return cmp.Or(l.Name(), nameOrNotation)
 }
 
-// existing is touch for a limit that there must be.
+// existing refuses a limit that does not exist.
 func (s *Service) existing(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
 	l, err := s.touch(ctx, nameOrNotation)
 	if err == nil && l.OnlyName() {
@@ -141,8 +141,8 @@ func (s *Service) existing(ctx context.Context, nameOrNotation string) (headgate
 	return l, err
 }
 
-// resolve is config.Resolve with a memory. What a name means may change at any time, and be
-// another limit for each key: the limiter finds it.
+// resolve remembers what config.Resolve returned. The meaning of a name may change at any time, and differ
+// by key: the limiter finds it.
 func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	s.known.mu.RLock()
 	r, ok := s.known.limits[nameOrNotation]

@@ -1,4 +1,4 @@
-// Package service answers requests, behind whatever door they come in.
+// Package service answers requests of all protocols.
 package service
 
 import (
@@ -55,10 +55,10 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	return s
 }
 
-// Rules are those in force, at first those of the configuration; nil: there are none.
+// Rules returns the rules in force, at first those of the configuration; nil: none.
 func (s *Service) Rules() *rules.Rules { return s.rules.Load() }
 
-// UseRules makes the service go by rules that are held elsewhere. It is called before the service
+// UseRules sets where the rules are. It is called before the service
 // answers anything.
 func (s *Service) UseRules(r *atomic.Pointer[rules.Rules]) { s.rules = r }
 

@@ -130,7 +130,7 @@ func (s *Service) charges(ctx context.Context, list []headgate.Charge, r *api.Re
 	return s.chargesOf(ctx, list, r, costOf)
 }
 
-// chargesOf is charges with another meaning of the costs.
+// chargesOf reads costs by their meaning.
 func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.Request, cost meaning) (
 	[]headgate.Charge, error,
 ) {
@@ -153,10 +153,10 @@ func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.
 	return list, nil
 }
 
-// meaning is what the cost of a charge says.
+// meaning reads the cost of a charge.
 type meaning func(json.Number) (headgate.Cost, error)
 
-// costOf is what a charge costs: 1 if nothing is said.
+// costOf returns what a charge costs: 1 if nothing is said.
 func costOf(n json.Number) (headgate.Cost, error) {
 	if n == "" {
 		return headgate.Cost{}, nil
@@ -186,7 +186,7 @@ func (s *Service) charge(ctx context.Context, list []headgate.Charge, c *api.Cha
 	return append(list, charge), nil
 }
 
-// decisionOf is a decision on the wire, about one charge, or about several.
+// decisionOf returns a decision on the wire, about one charge, or about several.
 func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 	out := &api.Decision{
 		Allowed: d.Allowed, Limit: d.LimitName,
@@ -214,7 +214,7 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 	return out
 }
 
-// retryAfter is a time in milliseconds; nil is never.
+// retryAfter returns a time in milliseconds; nil is never.
 func retryAfter(d time.Duration) *int64 {
 	if d == headgate.Never {
 		return nil

@@ -69,7 +69,7 @@ func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(ke
 	return out, nil
 }
 
-// keyTraffic is a key on the wire.
+// keyTraffic returns a key on the wire.
 func keyTraffic(k *traffic.Key) api.KeyTraffic {
 	out := api.KeyTraffic{
 		Limit: k.Limit, Key: k.Key, Used: decimal(k.Used), Refused: decimal(k.Refused),

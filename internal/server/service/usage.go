@@ -56,7 +56,7 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 	return out, nil
 }
 
-// limitUsage is a usage on the wire.
+// limitUsage returns a usage on the wire.
 func limitUsage(u *headgate.Usage) api.LimitUsage {
 	out := api.LimitUsage{
 		Status: *status(u.Status), RetryAfterMS: retryAfter(u.RetryAfter),

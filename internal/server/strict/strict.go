@@ -24,14 +24,14 @@ const (
 	maxMerges = 64      // of mappings into each other
 )
 
-// Place says where something stands.
+// Place is a place in a file.
 type Place struct {
 	File      string // or the name of what is no file
 	Line, Col int    // 0: there are no lines
 	Path      string // as descriptors[0].rate_limit
 }
 
-// In is a place within another one: a name, or an index as [0].
+// In returns a place within another one: a name, or an index as [0].
 func (p Place) In(path string) Place {
 	if p.Path != "" && path != "" && path[0] != '[' {
 		path = "." + path
@@ -52,7 +52,7 @@ func (p Place) String() string {
 	return text
 }
 
-// Wrong is an error at a place. It is headgate.ErrInvalid.
+// Wrong returns an error at a place. It is headgate.ErrInvalid.
 func (p Place) Wrong(format string, args ...any) error {
 	return headgate.Invalid(p.String(), format, args...)
 }
@@ -100,7 +100,7 @@ func syntaxError(file string, text []byte, err error) error {
 	return Place{File: file, Line: line, Col: column}.Wrong("%s", message)
 }
 
-// value is a node of the file of v.
+// value returns a node of the file of v.
 func (v Value) value(n *yaml.Node, at Place) (Value, error) {
 	at.Line, at.Col = n.Line, n.Column
 	if *v.seen++; *v.seen > maxValues {
@@ -115,7 +115,7 @@ func (v Value) value(n *yaml.Node, at Place) (Value, error) {
 // Null reports whether nothing is said.
 func (v Value) Null() bool { return v.Tag == "!!null" }
 
-// Keys are what a mapping may say, and what reads the value of each.
+// Keys has a reader for each key of a mapping.
 type Keys map[string]func(Value) error
 
 // Fields reads a mapping that says nothing else than the known keys, as [Value.Members] does.

@@ -47,7 +47,7 @@ type traced struct {
 // Context implements grpc.ServerStream.
 func (s *traced) Context() context.Context { return s.ctx }
 
-// unheard reports whether a method has no spans: those that look after the server.
+// unheard reports whether a method has no spans, as health checks.
 func (t *Tracing) unheard(method string) bool {
 	return strings.HasPrefix(method, "/grpc.health.") || strings.HasPrefix(method, "/grpc.reflection.")
 }

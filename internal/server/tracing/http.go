@@ -46,7 +46,7 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// method is that of a request; what clients make up is one.
+// method returns one name for all methods that clients make up.
 func method(name string) string {
 	switch name {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,

@@ -39,14 +39,14 @@ func (t *Tracing) Batch(of []context.Context) context.Context {
 
 // Store makes a span of each batch of a store within a span. kind is that of the store, such as postgres.
 func (t *Tracing) Store(s store.Store, kind string) store.Store {
-	return &spanned{Store: s, of: t, kind: kind}
+	return &spanned{Store: s, tracing: t, kind: kind}
 }
 
 // spanned is a store with spans.
 type spanned struct {
 	store.Store
-	of   *Tracing
-	kind string
+	tracing *Tracing
+	kind    string
 }
 
 // Unwrap implements store.Unwrapper.
@@ -58,7 +58,7 @@ func (s *spanned) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 		return s.Store.Apply(ctx, ops, outs)
 	}
 	links, _ := ctx.Value(callers{}).([]trace.Link)
-	ctx, span := s.of.tracer.Start(ctx, "apply "+s.kind, trace.WithSpanKind(trace.SpanKindClient),
+	ctx, span := s.tracing.tracer.Start(ctx, "apply "+s.kind, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithLinks(links...), trace.WithAttributes(attribute.String("db.system.name", s.kind),
 			attribute.Int("headgate.batch.ops", len(ops))))
 	defer span.End()

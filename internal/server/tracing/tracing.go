@@ -42,7 +42,7 @@ func New(p trace.TracerProvider, headers propagation.TextMapPropagator) *Tracing
 	}
 }
 
-// settings are what the variables of the environment say.
+// settings has the variables of the environment.
 type settings struct {
 	on      bool
 	grpc    bool // the protocol of the collector; else HTTP

@@ -103,7 +103,7 @@ func (r *rig) ask(path, parent, body string) int {
 	return w.Code
 }
 
-// tree are the spans as "name < parent", with some attributes.
+// tree returns the spans as "name < parent", with some attributes.
 func (r *rig) tree() (list []string) {
 	all := r.spans.GetSpans()
 	names := map[string]string{}

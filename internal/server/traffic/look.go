@@ -32,7 +32,7 @@ func (t *Traffic) Series(seconds int, want func(limit string) bool) (list []Seri
 	return list, end
 }
 
-// Key is what is known of a key by a limit, of the last [Seconds].
+// Key has the figures of a key by a limit, of the last [Seconds].
 type Key struct {
 	law.Cell
 	Used    float64 // the cost that was admitted

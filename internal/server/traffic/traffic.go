@@ -30,7 +30,7 @@ const (
 	Most, Fewest, All = 1024, 32, 32 << 10
 )
 
-// Outcome is what became of an attempt.
+// Outcome is the outcome of an attempt.
 type Outcome uint8
 
 // The outcomes.
@@ -41,7 +41,7 @@ const (
 	Outcomes = iota // how many there are
 )
 
-// Config is that of Traffic. A nil Config, and every zero field, is fine.
+// Config configures Traffic. A nil Config, and every zero field, is fine.
 type Config struct {
 	// Defined reports whether the catalog has a limit of a name. Nil: all names are those of limits.
 	Defined func(name string) bool
@@ -49,7 +49,7 @@ type Config struct {
 	Clock func() time.Time
 }
 
-// Traffic is what a server has decided lately. It is a headgate.Observer, and safe for concurrent use.
+// Traffic counts recent decisions of a server. It is a headgate.Observer, and safe for concurrent use.
 type Traffic struct {
 	limits *perlimit.Values[limit]
 	clock  func() time.Time
@@ -127,7 +127,7 @@ func (t *Traffic) count(l *limit, now int64, c law.Cell, e *headgate.Event, char
 	s.add(now, c, weight)
 }
 
-// costOf is what a charge has cost that was admitted.
+// costOf returns what a charge has cost that was admitted.
 func costOf(e *headgate.Event, charge int) float64 {
 	switch {
 	case e.Verb == headgate.VerbFillUp:

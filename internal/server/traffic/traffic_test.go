@@ -55,7 +55,7 @@ func event(limit, key, cost string, allowed bool) headgate.Event {
 
 func all(string) bool { return true }
 
-// top are the first keys as text.
+// top returns the first keys as text.
 func (r *rig) top(by traffic.Outcome, n int) string {
 	var list []string
 	for _, k := range r.Top(by, n, all) {

@@ -48,7 +48,7 @@ const (
 	maxTop    = 100
 )
 
-// Routes are the paths that it serves.
+// Routes returns the paths that it serves.
 func (l *Logs) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Handler: l.with(l.post), MaxBody: held},
@@ -143,7 +143,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// owner is the name of the caller of a request, to whom a log belongs.
+// owner returns the name of the caller of a request, to whom a log belongs.
 func owner(ctx context.Context) string {
 	if c := auth.From(ctx); c != nil {
 		return c.Name
@@ -190,7 +190,7 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request, v url.Values) ([]byt
 	return encode(a)
 }
 
-// get says what limits would have done to a log.
+// get returns what limits would have done to a log.
 func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
 	if err := edge.Known(v, "id", "limit...", "top"); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte
 	})
 }
 
-// limit is the limit of a name or a notation.
+// limit returns the limit of a name or a notation.
 func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
 	limit, err := headgate.Parse(text)
 	if headgate.ValidName(text) == nil && l.cfg.Names != nil {
@@ -288,7 +288,7 @@ func (l *Logs) ask(ctx context.Context, id string,
 	return out.Bytes(), err
 }
 
-// readQuestion reads how a log is to be read; recorded is the limit whose history is asked for, if any.
+// readQuestion reads how a log is to be read; recorded is the limit whose history is requested, if any.
 func readQuestion(v url.Values) (q *question, recorded string, err error) {
 	err = edge.Known(v, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle", "year",
 		"attempts", "time", "time_format")
@@ -337,7 +337,7 @@ func encode(v any) ([]byte, error) {
 var errGone = errors.New("no log of this id is kept for you: it was not used for long, or others needed the room; " +
 	"send it again")
 
-// logError is what is wrong with a log.
+// logError is an error in a log.
 type logError struct{ error }
 
 // badLog makes an error of what is wrong with a log that was read, unless it is something else.

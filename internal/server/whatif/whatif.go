@@ -45,7 +45,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Logs are those that are kept. Create them with [New]. They are safe for concurrent use.
+// Logs keeps logs. Create it with [New]. It is safe for concurrent use.
 type Logs struct {
 	cfg     Config
 	reading chan struct{} // as many as may read a log at a time
@@ -168,7 +168,7 @@ func (l *Logs) keep(k *kept) *api.WhatIfLog {
 	return &a
 }
 
-// memory is what all logs take. The caller holds mu.
+// memory returns what all logs take. The caller holds mu.
 func (l *Logs) memory() (n int64) {
 	for _, k := range l.kept {
 		n += k.memory
@@ -185,7 +185,7 @@ func (l *Logs) sweep(now time.Time) {
 	}
 }
 
-// expire is sweep, now and then.
+// expire sweeps now and then.
 func (l *Logs) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

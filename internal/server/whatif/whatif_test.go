@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server is what is asked.
+// server is under test.
 type server struct {
 	logs    *whatif.Logs
 	limiter *headgate.Limiter
@@ -94,7 +94,7 @@ func decode[T any](t *testing.T, text string) *T {
 	return v
 }
 
-// figures are what an answer says of one limit.
+// figures has the answer about one limit.
 type figures struct {
 	Allowed, Denied int64
 	Top             []replay.KeyReport
@@ -108,8 +108,8 @@ func figuresOf(t *testing.T, text string) (f figures) {
 	return f
 }
 
-// accessLog is a log of 10,000 requests of about 1,700 addresses within four days, as busy sites have it: few addresses
-// ask for much.
+// accessLog returns a log of 10,000 requests of about 1,700 addresses within four days, as busy sites have it: few
+// addresses ask for much.
 func accessLog() []byte {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)

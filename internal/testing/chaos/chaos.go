@@ -40,7 +40,7 @@ type Engine struct {
 
 // System is an engine that runs.
 type System struct {
-	// URL is that of an empty database.
+	// URL is of an empty database.
 	URL string
 	// Hosts are those of the URL that each stack reaches through a proxy of its own. A client that learns of other
 	// addresses by the server itself has none.
@@ -51,7 +51,7 @@ type System struct {
 	Faults []Fault
 }
 
-// Stack is what decides.
+// Stack is a limiter under test.
 type Stack struct {
 	record.Limiter
 	Node  string // the process that repeats refusals, which stacks may share; empty: its own
@@ -71,7 +71,7 @@ type Fault struct {
 	Shift func(ahead time.Duration)
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Engine         string
 	record.Answers // of the store alone, not repeated refusals
@@ -82,7 +82,7 @@ type Report struct {
 	Recovery       time.Duration    // the longest time from the end of a fault to the first decision
 }
 
-// Row is a line of a table.
+// Row returns a line of a table.
 func (r *Report) Row() string {
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
@@ -99,7 +99,7 @@ func (r *Report) Count() (n int) {
 	return n
 }
 
-// limits are those that are asked for, as histories know them.
+// limits are those that are requested, as histories know them.
 var limits = map[string]history.Limit{
 	"token-bucket 5/s burst 5": {Algorithm: history.TokenBucket, Amount: "5", Burst: "5", Period: 1e6},
 	"fixed-window 20/5s":       {Algorithm: history.FixedWindow, Amount: "20", Period: 5e6},
@@ -111,7 +111,7 @@ const (
 	stacks   = 4
 	callers  = 4                // of each stack
 	keys     = 3                // of each limit at a time
-	keyLife  = 20 * time.Second // then others are asked for: a history of one key stays short
+	keyLife  = 20 * time.Second // then others are requested: a history of one key stays short
 	patience = 10 * time.Second // of a caller
 	// unknownFor is how long a question whose answer got lost may still be under way: longer than
 	// any fault.
@@ -261,7 +261,7 @@ func (r *run) done(f *Fault, begin time.Time) {
 	Pause(r.rng, 600*time.Millisecond)
 }
 
-// ErrNothing says that a fault could not be brought about this time.
+// ErrNothing means that a fault could not be caused this time.
 var ErrNothing = errors.New("nothing was broken")
 
 // jump returns a fault that moves the clock forward or back, and to its time again.
@@ -300,7 +300,7 @@ func (r *run) forgot(begin time.Time, before time.Duration) {
 	}
 }
 
-// finish notes what is in use of the keys that were asked for last.
+// finish notes what is in use of the keys that were requested last.
 func (r *run) finish(t *testing.T) {
 	t.Helper()
 	epoch := sched.Since(r.begin) / keyLife

@@ -83,8 +83,7 @@ func own(t *testing.T, start func(context.Context) (*dbtest.Server, error)) *dbt
 	return s
 }
 
-// faults are those that every server has, with the statements that end all other sessions, and that
-// cancel what they do.
+// faults returns the faults of every server. end ends all other sessions, and cancel what they do.
 func faults(s *dbtest.Server, end, cancel func(context.Context) error) []chaos.Fault {
 	list := []chaos.Fault{
 		{Name: "killed", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {

@@ -70,8 +70,8 @@ func Root() (string, error) {
 	return filepath.Dir(string(file)), err
 }
 
-// Flags are the options with which the go command builds what these tests consist of. What a test builds with them is
-// compiled already.
+// Flags returns the options with which the go command builds what these tests consist of. What a test builds with them
+// is compiled already.
 func Flags() []string {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {

@@ -25,7 +25,7 @@ type Authority struct {
 	last int64 // serial number
 }
 
-// Certificate says what an Authority is to sign.
+// Certificate is to be signed by an Authority.
 type Certificate struct {
 	Name    string   // the common name: of a client, the user
 	Hosts   []string // names and IP addresses of a server

@@ -11,12 +11,11 @@ import (
 
 const taskEnv = "HEADGATE_TEST_TASK"
 
-// Task returns what a process that [StartChild] started is to do; "" in any other.
-// It is for the TestMain of packages that start some.
+// Task returns the task of a process that [StartChild] started, for its TestMain; "" in any other.
 func Task() string { return os.Getenv(taskEnv) }
 
-// Child is a process of the test's own binary, for tests of what several processes
-// do, and of one that is killed. Its errors go to the test's.
+// Child is a process of the test's own binary, for tests of several processes, or of one that is killed. It shares
+// the test's stderr.
 type Child struct {
 	In  io.WriteCloser
 	Out io.ReadCloser // ends when the process does

@@ -29,7 +29,7 @@ func RedisCluster(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)
 	c := get(sharedCluster())
-	say(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
+	logVersion(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
 
@@ -69,19 +69,19 @@ func (c *Cluster) start(ctx context.Context, i int) {
 	c.run(i, func(host string, port int) *process { return launchRedis(ctx, c.folder, host, port, args...) })
 }
 
-// ready says why the cluster cannot be used yet: a replica that has not
+// ready returns why the cluster cannot be used yet: a replica that has not
 // finished its first copy would be promoted with nothing in it.
 func (c *Cluster) ready() error {
 	replicas := 0
 	for _, addr := range c.Addrs() {
-		info, err := askRedis(addr, "CLUSTER", "INFO")
+		info, err := callRedis(addr, "CLUSTER", "INFO")
 		if err != nil {
 			return err
 		}
 		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:6") {
 			return fmt.Errorf("%s: cluster not ok: %s", addr, info)
 		}
-		role, err := askRedis(addr, "INFO", "replication")
+		role, err := callRedis(addr, "INFO", "replication")
 		if err != nil {
 			return err
 		}
@@ -121,11 +121,11 @@ func (c *Cluster) Await(ctx context.Context) error {
 // node that is paused takes two seconds to be passed over.
 func (c *Cluster) Primary(key string) (int, error) {
 	for i, addr := range c.Addrs() {
-		answer, err := askRedis(addr, "EXISTS", key)
+		answer, err := callRedis(addr, "EXISTS", key)
 		if err != nil {
 			continue
 		}
-		role, err := askRedis(addr, "INFO", "replication")
+		role, err := callRedis(addr, "INFO", "replication")
 		if err == nil && strings.Contains(role, "role:master") && !strings.HasPrefix(answer, "MOVED") {
 			return i, nil
 		}

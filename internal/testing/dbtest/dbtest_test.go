@@ -76,7 +76,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 			func(dsn string) error { return execMariaDB(dsn, "select 1") },
 		},
 		{"redis", func(ctx context.Context) (*Server, error) { return StartRedis(ctx) }, func(dsn string) error {
-			_, err := askRedis(hostOf(t, dsn), "PING")
+			_, err := callRedis(hostOf(t, dsn), "PING")
 			return err
 		}},
 	} {
@@ -107,8 +107,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 	}
 }
 
-// shortTempDir is for sockets, whose paths may have some 100 bytes. Servers
-// that run as another user must be let in.
+// shortTempDir has room for sockets, whose paths may have some 100 bytes, and lets servers in that run as another user.
 func shortTempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hg")

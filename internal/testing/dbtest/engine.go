@@ -11,33 +11,31 @@ import (
 	"testing"
 )
 
-// Engine is the environment variable that names the server to test with, in place
-// of the distribution's own of its kind. `make engines` sets it to one after the
-// other. Tests of other kinds of servers do not notice.
+// Engine is the environment variable that replaces the distribution's server of one kind. `make engines` sets it to
+// one after the other. It does not affect tests of other kinds of servers.
 const Engine = "HEADGATE_TEST_ENGINE"
 
-// kind is a protocol, with the server that speaks it unless another is named.
+// kind is a protocol, with its default server.
 type kind int
 
 const (
 	postgresKind kind = iota
 	mysqlKind
 	redisKind
-	anyKind // none of those that can be chosen
+	anyKind // replaces no default server
 )
 
 // engine is a server that can be tested with.
 type engine struct {
 	kind     kind
-	is       string // how its version begins
+	version  string // how its version begins
 	major    int    // of PostgreSQL; 0 for one that comes from
-	suite    string // of Debian, whose newest is taken, with
+	suite    string // of Debian, in its newest version, with
 	packages []string
 	programs map[string]string // paths below the tree, by the names that the harness knows
 }
 
-// What takes longer than the tests of one server may: clusters of MySQL, MariaDB and Redis, and the suite behind a
-// pooler.
+// The engines that take longer than the tests of one server may: clusters, and the suite behind a pooler.
 const (
 	GroupReplication = "group-replication"
 	GaleraEngine     = "galera"
@@ -46,14 +44,14 @@ const (
 )
 
 var engines = map[string]engine{
-	"postgres-13": {kind: postgresKind, is: "PostgreSQL 13.", major: 13},
-	"postgres-14": {kind: postgresKind, is: "PostgreSQL 14.", major: 14},
-	"postgres-15": {kind: postgresKind, is: "PostgreSQL 15.", major: 15},
-	"postgres-16": {kind: postgresKind, is: "PostgreSQL 16.", major: 16},
-	"postgres-17": {kind: postgresKind, is: "PostgreSQL 17.", major: 17},
-	"postgres-18": {kind: postgresKind, is: "PostgreSQL 18.", major: 18},
+	"postgres-13": {kind: postgresKind, version: "PostgreSQL 13.", major: 13},
+	"postgres-14": {kind: postgresKind, version: "PostgreSQL 14.", major: 14},
+	"postgres-15": {kind: postgresKind, version: "PostgreSQL 15.", major: 15},
+	"postgres-16": {kind: postgresKind, version: "PostgreSQL 16.", major: 16},
+	"postgres-17": {kind: postgresKind, version: "PostgreSQL 17.", major: 17},
+	"postgres-18": {kind: postgresKind, version: "PostgreSQL 18.", major: 18},
 	"mariadb-11.8": {
-		kind: mysqlKind, is: "MariaDB 11.8.", suite: "trixie", packages: []string{"mariadb-server-core"},
+		kind: mysqlKind, version: "MariaDB 11.8.", suite: "trixie", packages: []string{"mariadb-server-core"},
 		programs: map[string]string{"mariadbd": "usr/sbin/mariadbd"},
 	},
 	"mysql":          mysqlEngine,
@@ -67,13 +65,13 @@ var engines = map[string]engine{
 }
 
 var mysqlEngine = engine{
-	kind: mysqlKind, is: "MySQL ", suite: "sid", packages: []string{"mysql-server-core"},
+	kind: mysqlKind, version: "MySQL ", suite: "sid", packages: []string{"mysql-server-core"},
 	programs: map[string]string{"mysqld": "usr/sbin/mysqld", "mysql_tzinfo_to_sql": "usr/bin/mysql_tzinfo_to_sql"},
 }
 
 func redisEngine(is, server, tools, prefix string) engine {
 	return engine{
-		kind: redisKind, is: is, suite: "sid", packages: []string{server, tools},
+		kind: redisKind, version: is, suite: "sid", packages: []string{server, tools},
 		programs: map[string]string{"redis-server": prefix + "server", "redis-cli": prefix + "cli"},
 	}
 }
@@ -111,8 +109,8 @@ func NeedEngine(tb testing.TB, name string) {
 	}
 }
 
-// given returns the server that an environment variable names, unless there are options for one, or starts one.
-func given(ctx context.Context, env string, start func(context.Context) (*Server, error), options ...string) (
+// serverFrom returns the server that an environment variable names, or starts one. Options always start one.
+func serverFrom(ctx context.Context, env string, start func(context.Context) (*Server, error), options ...string) (
 	*Server, error,
 ) {
 	if dsn := os.Getenv(env); dsn != "" && len(options) == 0 {
@@ -121,28 +119,26 @@ func given(ctx context.Context, env string, start func(context.Context) (*Server
 	return start(ctx)
 }
 
-// use returns the DSN of a server that tests share, and says once what it is.
-func use(tb testing.TB, shared func() (*Server, error), k kind, version func(string) (string, error)) string {
+// sharedDSN returns the DSN of a server that tests share, and logs its version once.
+func sharedDSN(tb testing.TB, shared func() (*Server, error), k kind, version func(string) (string, error)) string {
 	tb.Helper()
 	defer fatal(tb)
 	s := get(shared())
-	say(tb, k, s.DSN, "", version)
+	logVersion(tb, k, s.DSN, "", version)
 	return s.DSN
 }
 
-var said sync.Map
+var logged sync.Map
 
-// say writes to the test log once what the tests run against: of which version the
-// server is, which has to be the engine to test with if that is of its kind, and
-// more.
-func say(tb testing.TB, k kind, server, more string, version func(string) (string, error)) {
+// logVersion logs the server's version once, with more. If Engine is of the same kind, the server has to be that one.
+func logVersion(tb testing.TB, k kind, server, more string, version func(string) (string, error)) {
 	tb.Helper()
-	if _, again := said.LoadOrStore(server+more, true); again {
+	if _, again := logged.LoadOrStore(server+more, true); again {
 		return
 	}
 	defer fatal(tb)
 	v := get(version(server))
-	if e, mine := chosen(k); mine && !strings.HasPrefix(v, e.is) {
+	if e, mine := chosen(k); mine && !strings.HasPrefix(v, e.version) {
 		tb.Fatalf("dbtest: %s=%s, but the server is %s", Engine, os.Getenv(Engine), v)
 	}
 	tb.Logf("engine: %s%s", v, more)

@@ -63,7 +63,7 @@ var faulty = map[string]struct {
 		},
 		func(t *testing.T, dsn string) (func() int64, func()) {
 			ask := func(words ...string) string {
-				answer, err := askRedis(hostOf(t, dsn), words...)
+				answer, err := callRedis(hostOf(t, dsn), words...)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -37,7 +37,7 @@ func Galera(tb testing.TB) []string {
 	NeedEngine(tb, GaleraEngine)
 	defer fatal(tb)
 	g := get(sharedGalera())
-	say(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
+	logVersion(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
 	return MariaDBAt(tb, g.Servers()...)
 }
 
@@ -117,7 +117,7 @@ func (g *GaleraCluster) start(ctx context.Context, i int, first bool) {
 	g.launch(ctx, i, func() error { return g.synced(i) }, args...)
 }
 
-// synced says why a node cannot be used yet.
+// synced returns why a node cannot be used yet.
 func (g *GaleraCluster) synced(i int) error {
 	state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
 	if err == nil && state != galeraSynced {

@@ -37,7 +37,7 @@ func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
 	if single {
 		mode = " Group Replication, single-primary"
 	}
-	say(tb, mysqlKind, g.Servers()[0], mode, mariadbVersion)
+	logVersion(tb, mysqlKind, g.Servers()[0], mode, mariadbVersion)
 	return g
 }
 

@@ -25,7 +25,7 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 
 // StartSharedMariaDB returns a running server for many tests. It knows the time zones, and does not sync its files.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	return given(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
+	return serverFrom(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
 		defer rescue(&err)
 		v := newFlavour()
 		s = v.start(ctx, &Config{Args: unsynced})
@@ -42,7 +42,7 @@ var unsynced = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", 
 // MariaDB returns the URL of a new, empty database of the shared server: see StartSharedMariaDB.
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
-	return MariaDBAt(tb, use(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
+	return MariaDBAt(tb, sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion))[0]
 }
 
 func mariadbVersion(server string) (version string, err error) {
@@ -62,7 +62,7 @@ func mariadbVersion(server string) (version string, err error) {
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)
-	server := use(tb, sharedMariaDB, mysqlKind, mariadbVersion)
+	server := sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion)
 	name := databaseName()
 	do(execMariaDB(server, "create database "+name))
 	return strings.TrimSuffix(server, "/") + "/" + name
@@ -139,7 +139,7 @@ func queryMariaDB(server, query string, columns ...any) error {
 // StartMariaDB returns a running server, with more options for mariadbd if wanted. It flushes at each commit, but not
 // in a test.
 func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
-	return given(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
+	return serverFrom(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
 func (v *flavour) start(ctx context.Context, c *Config) *Server {

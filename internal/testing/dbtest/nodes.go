@@ -45,7 +45,7 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create fun
 	create()
 }
 
-// onLoopback is the address of nodes that may share one.
+// onLoopback returns the address of nodes that may share one.
 func onLoopback(int) string { return loopback }
 
 func (n *nodes) run(i int, start func(host string, port int) *process) {

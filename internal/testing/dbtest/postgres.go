@@ -48,7 +48,7 @@ func databaseName() string {
 // Postgres returns the DSN of a new, empty database of the shared server.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
-	return PostgresAt(tb, use(tb, sharedPostgres, postgresKind, postgresVersion))
+	return PostgresAt(tb, sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
 func postgresVersion(dsn string) (string, error) {
@@ -74,7 +74,7 @@ func PostgresAt(tb testing.TB, server string) string {
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
 	defer fatal(tb)
-	return newDatabase(context.Background(), use(tb, sharedPostgres, postgresKind, postgresVersion))
+	return newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
 // Database creates an empty database on a PostgreSQL. drop removes it, with
@@ -111,12 +111,12 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 
 // StartPostgres returns a running server, which keeps fsync on.
 func StartPostgres(ctx context.Context) (*Server, error) {
-	return given(ctx, PostgresDSN, new(Config).Postgres)
+	return serverFrom(ctx, PostgresDSN, new(Config).Postgres)
 }
 
 // StartSharedPostgres returns a running server for many tests, which does not sync its files.
 func StartSharedPostgres(ctx context.Context) (*Server, error) {
-	return given(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
+	return serverFrom(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }
 
 // postgresPrograms returns the folder of the programs to test with.

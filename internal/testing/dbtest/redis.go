@@ -29,7 +29,7 @@ var prefixes atomic.Int64
 // Redis returns the URL of the shared server with a key prefix that no other test has.
 func Redis(tb testing.TB) string {
 	tb.Helper()
-	return withPrefix(use(tb, sharedRedis, redisKind, redisVersion))
+	return withPrefix(sharedDSN(tb, sharedRedis, redisKind, redisVersion))
 }
 
 func redisVersion(dsn string) (string, error) {
@@ -38,7 +38,7 @@ func redisVersion(dsn string) (string, error) {
 		return "", err
 	}
 	// Valkey names the Redis that it took over from as well.
-	text, err := askRedis(u.Host, "INFO", "server")
+	text, err := callRedis(u.Host, "INFO", "server")
 	for _, name := range []string{"Valkey", "Redis"} {
 		if _, rest, found := strings.Cut(text, "\n"+strings.ToLower(name)+"_version:"); found {
 			version, _, _ := strings.Cut(rest, "\r")
@@ -54,7 +54,7 @@ func withPrefix(dsn string) string {
 
 // StartRedis returns a running server, with more options for redis-server if wanted. It keeps nothing on disk.
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
-	return given(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
+	return serverFrom(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.
@@ -94,18 +94,18 @@ func launchRedis(ctx context.Context, f *folder, host string, port int, args ...
 	return f.launch(ctx, cmd, time.Minute, func() error { return pingRedis(socket) })
 }
 
-// pingRedis says why a server at an address, or at the path of a socket, cannot be used yet.
+// pingRedis returns why a server at an address, or at the path of a socket, cannot be used yet.
 func pingRedis(addr string) error {
-	answer, err := askRedis(addr, "PING")
+	answer, err := callRedis(addr, "PING")
 	if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
 		err = errors.New(answer)
 	}
 	return err
 }
 
-// askRedis sends a command to a server, at an address or at the path of a socket, one thing and
+// callRedis sends a command to a server, at an address or at the path of a socket, one thing and
 // returns the first line, or the bulk string, of its answer.
-func askRedis(addr string, words ...string) (string, error) {
+func callRedis(addr string, words ...string) (string, error) {
 	network := "tcp"
 	if filepath.IsAbs(addr) {
 		network = "unix"

@@ -31,7 +31,7 @@ func TestTheStoresPageNamesTheVersions(t *testing.T) {
 		t.Errorf("docs/stores.md does not name SQLite %s", sqlite3.SQLITE_VERSION)
 	}
 	for name, e := range engines {
-		if is := strings.TrimSuffix(strings.Fields(e.is + " -")[0], "."); is != "-" && !strings.Contains(table, is) {
+		if is := strings.TrimSuffix(strings.Fields(e.version + " -")[0], "."); is != "-" && !strings.Contains(table, is) {
 			t.Errorf("docs/stores.md does not name %s, of %s", is, name)
 		}
 	}

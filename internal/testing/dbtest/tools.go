@@ -90,7 +90,7 @@ func NodeModules(tb testing.TB, dir string) string {
 	return filepath.Join(kept, modules)
 }
 
-// Start starts a program that serves something and keeps nothing, and waits until ping is content with
+// Start starts a program that keeps nothing, and waits until ping succeeds with
 // it. It is killed when the test ends. Each start is of a command of its own.
 func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 	tb.Helper()

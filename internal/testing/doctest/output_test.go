@@ -27,7 +27,7 @@ func plain(line string) string {
 	return strings.TrimSpace(blanks.ReplaceAllString(line, " "))
 }
 
-// agree says where what a page shows and what was printed differ. In what is shown, a
+// agree returns where what a page shows and what was printed differ. In what is shown, a
 // line of "..." stands for any lines, and "..." in a line for anything. Times differ,
 // other numbers by 5 %, unless they are so large that they count microseconds. If
 // only the shape is to agree, numbers differ as they like.

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// links are the programs of the distribution that pages use by these names.
+// links makes the programs of the distribution available by the names in pages.
 func links(t *testing.T, programs string) {
 	t.Helper()
 	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
@@ -26,7 +26,7 @@ func links(t *testing.T, programs string) {
 	link(t, programs, "python3", "/usr/bin/python3")
 }
 
-// runtimes are those of the languages, which are installed if need be.
+// runtimes installs the languages if need be.
 func runtimes(t *testing.T) {
 	t.Helper()
 	// Python from the distribution, which has the packages.

@@ -238,8 +238,8 @@ func declared(file *ast.File) (names []string) {
 	return names
 }
 
-// released is the environment of builds. They are made as make build does, which a page runs too: then all packages
-// are compiled once.
+// released returns the environment of builds. They are made as make build does, which a page runs too: then all
+// packages are compiled once.
 func released() []string { return append(os.Environ(), "CGO_ENABLED=0") }
 
 // buildHeadgate makes the program in a folder.

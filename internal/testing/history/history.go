@@ -1,5 +1,4 @@
-// Package history is the format in which a run of Headgate is written down, so that it can
-// be judged afterwards by package check, or by a person.
+// Package history is the format of a recorded run of Headgate, for package check or a person to judge afterwards.
 //
 // # The file
 //
@@ -18,22 +17,20 @@
 //
 // An event has exactly one of these objects, which says what it is:
 //
-//   - limit: a limit was defined, or changed: then it has another version. It stands before
-//     the first call that names it.
-//   - call: somebody asks. "node" is the process that asks.
+//   - limit: a limit was defined, or changed: then it has another version. It precedes the first call that names it.
+//   - call: the process "node" calls the limiter.
 //   - return: the answer to the call of the same id. A call has at most one. One without
 //     has an unknown outcome: its process has died, or the run was over.
 //   - removal: an override of a key was removed before its end.
 //   - fault: something was done to the store, the network or a process.
-//   - state: what the store says of a cell when the run is over and nothing is under way.
+//   - state: a cell in the store when the run is over and nothing is under way.
 //
 // # What a recorder must do
 //
-// It writes a call before the limiter is asked and a return after the limiter has answered,
-// so that the decision lies between the two. It writes the fault before the fault can
-// have had an effect and, for one that lasts, as early as it began. A time that it does not
-// know it leaves out; those of blocks, where it knows them, let the checker see more, and so
-// does "until" of outcomes that are not known.
+// It writes a call before it calls the limiter and a return after the limiter has answered,
+// so that the decision lies between the two. It writes a fault before the fault can
+// have had an effect. It leaves out a time that it does not know. The checker sees more with
+// the times of blocks, and with "until" of outcomes that are not known.
 //
 // The test of this package has a line of each kind.
 package history
@@ -44,7 +41,7 @@ import (
 	"io"
 )
 
-// History is what one run has recorded, in the order of true time.
+// History is a recorded run, in the order of true time.
 type History struct {
 	Events []Event
 }
@@ -99,40 +96,40 @@ type Limit struct {
 	Prefetch     string `json:"prefetch,omitempty"`     // what a node may take up front; empty: nothing
 	PrefetchLife int64  `json:"prefetchlife,omitempty"` // microseconds until what it took is lost
 
-	// From says that it takes the place of the version before at that time of the store's clock, if
-	// calls know both; 0: from the first call that names it.
+	// From is when it replaces the version before, by the store's clock, if calls know both; 0: from the first call
+	// that names it.
 	From int64 `json:"from,omitempty"`
 
-	// Key makes it an override: from this event on it is in the place of the limit for that key alone,
-	// and of the override that the key had before. Calls name the first version of a limit that has
-	// overrides; their returns say which version has decided.
+	// Key makes it an override: from this event on it replaces the limit for that key alone, and an earlier override
+	// of the key. Calls name the first version of a limit that has overrides; their returns say which version has
+	// decided.
 	Key string `json:"key,omitempty"`
 	// Until is the end of an override by the store's clock; 0: none.
 	Until int64 `json:"until,omitempty"`
-	// Felt is for an override in how many microseconds each process knows of it, and that it
-	// was removed or replaced; 0: not known.
+	// Felt is how many microseconds pass at most until each process applies the override, or its removal or
+	// replacement; 0: not known.
 	Felt int64 `json:"felt,omitempty"`
 }
 
-// Removal says that an override is removed. One that is replaced by another is not.
+// Removal removes an override. A replacement needs none.
 type Removal struct {
 	Limit   string `json:"limit"`
 	Version int    `json:"version"`
 }
 
-// Charge is one thing to be admitted.
+// Charge is a cost on a key of a limit.
 type Charge struct {
 	Limit   string `json:"limit"`
 	Version int    `json:"version"`
 	Key     string `json:"key"`
-	Cost    string `json:"cost,omitempty"` // what was asked for; not with block, unblock, reset
+	Cost    string `json:"cost,omitempty"` // as requested; not with block, unblock, reset
 	Keep    string `json:"keep,omitempty"` // headroom: what has to be free after it, an amount or a share such as 10%
 }
 
 // The verbs of a call.
 const (
 	Take    = "take"    // also that of a call that waits, whose answer may have no time
-	Check   = "check"   // asks and takes nothing
+	Check   = "check"   // decides and takes nothing
 	Reserve = "reserve" // takes for a start of its own
 	Extend  = "extend"  // charges more under Idem: so much that the charges cost in all what they say now
 	Settle  = "settle"  // corrects the costs of an admission to Actual
@@ -145,7 +142,7 @@ const (
 	Unblock = "unblock"
 )
 
-// Call is a question. The charges of one call are admitted all or none.
+// Call is a call of the limiter. Its charges are admitted all or none.
 type Call struct {
 	ID      int      `json:"id"` // unique in the history, above 0
 	Verb    string   `json:"verb"`
@@ -155,11 +152,10 @@ type Call struct {
 	Of      int      `json:"of,omitempty"`      // the call whose admission this settles, cancels, renews or releases
 	Actual  []string `json:"actual,omitempty"`  // settle: the cost in the end, of each charge of Of or of Charges
 
-	// Front is the process that repeats refusals and hands out tokens for the node, if that is
-	// another: a server.
+	// Front is the server that repeats refusals and hands out tokens for the node; empty: the node itself.
 	Front string `json:"front,omitempty"`
 	// Kept is, for acquire, whether the node renews the lease in the background until it releases
-	// it or ends. Such renewals are no calls. A release that is Done says that it was held until then.
+	// it or ends. Such renewals are no calls. A release that is Done shows that it was held until then.
 	Kept bool  `json:"kept,omitempty"`
 	Wait int64 `json:"wait,omitempty"` // how far ahead the start may lie, or how long it waits; microseconds
 	For  int64 `json:"for,omitempty"`  // block: microseconds
@@ -174,12 +170,12 @@ const (
 	Unknown  = "unknown"  // an error, and it may have been done, or be done later
 )
 
-// The ways in which an answer was found.
+// The sources of an answer.
 const (
 	ViaStore    = "store"
 	ViaFallback = "fallback" // the store was away, and the limit's policy decided
 	ViaPrefetch = "prefetch" // out of tokens that the node had taken up front
-	ViaRepeat   = "repeat"   // a refusal that the node repeated without asking the store
+	ViaRepeat   = "repeat"   // a refusal that the node repeated without the store
 )
 
 // Return is the answer to a call.
@@ -189,7 +185,7 @@ type Return struct {
 	Error    string `json:"error,omitempty"`    // for people
 	At       int64  `json:"at,omitempty"`       // the time decided for, by the store's clock; 0: not known
 	Via      string `json:"via,omitempty"`      // empty: store
-	Replayed bool   `json:"replayed,omitempty"` // it repeats what was said to the same idempotency key before
+	Replayed bool   `json:"replayed,omitempty"` // the same idempotency key had this answer before
 
 	Each    []Figures `json:"each,omitempty"`    // of the charges, in their order; may be left out
 	StartAt int64     `json:"startat,omitempty"` // reserve: the start, by the store's clock
@@ -207,22 +203,22 @@ type Return struct {
 	Until int64 `json:"until,omitempty"`
 }
 
-// Figures are what was said of one charge.
+// Figures are the numbers in the answer about one charge.
 type Figures struct {
 	Remaining  int64 `json:"remaining"`            // whole units that could pass now; -1: not known
 	RetryAfter int64 `json:"retryafter,omitempty"` // microseconds, of a refused charge; -1: never
 	Capacity   int64 `json:"capacity,omitempty"`   // whole units that can pass at once; 0: not known
-	Version    int   `json:"version,omitempty"`    // of the limit by which it was decided; 0: that of the call
+	Version    int   `json:"version,omitempty"`    // of the limit that decided; 0: that of the call
 }
 
-// The faults that a checker makes allowance for. Others may be named too; they explain nothing.
+// The faults that a checker allows for. Others may be recorded too, and excuse nothing.
 const (
 	Clock  = "clock"  // the store's clock was moved By microseconds
 	Forget = "forget" // a fail-over or restart lost what was decided after the true time Since, within By before
 	Drift  = "drift"  // from the start: the store's clock gains or loses up to By millionths against true time
 
-	// Early is of the whole run: the store reads its clock before it locks what it charges, so of two calls that
-	// are under way together the one that is charged first may have the later time.
+	// Early holds for the whole run: the store reads its clock before it locks what it charges, so of two concurrent
+	// calls the one that is charged first may have the later time.
 	Early = "early"
 
 	Kill = "kill" // a process ended
@@ -236,10 +232,10 @@ type Fault struct {
 	Since int64  `json:"since,omitempty"` // nanoseconds since the start of the run
 }
 
-// State is what the store says of a cell after the run.
+// State is the state of a cell after the run.
 type State struct {
 	Limit   string `json:"limit"`
-	Version int    `json:"version"` // of the limit by which it was asked
+	Version int    `json:"version"` // of the limit by which it was inspected
 	Key     string `json:"key"`
 	Used    string `json:"used"` // in use at At, exact or rounded up to a millionth
 	At      int64  `json:"at"`

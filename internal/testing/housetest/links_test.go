@@ -64,7 +64,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// follow says why a link of a page leads nowhere, or nil. It takes the anchors of each page.
+// follow returns why a link of a page leads nowhere, or nil. It takes the anchors of each page.
 func follow(headings map[string][]string, from, target string) error {
 	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 		return nil

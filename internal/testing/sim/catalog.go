@@ -92,7 +92,7 @@ func (n names) Find(ctx context.Context, name, key string) (headgate.Limit, erro
 	return n.version(l), err
 }
 
-// Known is Find for what is at hand: see headgate.Names.
+// Known implements headgate.Names.
 func (n names) Known(name, key string) (headgate.Limit, bool) {
 	l, ok := n.Catalog.Known(name, key)
 	return n.version(l), ok

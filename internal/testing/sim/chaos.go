@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// chaos starts what goes wrong. It runs in a goroutine of the world.
+// chaos starts faults. It runs in a goroutine of the world.
 func (w *world) chaos() {
 	start := func(is bool, often int64, do func()) {
 		if !is {
@@ -97,7 +97,7 @@ func (w *world) fill() {
 	w.db.full = false
 }
 
-// failOver lets a replica go on, which has not heard of the last moments.
+// failOver lets a replica go on, which lacks the last moments.
 func (w *world) failOver() {
 	now := w.s.now()
 	since := now - w.s.between(1, 2*time.Second)
@@ -165,7 +165,7 @@ func (w *world) rush(n *node, g []charge, callers int) {
 	}
 }
 
-// rushAndStop lets callers ask until tokens are fetched ahead, and then stops the node.
+// rushAndStop lets callers call until tokens are fetched ahead, and then stops the node.
 func (w *world) rushAndStop(n *node) {
 	c := &caller{w, n}
 	g := c.charges(1)

@@ -35,7 +35,7 @@ var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 //
 // Faults are in thousandths of the requests.
 type database struct {
-	way
+	link
 	p     *process
 	rows  map[law.Cell]*cells.Cell // as committed
 	locks locks
@@ -65,8 +65,8 @@ type rowLock struct{ waiting []chan struct{} }
 
 func newDatabase(s *scheduler) *database {
 	d := &database{
-		way: way{s: s, latency: s.between(50*time.Microsecond, 5*time.Millisecond)},
-		p:   newProcess("db"), rows: map[law.Cell]*cells.Cell{}, locks: locks{},
+		link: link{s: s, latency: s.between(50*time.Microsecond, 5*time.Millisecond)},
+		p:    newProcess("db"), rows: map[law.Cell]*cells.Cell{}, locks: locks{},
 	}
 	d.p.ppm = drift(s)
 	d.commitTime = s.between(50*time.Microsecond, 5*time.Millisecond)

@@ -102,7 +102,7 @@ func (l *limit) shorten(rng *rand.Rand) {
 	l.become(recorded)
 }
 
-// shortLimit is a random limit of which the period is short.
+// shortLimit returns a random limit of which the period is short.
 func shortLimit(rng *rand.Rand, name string) history.Limit {
 	recorded := randomLimit(rng, name)
 	if recorded.Period > time.Minute.Microseconds() {
@@ -171,8 +171,8 @@ var algorithms = []string{
 
 var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
 
-// randomLimit is a limit with a period that is short enough for the simulation to see
-// many of them, and an amount small enough to be reached.
+// randomLimit returns a limit with a period that is short enough for the simulation to see many of them, and an amount
+// small enough to be reached.
 func randomLimit(rng *rand.Rand, name string) history.Limit {
 	t := history.Limit{
 		Name: name, Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),

@@ -36,7 +36,7 @@ var (
 	strideFlag  = flag.Uint64("stride", 0, "of a worker: the distance between its seeds")
 )
 
-// totals are what a search has done.
+// totals has the counts of a search.
 type totals struct {
 	Decisions  int64   `json:"decisions"`
 	NodeHours  float64 `json:"node_hours"`

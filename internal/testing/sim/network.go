@@ -13,10 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// network is the network between a client and a server. It is slow, it loses requests and
-// answers, and it delivers requests in any order.
+// network is a slow http.RoundTripper that loses requests and answers, and delivers requests in any order.
 type network struct {
-	way
+	link
 	w *world
 }
 
@@ -79,31 +78,31 @@ func serve(ctx context.Context, to *server, req *http.Request, body []byte) *htt
 	return w.Result()
 }
 
-// way is a connection to another process. It is slow, and it loses questions and answers.
-type way struct {
+// link is a slow connection to another process that loses requests and answers.
+type link struct {
 	s       *scheduler
-	latency time.Duration // one way takes up to this
+	latency time.Duration // the most, in one direction
 
 	refused, lostBefore, lostAfter int // in thousandths
 }
 
-// trip is one question on its way.
+// trip is one request and its answer.
 type trip struct {
-	*way
+	*link
 	to                    *process
 	answered              chan struct{}
 	lostBefore, lostAfter bool
 }
 
-func (w *way) send(to *process, do func()) *trip {
-	t := &trip{w, to, make(chan struct{}), w.s.chance(w.lostBefore), w.s.chance(w.lostAfter)}
-	w.s.spawn(to, func() {
-		w.s.sleep(w.s.between(1, w.latency))
+func (l *link) send(to *process, do func()) *trip {
+	t := &trip{l, to, make(chan struct{}), l.s.chance(l.lostBefore), l.s.chance(l.lostAfter)}
+	l.s.spawn(to, func() {
+		l.s.sleep(l.s.between(1, l.latency))
 		if t.lostBefore {
 			return
 		}
 		do()
-		w.s.sleep(w.s.between(1, w.latency))
+		l.s.sleep(l.s.between(1, l.latency))
 		if !t.lostAfter {
 			close(t.answered)
 		}
@@ -111,17 +110,17 @@ func (w *way) send(to *process, do func()) *trip {
 	return t
 }
 
-// What became of a trip.
+// The ends of a trip.
 const (
 	answered = iota
 	broken
-	left // by the one that asks
+	abandoned // by the caller
 )
 
-// wait waits until the answer has come, the connection is broken, or the one that asks leaves.
+// wait waits until the answer has come, the connection is broken, or the caller leaves.
 func (t *trip) wait(leave <-chan struct{}) int {
 	breaks := t.to.killed
-	if t.lostBefore || t.lostAfter { // that is noticed some time later
+	if t.lostBefore || t.lostAfter { // the caller notices later
 		breaks = make(chan struct{})
 		after := t.s.between(1, 3*time.Second)
 		t.s.spawn(t.s.cur.of, func() {

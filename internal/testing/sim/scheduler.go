@@ -69,14 +69,14 @@ func (p *process) kill() {
 func (s *scheduler) alive() {
 	if now := s.now(); now > s.moved {
 		s.moved, s.idleSteps = now, 0
-	} else if s.idleSteps++; s.idleSteps > mostIdleSteps {
+	} else if s.idleSteps++; s.idleSteps > maxIdleSteps {
 		panic(fmt.Sprintf("process %s goes on and on, and no time passes", s.cur.of.name))
 	}
 }
 
-// mostIdleSteps is how often goroutines are resumed or read their clocks at most while no
+// maxIdleSteps is how often goroutines are resumed or read their clocks at most while no
 // virtual time passes: more are in a loop without an end.
-const mostIdleSteps = 1_000_000
+const maxIdleSteps = 1_000_000
 
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{
@@ -148,7 +148,7 @@ func (s *scheduler) run() {
 	}
 }
 
-// now is the time since the start of the simulation.
+// now returns the time since the start of the simulation.
 func (s *scheduler) now() time.Duration { return time.Since(s.start) }
 
 // timer returns how long a timer must be set for d of true time, so that no other timer
@@ -225,7 +225,7 @@ func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
 
 func (s *scheduler) sleep(d time.Duration) { s.block(s.timer(d), nil, nil, nil) }
 
-// own is the time of a process that has passed after a true time.
+// own returns the time of a process that has passed after a true time.
 func (p *process) own(d time.Duration) time.Duration { return d + d/1_000_000*time.Duration(p.ppm) }
 
 func (s *scheduler) Now() time.Time {
@@ -259,7 +259,7 @@ func (s *scheduler) Hash(v any) uint64 {
 	return h ^ h>>31
 }
 
-// chance is true in this share of cases, in thousandths.
+// chance returns true in this share of cases.
 func (s *scheduler) chance(thousandths int) bool { return s.rng.IntN(1000) < thousandths }
 
 func (s *scheduler) between(least, most time.Duration) time.Duration {

@@ -70,7 +70,7 @@ func search(t *testing.T, from, stride uint64) (sum totals) {
 	return sum
 }
 
-// violations are what the checker finds, and calls that were not answered as they should.
+// violations returns what the checker finds, and calls that were not answered as they should.
 func violations(r *sim.Result) []check.Violation {
 	bad := check.Check(r.History)
 	for _, text := range r.Broken {

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// asker is a headgate.Limiter or a client.Client.
-type asker interface {
+// limiter is a headgate.Limiter or a client.Client.
+type limiter interface {
 	headgate.Taker
 	headgate.Waiter
 	headgate.Reserver
@@ -36,7 +36,7 @@ type charge struct {
 	keep    headgate.Headroom
 }
 
-// recorded is the charge as a history has it.
+// recorded returns the charge as a history has it.
 func (g *charge) recorded() history.Charge {
 	return record.Charge(&g.of.versions[g.version-1].recorded, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
 }
@@ -64,7 +64,7 @@ func (c *caller) run() {
 	}
 }
 
-// deeds are what callers do, each with its share in percent.
+// deeds has what callers do, with its share in percent.
 var deeds = []struct {
 	often int
 	do    func(*caller, context.Context)
@@ -94,7 +94,7 @@ func (c *caller) step() {
 	}
 }
 
-// context is one that mostly outlasts a call, and sometimes ends within it.
+// context mostly outlasts a call, and sometimes ends within it.
 func (c *caller) context() (context.Context, context.CancelFunc) {
 	d := 20 * time.Second
 	if c.w.s.chance(c.w.cancels) {
@@ -103,7 +103,7 @@ func (c *caller) context() (context.Context, context.CancelFunc) {
 	return sched.WithTimeout(context.Background(), d)
 }
 
-// charges are random charges of limits that are taken, not held.
+// charges returns random charges of limits that are taken, not held.
 func (c *caller) charges(n int) []charge {
 	var list []charge
 	for range n {
@@ -246,7 +246,7 @@ func (c *caller) extendTo(ctx context.Context, name string, g []charge) error {
 	return err
 }
 
-// plus is a cost and some tenths.
+// plus returns a cost and some tenths.
 func plus(cost headgate.Cost, tenths int64) headgate.Cost {
 	n, ok := new(big.Rat).SetString(cost.String())
 	if cost == (headgate.Cost{}) || !ok {

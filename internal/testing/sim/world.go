@@ -64,7 +64,7 @@ type node struct {
 	stop    func()   // as a program does that ends
 	home    *process // of the first incarnation, by which limits know its version
 	p       *process
-	ask     asker
+	ask     limiter
 	callers int
 }
 
@@ -193,7 +193,7 @@ func (w *world) populate() {
 	n := s.rng.IntN(10)
 	if n < 8 || w.rollout {
 		w.db = newDatabase(s)
-		if w.imperfect(&w.db.way) {
+		if w.imperfect(&w.db.link) {
 			w.db.conflicts, w.db.hanging = s.rng.IntN(50), max(0, s.rng.IntN(6)-3)
 		}
 	} else {
@@ -205,7 +205,7 @@ func (w *world) populate() {
 	}
 	ppm := w.storeProcess().ppm
 	// Callers that wait for a start sleep by their own clocks, which drift too.
-	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: max(ppm, -ppm) + mostDrift})
+	w.rec.Fault("store", history.Fault{Kind: history.Drift, By: max(ppm, -ppm) + maxDrift})
 	nodes := 1 + s.rng.IntN(4)
 	if w.rollout {
 		nodes = max(nodes, 2)
@@ -229,7 +229,7 @@ func (w *world) all() []*limit {
 	return slices.Concat([]*limit{w.held}, w.taken)
 }
 
-// store is what the processes ask that decide.
+// store returns the store of the processes.
 func (w *world) store() store.Store {
 	if w.memory != nil {
 		return w.memory
@@ -253,13 +253,13 @@ func (w *world) storeTime() time.Time {
 	return w.s.wallOf(w.memoryP)
 }
 
-// mostDrift is by how many millionths a clock may be too fast or too slow.
-const mostDrift = 200
+// maxDrift is by how many millionths a clock may be too fast or too slow.
+const maxDrift = 200
 
-func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*mostDrift+1)) - mostDrift }
+func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*maxDrift+1)) - maxDrift }
 
 // imperfect gives a connection its faults, and reports whether it has some.
-func (w *world) imperfect(to *way) bool {
+func (w *world) imperfect(to *link) bool {
 	s := w.s
 	if !s.chance(500) || w.calm() {
 		return false
@@ -298,7 +298,7 @@ func (w *world) start(n *node, p *process) {
 
 // asker makes what the callers of the process that runs now ask,
 // and how to stop it.
-func (w *world) asker() (ask asker, stop func()) {
+func (w *world) asker() (ask limiter, stop func()) {
 	if w.net != nil {
 		c, err := client.New("http://server", &client.Config{HTTPClient: &http.Client{Transport: w.net}})
 		if err != nil {
@@ -322,8 +322,8 @@ func (w *world) stack(s store.Store) store.Store {
 }
 
 func (w *world) serve() {
-	w.net = &network{way: way{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
-	w.imperfect(&w.net.way)
+	w.net = &network{link: link{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
+	w.imperfect(&w.net.link)
 	w.restart()
 }
 

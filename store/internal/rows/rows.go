@@ -1,5 +1,5 @@
-// Package rows decides batches over the rows of a database: a store locks and reads the rows of
-// all cells of a batch, package law decides, and the store writes what changed.
+// Package rows decides batches over the rows of a database: a store locks and reads the rows of all cells, package law
+// decides, and the store writes the changes.
 package rows
 
 import (
@@ -8,17 +8,16 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Reader reads what is kept of a cell besides its row. The cell is locked.
+// Reader reads the log and the receipts of a locked cell.
 type Reader interface {
 	// Sum returns the credits of entries that expire after one time, and not after another.
 	Sum(cell law.Cell, after, upto int64) (int64, error)
-	// Freed returns when enough entries of those that expire after a time have expired to
-	// free what is needed; law.Never if all of them are too little.
+	// Freed returns when enough entries that expire after a time have expired to free need; law.Never if all of them
+	// are too little.
 	Freed(cell law.Cell, after, need int64) (int64, error)
 	// Entry returns an entry that counts; zeros if there is none.
 	Entry(cell law.Cell, number int64) (credits, expiresAt int64, err error)
-	// Receipt returns what the cell remembers of a request, also one that should be
-	// forgotten; false if that is nothing.
+	// Receipt also returns one that has expired; false if there is none.
 	Receipt(cell law.Cell, id string) (law.Receipt, bool, error)
 }
 
@@ -31,18 +30,18 @@ type Cell struct {
 	batch *Batch
 }
 
-// Batch is a batch under way. Make one by [New], fill State, Reason and Found of its cells,
-// call [Batch.Decide], and write what the records of the cells say.
+// Batch decides ops over cells. Make one by [New], fill State, Reason and Found of its cells, call [Batch.Decide], and
+// write the records of the cells.
 type Batch struct {
 	Cells []*Cell // each once, in the order in which they are locked: that of law.Cell.Compare
 
 	reader  Reader
 	ops     []law.Op
 	records []*law.Record // of each op
-	err     error         // the first that the reader met
+	err     error         // the first of the reader
 }
 
-// New returns a batch. The cells of groups that are not valid are none of it: these are not applied.
+// New leaves out the cells of invalid groups, which are not applied.
 func New(ops []law.Op, reader Reader) *Batch {
 	b := &Batch{reader: reader, ops: ops, records: make([]*law.Record, len(ops)), Cells: make([]*Cell, 0, len(ops))}
 	order := make([]int, 0, len(ops))
@@ -71,7 +70,7 @@ func New(ops []law.Op, reader Reader) *Batch {
 	return b
 }
 
-// Cell returns a cell of the batch by its name; nil if it is none of it.
+// Cell returns a cell by its name, or nil.
 func (b *Batch) Cell(name law.Cell) *Cell {
 	i, found := slices.BinarySearchFunc(b.Cells, name, func(c *Cell, name law.Cell) int { return c.Name.Compare(name) })
 	if !found {
@@ -80,14 +79,14 @@ func (b *Batch) Cell(name law.Cell) *Cell {
 	return b.Cells[i]
 }
 
-// Decide applies the batch at a time that was read after all rows were locked. An error is the
-// reader's; outs must not be used then.
+// Decide needs a clock that was read after all rows were locked. After an error, which is the reader's, outs must not
+// be used.
 func (b *Batch) Decide(outs []law.Outcome, clock int64) error {
 	law.Apply(b.ops, outs, clock, b.records)
 	return b.err
 }
 
-// Number puts the numbers of new entries into the outcomes, once those of Add are known.
+// Number sets the numbers of new entries in the outcomes, once those of Add are known.
 func (b *Batch) Number(outs []law.Outcome) {
 	for i := range outs {
 		b.records[i].Number(&outs[i])
@@ -118,7 +117,7 @@ func (c *Cell) Freed(after, need int64) int64 {
 	at, err := c.batch.reader.Freed(c.Name, after, need)
 	if err != nil {
 		c.batch.note(err)
-		return law.Never // a law asks until what it asks for is enough
+		return law.Never // a law repeats Freed until it is enough
 	}
 	return at
 }

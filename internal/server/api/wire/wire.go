@@ -59,7 +59,7 @@ var (
 	typeAnswer  = reflect.TypeFor[api.Answer]()
 )
 
-// plan says how to copy a struct.
+// plan returns how to copy a struct.
 func (p pair) plan() (list []step) {
 	toMessage := p.to.PkgPath() == messages
 	message, value := p.from, p.to
@@ -166,7 +166,7 @@ func toAmount(units, nanos, number []int) step {
 	}
 }
 
-// fromAmount is for the other direction.
+// fromAmount converts back.
 func fromAmount(units, nanos, number []int) step {
 	return func(to, from reflect.Value) {
 		whole := from.FieldByIndex(units)
@@ -216,7 +216,7 @@ func toAnswer(to, from reflect.Value) {
 	}
 }
 
-// fromAnswer is for the other direction. One that is neither is empty.
+// fromAnswer converts back. One that is neither is empty.
 func fromAnswer(to, from reflect.Value) {
 	a, m := to.Addr().Interface().(*api.Answer), from.Addr().Interface().(*pb.Answer)
 	if d := m.GetDecision(); d != nil {

@@ -40,7 +40,7 @@ func (r *registry) FindDescriptorByName(name protoreflect.FullName) (protoreflec
 	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
-// RateLimitServiceServer is what answers calls of Envoy's rate limit service.
+// RateLimitServiceServer serves Envoy's rate limit service.
 type RateLimitServiceServer interface {
 	// ShouldRateLimit decides a request. An error is the status of the call; a refusal is none.
 	ShouldRateLimit(ctx context.Context, q *RateLimitRequest) (*RateLimitResponse, error)

@@ -29,7 +29,7 @@ func NewAsker(limit headgate.Limit, key string, recorded history.Limit) *Asker {
 	return a
 }
 
-// Limiter is what an Asker calls: a headgate.Limiter, or a client.Client.
+// Limiter is implemented by headgate.Limiter and client.Client.
 type Limiter interface {
 	Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error)
 	Inspect(ctx context.Context, limit headgate.Limit, key string) (headgate.Status, error)

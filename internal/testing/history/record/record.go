@@ -62,7 +62,7 @@ func (r *Recorder) event(e history.Event) {
 	r.add(e)
 }
 
-// Limit records a version of a limit, before it is asked for.
+// Limit records a version of a limit, before it is requested.
 func (r *Recorder) Limit(l history.Limit) { r.event(history.Event{Limit: &l}) }
 
 // Removal records that an override is removed, before it is.
@@ -206,12 +206,12 @@ var vias = map[headgate.Via]string{
 	headgate.ViaPrefetch: history.ViaPrefetch, headgate.ViaFallback: history.ViaFallback,
 }
 
-// Because is why a version of a limit applies, as decisions say it.
+// Because returns why a version of a limit applies, as decisions say it.
 func Because(version int) string { return becauseVersion + strconv.Itoa(version) }
 
 const becauseVersion = "version "
 
-// versionOf is the version that a decision has applied; 0: it does not say.
+// versionOf returns the version that a decision has applied; 0: it does not say.
 func versionOf(applied string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(applied, becauseVersion))
 	return n

@@ -82,7 +82,7 @@ func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(charges(a), charges(b)))
 }
 
-// slack is what a level may exceed what passes at once by.
+// slack returns what a level may exceed what passes at once by.
 func (c *cell) slack(r *rule, blurred bool) num {
 	switch {
 	case r.shape == rated:
@@ -149,7 +149,7 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 	}
 }
 
-// perTime is the time in which a rule forgets its amount, in microseconds.
+// perTime returns the time in which a rule forgets its amount, in microseconds.
 func (r *rule) perTime() int64 {
 	if r.period > 0 {
 		return r.period

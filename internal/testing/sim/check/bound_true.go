@@ -118,9 +118,9 @@ func startLater(x *spans, entries []*entry, from, to int64) {
 	}
 }
 
-// strays are the corrections that may give back after a reset or a fail-over what was charged
-// before it, and what that has given back already. headgate.Reservation: "If its limit is changed, or
-// its key reset, before it is settled without an id, it should not be."
+// strays returns the corrections that may give back after a reset or a fail-over what was charged before it, and what
+// that has given back already. headgate.Reservation: "If its limit is changed, or its key reset, before it is settled
+// without an id, it should not be."
 func (m *model) strays(c *cell) (list []*fix) {
 	for _, f := range c.fixes {
 		if f.Idem == "" && f.down && f.outcome() != history.Nothing &&
@@ -233,7 +233,7 @@ func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *spans
 	}
 }
 
-// in is the most that passes in a closed interval of a length in microseconds.
+// in returns the most that passes in a closed interval of a length in microseconds.
 func (r *rule) in(micros, from, to int64) num {
 	up := func(d, by int64) int64 { return (d + by - 1) / by }
 	switch r.shape {

@@ -118,7 +118,7 @@ func (c *cell) decidedBy() (list []*rule) {
 	return list
 }
 
-// breaks are where levels may have been lost and the store's times may go back: bounds by
+// breaks returns where levels may have been lost and the store's times may go back: bounds by
 // the store's clock hold between them.
 func (m *model) breaks(c *cell) *spans {
 	s := &spans{}

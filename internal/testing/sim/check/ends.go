@@ -16,8 +16,8 @@ func (f *family) decided(a *ask, charge int) (r *rule, known bool) {
 	return r, each.Remaining >= 0 || each.RetryAfter != 0 || len(a.Charges) == 1
 }
 
-// end is the time of the store's clock at which another version takes the place of this one, for calls that
-// know it; 0: none does.
+// end returns the time of the store's clock at which another version takes the place of this one, for calls that know
+// it; 0: none does.
 func (r *rule) end() int64 {
 	if next := r.of.versions[r.limit.Version+1]; next != nil && next.limit.Key == "" && r.limit.Key == "" {
 		return next.limit.From

@@ -205,7 +205,7 @@ func (m *model) extendedOnce(e *entry, some bool) {
 	}
 }
 
-// settledBy reports whether a call has settled what an extension is about before it was asked for.
+// settledBy reports whether a call has settled what an extension is about before it was requested.
 func (e *entry) settledBy(a *ask) bool {
 	return a.Verb == history.Settle && a.outcome() == history.Done && a.to <= e.from &&
 		slices.ContainsFunc(a.Charges, e.cell.is)

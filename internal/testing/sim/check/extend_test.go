@@ -17,7 +17,7 @@ func (b *book) extend(at int64, total, charged string, options ...option) int {
 	}}, options...)...)
 }
 
-// lost is the answer to a call of which the caller has heard nothing.
+// lost turns an answer into an unknown outcome.
 func lost(_ *history.Call, r *history.Return) {
 	r.Outcome, r.At, r.Charged, r.Until = history.Unknown, 0, nil, 4000
 }

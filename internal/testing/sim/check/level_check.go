@@ -194,7 +194,7 @@ func (t *tracker) settlements() {
 	}
 }
 
-// asEntry is a correction upwards whose time is not known, as a charge of that much.
+// asEntry returns a correction upwards whose time is not known, as a charge of that much.
 func (f *fix) asEntry() *entry {
 	c := f.of.cell
 	return &entry{ask: f.ask, cell: c, rule: f.of.rule, cost: f.amount.plus(c.family.least())} // it was rounded down

@@ -24,14 +24,14 @@ type ask struct {
 	by       int64    // true time by which it was charged, if another call shows it; 0: none does
 }
 
-// front is the process that repeats refusals for the one that asks.
+// front returns the process that repeats refusals for the caller's.
 func (a *ask) front() string { return cmp.Or(a.Front, a.node) }
 
 func (a *ask) outcome() string { return a.ret.Outcome }
 
 func (a *ask) via() string { return cmp.Or(a.ret.Via, history.ViaStore) }
 
-// until is when it was done at the latest, if it was.
+// until returns when it was done at the latest, if it was.
 func (a *ask) until() int64 {
 	if a.by == 0 && a.outcome() != history.Unknown {
 		return a.to
@@ -39,15 +39,15 @@ func (a *ask) until() int64 {
 	return cmp.Or(a.by, a.ret.Until, forever)
 }
 
-// asks reports whether the verb is one that is admitted or refused.
+// asks reports whether the verb can be admitted or refused.
 func asks(verb string) bool {
 	return verb == history.Extend || verb == history.Check || admits(verb) || verb == history.Acquire
 }
 
-// admits reports whether the verb is one that admits a request under its id.
+// admits reports whether the verb admits a request under its id.
 func admits(verb string) bool { return verb == history.Take || verb == history.Reserve }
 
-// entry is what one call asks of one cell.
+// entry is the request of one call to one cell.
 type entry struct {
 	*ask
 	cell         *cell
@@ -76,7 +76,7 @@ type fix struct {
 	spread      bool // given back of several charges, each at a time of its own
 }
 
-// cell is the state of one limit for one key, and what was asked of it.
+// cell is the state of a limit for a key, with the calls about it.
 type cell struct {
 	family  *family
 	key     string
@@ -94,7 +94,7 @@ type state struct {
 	event int
 }
 
-// model is a history that makes sense.
+// model is a valid history.
 type model struct {
 	h        *history.History
 	asks     map[int]*ask
@@ -117,7 +117,7 @@ type fault struct {
 	t int64
 }
 
-// begun is the true time from which on the fault can have had its effect.
+// begun returns the true time from which on the fault can have had its effect.
 func (f *fault) begun() int64 {
 	if f.Kind == history.Forget {
 		return max(0, f.t-f.By*1000)
@@ -301,8 +301,8 @@ func (e *entry) maybe() bool {
 	return e.outcome() == history.Unknown
 }
 
-// need is how much has to be free before a charge for it to pass, at most: headroom is rounded
-// up to what the limit counts.
+// need returns how much has to be free before a charge for it to pass, at most: headroom is rounded up to what the
+// limit counts.
 func (e *entry) need() num {
 	if !e.keep.positive() {
 		return e.cost
@@ -310,10 +310,10 @@ func (e *entry) need() num {
 	return e.cost.plus(e.keep).plus(e.cell.family.least())
 }
 
-// start is when what was charged passes, by the store's clock.
+// start returns when what was charged passes, by the store's clock.
 func (e *entry) start() int64 { return max(e.ret.At, e.ret.StartAt) }
 
-// figures are what was said of the entry's charge, if its call has but that one.
+// figures returns what was said of the entry's charge, if its call has but that one.
 func (e *entry) figures() (f history.Figures, ok bool) {
 	if e.place >= len(e.ret.Each) {
 		return f, false

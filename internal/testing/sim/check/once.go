@@ -189,7 +189,7 @@ func (a *ask) charges() string {
 	return strings.Join(list, ", ")
 }
 
-// cancels are the calls that have certainly cancelled an id.
+// cancels returns the calls that have certainly cancelled an id.
 func (m *model) cancels(idem string) []*ask {
 	return slices.DeleteFunc(slices.Clone(m.settles[idem]), func(a *ask) bool {
 		return a.Verb != history.Cancel || a.outcome() != history.Done || m.lossy(a.from, a.to)

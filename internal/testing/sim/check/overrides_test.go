@@ -2,7 +2,7 @@ package check_test
 
 import "github.com/headgate/headgate/internal/testing/history"
 
-// by says which version of a limit has decided, and after how long to ask again.
+// by returns which version of a limit has decided, and after how long to ask again.
 func by(version int, retry int64) option {
 	return func(_ *history.Call, r *history.Return) {
 		r.Each = []history.Figures{{Remaining: -1, RetryAfter: retry, Version: version}}

@@ -367,7 +367,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// seeds is how many histories to play, a sixth of them with make test; HEADGATE_TEST_HISTORIES multiplies them.
+// seeds returns how many histories to play, a sixth of them with make test; HEADGATE_TEST_HISTORIES multiplies them.
 func seeds(n int) int {
 	n = tier.Pick(n/6, n, n)
 	times, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES"))

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// repeatedFor is how long a refusal is repeated without asking the store, at most.
+// repeatedFor is how long a refusal is repeated without calling the store, at most.
 // docs/operating.md: "most a second at a time".
 const repeatedFor = 1_000_000
 

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// shape is what the checker has to know of an algorithm.
+// shape is an algorithm as the checker sees it.
 type shape int
 
 const (
@@ -28,7 +28,7 @@ var shapes = map[string]shape{
 	history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged, history.Concurrency: held,
 }
 
-// rule is one version of a limit, in numbers.
+// rule is a version of a limit, in numbers.
 type rule struct {
 	of     *family
 	limit  *history.Limit
@@ -57,7 +57,7 @@ type family struct {
 	terms    map[int]term // of overrides, by version
 }
 
-// fine is what corrections and levels may be rounded by: a millionth of a unit.
+// fine is the unit to which corrections and levels are rounded: a millionth.
 const fine = 1_000_000
 
 // name notes a cost or a headroom that a call names; a share is neither.
@@ -118,7 +118,7 @@ func (f *family) count(r *big.Rat) num {
 
 func (f *family) one() num { return fromBig(f.unit) }
 
-// least is the rounding of what is written with six digits.
+// least returns the rounding of what is written with six digits.
 func (f *family) least() num { return fromBig(new(big.Int).Quo(f.unit, big.NewInt(fine))) }
 
 // units returns how many whole units of cost n is, rounded down.

@@ -41,11 +41,11 @@ func before(marks []mark, t int64) (n int, sum num) {
 	return n, sum
 }
 
-// begun is about the spans that begin not after a time.
+// begun returns the number and the sum of the spans that begin by t.
 func (s *spans) begun(t int64) (n int, sum num) { return before(s.from, t+1) }
 
-// over is about the spans that end before a time. Their number is that of the stretch between spans that has
-// begun last.
+// over returns the number and the sum of the spans that end before t. The number is also that of the stretch between
+// spans that began last.
 func (s *spans) over(t int64) (n int, sum num) { return before(s.to, t) }
 
 func (s *spans) during(from, to int64) num {

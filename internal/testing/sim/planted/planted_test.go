@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // root is the module's.
 const root = "../../../.."
 
-// fault is one change of one file.
+// fault is a change of a file.
 type fault struct {
 	name     string
 	breaks   string // one sentence

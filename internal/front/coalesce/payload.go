@@ -10,9 +10,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// party is what queues: a caller with its ops, which are adjacent groups, or several
-// callers who ask the same of one cell, and share an op.
-type party struct {
+// payload has the ops of a caller, which are adjacent groups, or one op of one cell that several callers share.
+type payload struct {
 	ops    []law.Op
 	outs   []law.Outcome // of ops, when the batch has come back
 	shared bool          // others may share the op
@@ -24,29 +23,29 @@ type party struct {
 }
 
 // queue is callers who wait for batches.
-type queue = flight.Queue[law.Cell, *party]
+type queue = flight.Queue[law.Cell, *payload]
 
 // Size implements flight.Load.
-func (p *party) Size() int { return len(p.ops) }
+func (p *payload) Size() int { return len(p.ops) }
 
 // Keys implements flight.Load.
-func (p *party) Keys() int { return len(p.ops) }
+func (p *payload) Keys() int { return len(p.ops) }
 
 // Key implements flight.Load: the cell of an op.
-func (p *party) Key(i int) law.Cell { return p.ops[i].Cell }
+func (p *payload) Key(i int) law.Cell { return p.ops[i].Cell }
 
 // Clear implements flight.Load.
-func (p *party) Clear() {
+func (p *payload) Clear() {
 	clear(p.ops) // they hold strings
 	clear(p.outs)
 	clear(p.contexts)
-	*p = party{
+	*p = payload{
 		ops: p.ops[:0], outs: p.outs[:0], left: p.left[:0], late: p.late[:0], contexts: p.contexts[:0],
 	}
 }
 
-// load makes it the party of one caller.
-func (p *party) load(ops []law.Op) {
+// load makes it the payload of one caller.
+func (p *payload) load(ops []law.Op) {
 	p.ops = append(p.ops, ops...)
 	p.shared, p.ranks = shareable(ops), 1
 }
@@ -61,7 +60,7 @@ func shareable(ops []law.Op) bool {
 }
 
 // share lets another caller share the op, if it asks the same, and returns its rank.
-func (p *party) share(op *law.Op) (rank int, ok bool) {
+func (p *payload) share(op *law.Op) (rank int, ok bool) {
 	a := &p.ops[0]
 	if !p.shared || a.Verb != op.Verb || a.Cost != op.Cost || a.Now != op.Now || a.Ceiling != op.Ceiling ||
 		a.Params != op.Params || a.Window != op.Window || a.From != op.From || a.Until != op.Until ||
@@ -73,7 +72,7 @@ func (p *party) share(op *law.Op) (rank int, ok bool) {
 }
 
 // depart turns an op that is shared into a count.
-func (p *party) depart() {
+func (p *payload) depart() {
 	if n := p.ranks - len(p.left); n > 1 && p.ops[0].Verb == law.Take {
 		p.ops[0].Count, p.ops[0].Partial = int64(n), true
 	}
@@ -81,13 +80,13 @@ func (p *party) depart() {
 
 // failed reports whether each of the ops has an error of its own. Of a store that
 // failed, only that stands: an outcome without an Err is no decision, whatever is in it.
-func (p *party) failed() bool {
+func (p *payload) failed() bool {
 	return !slices.ContainsFunc(p.outs, func(o law.Outcome) bool { return o.Err == nil })
 }
 
 // held reports whether nothing was done for it, since somebody else holds a cell of each of
 // its groups. So it can be asked again as a whole.
-func (p *party) held() bool {
+func (p *payload) held() bool {
 	for i := range p.outs {
 		if !errors.Is(p.outs[i].Err, store.ErrHeld) {
 			return false
@@ -98,7 +97,7 @@ func (p *party) held() bool {
 
 // answer copies the outcomes of the caller of a rank. Of a shared op, grants go to those
 // who came first.
-func (p *party) answer(rank int, outs []law.Outcome) {
+func (p *payload) answer(rank int, outs []law.Outcome) {
 	copy(outs, p.outs)
 	if !p.shared || !p.ops[0].Partial {
 		return
@@ -113,7 +112,7 @@ func (p *party) answer(rank int, outs []law.Outcome) {
 }
 
 // giveBack appends the returns of what the caller of a rank was granted, who has left.
-func (p *party) giveBack(rank int, back []law.Op) []law.Op {
+func (p *payload) giveBack(rank int, back []law.Op) []law.Op {
 	outs := make([]law.Outcome, len(p.ops))
 	p.answer(rank, outs)
 	if p.shared {

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// Party is one caller, or several who share what they ask.
-type Party[K comparable, L Load[K]] struct {
+// Passenger is one caller, or several who share a load.
+type Passenger[K comparable, L Load[K]] struct {
 	// Load is guarded by the queue until the flight departs. From then on it is Fly's,
 	// and after Wait has returned true the callers' to read, until Leave.
 	Load L
@@ -25,16 +25,16 @@ type Party[K comparable, L Load[K]] struct {
 	aboard   atomic.Int32  // callers who have not left, and the queue itself
 }
 
-// Wait waits until the party's flight has landed, and starts what Add has returned before,
+// Wait waits until the passenger's flight has landed, and starts what Add has returned before,
 // 0 for a caller who has joined. A caller whose context ends before that leaves it: left
 // is called with the queue locked, and with whether the flight has departed. Wait then
-// returns false, and the party is not to be touched again. If it returns true, the
+// returns false, and the passenger is not to be touched again. If it returns true, the
 // caller reads Err and Load, and calls Leave.
 //
 // A caller who finds no flight under way flies itself, which saves two changes of goroutine: on a busy machine
 // each is a wait for a processor. If its context can end, Config.Flies is asked. It notices
 // that its context has ended when the call has returned.
-func (p *Party[K, L]) Wait(ctx context.Context, start Start, left func(departed bool)) (landed bool) {
+func (p *Passenger[K, L]) Wait(ctx context.Context, start Start, left func(departed bool)) (landed bool) {
 	q, done := p.queue, ctx.Done()
 	switch {
 	case start == first && (done == nil || q.cfg.Flies != nil && q.cfg.Flies(ctx)):
@@ -63,8 +63,8 @@ func (p *Party[K, L]) Wait(ctx context.Context, start Start, left func(departed 
 	return false
 }
 
-// quit takes one caller of a party out that waits. The queue is locked.
-func (q *Queue[K, L]) quit(p *Party[K, L]) {
+// quit takes one caller of a passenger out that waits. The queue is locked.
+func (q *Queue[K, L]) quit(p *Passenger[K, L]) {
 	if q.callers--; q.callers == 0 {
 		q.emptied()
 	}
@@ -76,7 +76,7 @@ func (q *Queue[K, L]) quit(p *Party[K, L]) {
 	if q.gone++; q.gone < 16 || 2*q.gone < len(q.waiting) {
 		return
 	}
-	q.waiting = slices.DeleteFunc(q.waiting, func(p *Party[K, L]) bool {
+	q.waiting = slices.DeleteFunc(q.waiting, func(p *Passenger[K, L]) bool {
 		if p.callers > 0 {
 			return false
 		}
@@ -87,10 +87,10 @@ func (q *Queue[K, L]) quit(p *Party[K, L]) {
 }
 
 // Err returns the error of a flight that has landed.
-func (p *Party[K, L]) Err() error { return p.err }
+func (p *Passenger[K, L]) Err() error { return p.err }
 
-// Leave ends a caller's use of a party whose flight has landed.
-func (p *Party[K, L]) Leave() {
+// Leave ends a caller's use of a passenger whose flight has landed.
+func (p *Passenger[K, L]) Leave() {
 	if p.aboard.Add(-1) > 0 {
 		return
 	}
