@@ -149,6 +149,10 @@ func TestNothingOfOthersIsCalled(t *testing.T) {
 // what is not a batch.
 func (x *traps) drive(t *testing.T, s *postgres.Store) {
 	t.Helper()
+	several := inOne("", alone(1, "one", 0), alone(1, "two", 0))
+	if err := s.Apply(t.Context(), several, make([]law.Outcome, 2)); err != nil {
+		t.Errorf("a request of two plain charges: %v", err)
+	}
 	for _, anchor := range []law.Anchor{law.Own, law.Epoch, law.Own} {
 		ops, outs := make([]law.Op, 3), make([]law.Outcome, 3)
 		for i := range ops {

@@ -273,13 +273,13 @@ returns bigint[] language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    res bigint[];
-begin
-    res := headgate_internal.take_sums_N(p_keys, p_rule, p_limit, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now);
-    if res[1][2] < cardinality(p_keys) then
+    rows_ bigint[];
+begin -- a subtransaction: what is declared above is computed before it
+    rows_ := headgate_internal.take_sums_N(p_keys, p_rule, p_limit, p_anchor, p_unit, p_capacity, p_step, p_drain, p_cost, p_now);
+    if rows_[1][2] < cardinality(p_keys) then -- how many were granted
         raise exception using errcode = 'HG001';
     end if;
-    return res;
+    return rows_;
 exception when sqlstate 'HG001' then
     return '{}';
 end $$;
