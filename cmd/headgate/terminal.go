@@ -169,9 +169,9 @@ func (b *bar) show(phase replay.Phase, done, total int64) {
 	b.terminalLine.show(text)
 }
 
-// repeat draws lines again and again, so long apart, until the context ends, the one who watches wants no more, or
-// there were as many tables as count says, if that is not 0: these stay. It hands over the width of the terminal and the lines it
-// has for a table, 0 if there is none.
+// repeat draws lines again and again, so long apart, until the context ends, the user quits, or there were as many
+// tables as count says, if that is not 0: these stay. draw gets the width of the terminal and the lines it has for a
+// table, 0 if there is none.
 func repeat(cmd *cobra.Command, every time.Duration, count int, draw func(width, height int) ([]string, error)) error {
 	screen, err := openScreen(cmd.InOrStdin(), cmd.OutOrStdout(), count > 0)
 	if err != nil {

@@ -87,8 +87,8 @@ func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
 	}
 }
 
-// TestRequestsOfSeveralChargesAreSummedUp has batches of requests on cells in common, while headgate_internal.apply_plain
-// answers nothing: it decides about a batch in which something has no room, and about none in which all fits.
+// TestRequestsOfSeveralChargesAreSummedUp has batches of requests on cells in common, while apply_plain answers
+// nothing: it decides about a batch in which something has no room, and about none in which all fits.
 func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000

@@ -161,7 +161,8 @@ func (c *conn) certificate() *x509.Certificate {
 func (c *conn) forbidden(name string, err error) {
 	c.done = errors.Is(err, auth.ErrUnknown)
 	c.lost = c.done
-	c.server.log.Warn("request refused", "class", "access", "path", name, "remote", c.RemoteAddr().String(), "error", err)
+	c.server.log.Warn("request refused", "class", "access", "path", name, "remote", c.RemoteAddr().String(),
+		"error", err)
 	switch {
 	case !errors.Is(err, auth.ErrUnknown):
 		c.error("NOPERM " + service.Problem(err).Detail)

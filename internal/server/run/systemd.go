@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// notify reports the state of this server to the service manager, if one has started it that wants to know (NOTIFY_SOCKET).
+// notify reports the state of this server to the service manager, if that wants to know (NOTIFY_SOCKET).
 func notify(log *slog.Logger, lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 		log.Warn("the service manager cannot be told", "message", strings.Join(lines, " "), "error", err)

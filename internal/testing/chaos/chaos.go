@@ -88,8 +88,8 @@ func (r *Report) Row() string {
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Faults[kind]))
 	}
-	return fmt.Sprintf("| %s | %d | %d | %d: %s | %d | %.1f s | %.2f s |", r.Engine, r.Allowed+r.Refused, r.Allowed, r.Count(),
-		strings.Join(kinds, ", "), r.Over, r.Gap.Seconds(), r.Recovery.Seconds())
+	return fmt.Sprintf("| %s | %d | %d | %d: %s | %d | %.1f s | %.2f s |", r.Engine, r.Allowed+r.Refused, r.Allowed,
+		r.Count(), strings.Join(kinds, ", "), r.Over, r.Gap.Seconds(), r.Recovery.Seconds())
 }
 
 func (r *Report) Count() (n int) {

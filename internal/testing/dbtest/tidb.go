@@ -27,7 +27,9 @@ const (
 	tidbRevision = "20251126154744-e4e814fdc0af" // the newest that the module proxy is known to have
 )
 
-var sharedTiDB = sync.OnceValues(func() (*Server, error) { return serverFrom(context.Background(), TiDBDSN, startTiDB) })
+var sharedTiDB = sync.OnceValues(func() (*Server, error) {
+	return serverFrom(context.Background(), TiDBDSN, startTiDB)
+})
 
 // TiDB returns the URL of a new, empty database of the shared TiDB. It is built once, which takes a quarter of an hour
 // of CPU, and kept in the cache folder.

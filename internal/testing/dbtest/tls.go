@@ -46,7 +46,9 @@ func (t *TLS) options(f *folder, data string) []string {
 	hba := "local all all trust\n" + kind + " all all 127.0.0.1/32 scram-sha-256" + more + "\n"
 	do(os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600))
 	list := []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
-	for name, file := range map[string]string{"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients} {
+	for name, file := range map[string]string{
+		"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients,
+	} {
 		if file != "" { // PostgreSQL takes no key that others can read
 			mine := filepath.Join(f.path, name)
 			do(os.WriteFile(mine, get(os.ReadFile(file)), 0o600))
