@@ -26,7 +26,8 @@ const (
 )
 
 // memoryGroups compare memory, as headgate serve opens it, with limiters of this kind and bare arithmetic. All tables are
-// in memory at once. Of new keys Headgate keeps a million, as long as the old ones could refuse nothing; the others grow.
+// in memory at once. Headgate keeps a million of the new keys, as long as the old ones could refuse nothing; the others
+// grow.
 func memoryGroups() []*group {
 	g := &group{}
 	var m *inMemory

@@ -41,7 +41,8 @@ func picture(results []result) []byte {
 	bottom := 40 + height*len(picturedShapes)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" `+
-		`aria-label="Rate of token buckets on 100,000 keys, as a multiple of the rival's">`+"\n"+pictureStyle, width, bottom+26)
+		`aria-label="Rate of token buckets on 100,000 keys, as a multiple of the rival's">`+"\n"+pictureStyle, width,
+		bottom+26)
 	for c, store := range pictured {
 		fmt.Fprintf(&b, "<text class=\"title\" x=\"%.0f\" y=\"20\">%s</text>\n", at(c, leastRatio), store.title)
 		for ratio := leastRatio; ratio <= mostRatio; ratio *= 2 {
@@ -49,7 +50,7 @@ func picture(results []result) []byte {
 			if ratio == 1 {
 				class = "one"
 			}
-			fmt.Fprintf(&b, "<line class=\"%s\" x1=\"%[2]v\" x2=\"%[2]v\" y1=\"32\" y2=\"%d\"/>\n", class, at(c, ratio), bottom)
+			fmt.Fprintf(&b, `<line class="%s" x1="%[2]v" x2="%[2]v" y1="32" y2="%[3]d"/>`+"\n", class, at(c, ratio), bottom)
 			fmt.Fprintf(&b, "<text class=\"middle\" x=\"%v\" y=\"%d\">%v</text>\n", at(c, ratio), bottom+18, ratio)
 		}
 		for i := range results {
@@ -73,7 +74,7 @@ func bar(b *bytes.Buffer, one, end float64, top int, ratio float64) {
 	if ratio < 1 {
 		class = "behind"
 	}
-	fmt.Fprintf(b, "<rect class=\"%s\" x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"18\"/>\n", class, min(one, end), top+4,
+	fmt.Fprintf(b, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="18"/>`+"\n", class, min(one, end), top+4,
 		math.Abs(end-one))
 	fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%d\">%.2f</text>\n", max(one, end)+4, top+18, ratio)
 }
