@@ -68,7 +68,6 @@ func (s shape) String() string {
 	return fmt.Sprintf("%d processes x %d callers", s.processes, s.callers)
 }
 
-
 // workload is a kind of request.
 type workload struct {
 	name, title string

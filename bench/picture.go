@@ -50,7 +50,8 @@ func picture(results []result) []byte {
 			if ratio == 1 {
 				class = "one"
 			}
-			fmt.Fprintf(&b, `<line class="%s" x1="%[2]v" x2="%[2]v" y1="32" y2="%[3]d"/>`+"\n", class, at(c, ratio), bottom)
+			fmt.Fprintf(&b, `<line class="%s" x1="%[2]v" x2="%[2]v" y1="32" y2="%[3]d"/>`+"\n", class, at(c, ratio),
+				bottom)
 			fmt.Fprintf(&b, "<text class=\"middle\" x=\"%v\" y=\"%d\">%v</text>\n", at(c, ratio), bottom+18, ratio)
 		}
 		for i := range results {
