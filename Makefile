@@ -131,6 +131,7 @@ planted: ## look for each of 53 planted faults in a thousand simulations each; P
 
 .PHONY: chaos
 chaos: ## break real servers for FOR (10m) each and check the bounds; ENGINE="postgres redis" for some, all for all
+	@mkdir -p $(BIN)
 	HEADGATE_TEST_TIER=nightly $(GO) test -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/testing/chaos -args -for $(or $(FOR),10m) -engines "$(or $(ENGINE),all)" $(if $(SEED),-seed $(SEED)) -table $(BIN)/chaos.md
 
 # The packages whose tests are run by make cover: all but those that take minutes.
