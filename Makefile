@@ -84,7 +84,7 @@ traefik: $(BIN)/traefik-$(TRAEFIK) ## build Traefik once, which takes some minut
 
 $(BIN)/traefik-$(TRAEFIK): # not by go install: its go.mod replaces modules
 	$(GO) mod download github.com/traefik/traefik/v3@$(TRAEFIK)
-	rm -rf $(BIN)/traefik.tmp && cp -r $$($(GO) env GOMODCACHE)/github.com/traefik/traefik/v3@$(TRAEFIK) $(BIN)/traefik.tmp
+	rm -rf $(BIN)/traefik.tmp && mkdir -p $(BIN) && cp -r $$($(GO) env GOMODCACHE)/github.com/traefik/traefik/v3@$(TRAEFIK) $(BIN)/traefik.tmp
 	chmod -R u+w $(BIN)/traefik.tmp
 	cd $(BIN)/traefik.tmp && $(GO) build -mod=mod -trimpath -o $@ ./cmd/traefik
 	rm -rf $(BIN)/traefik.tmp
