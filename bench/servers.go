@@ -141,7 +141,8 @@ func execMariaDB(ctx context.Context, db *sql.DB, texts []string) error {
 func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err error) {
 	first := s.maria == nil
 	if first {
-		if s.maria, err = dbtest.StartMariaDB(ctx, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G",
+		if s.maria, err = dbtest.StartMariaDB(ctx, "--innodb-buffer-pool-size=1G",
+			"--loose-innodb-log-file-size=1G", "--loose-innodb-redo-log-capacity=1G", // of MariaDB, of MySQL
 			"--skip-log-bin"); err != nil {
 			return "", nil, err
 		}
