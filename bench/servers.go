@@ -157,7 +157,11 @@ func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err err
 			&flush); err != nil {
 			return "", nil, err
 		}
-		s.facts = append(s.facts, [2]string{"MariaDB", version + ", flush at commit " + flush})
+		name := "MariaDB"
+		if !strings.Contains(version, name) {
+			name = "MySQL"
+		}
+		s.facts = append(s.facts, [2]string{name, version + ", flush at commit " + flush})
 	}
 	s.databases++
 	name := fmt.Sprintf("bench_%d_%d", os.Getpid(), s.databases)
