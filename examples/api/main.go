@@ -26,8 +26,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/sqlite"
+	"github.com/headgate/headgate/store/open"
 )
 
 type customer struct{ name, tier string }
@@ -139,20 +138,19 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("api", flag.ContinueOnError)
-	url := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
+	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
 	addr := flags.String("http", "127.0.0.1:8082", "address to listen on")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	file, err := sqlite.Open(ctx, *url, nil)
+	limiter, s, err := open.Limiter(ctx, *url, nil)
 	if err != nil {
 		return err
 	}
-	store := front.New(file, nil)
-	defer store.Close()
+	defer s.Close()
 	model := newModel()
 	defer model.Close()
-	_, handler, err := newSite(headgate.New(store, nil), model.URL)
+	_, handler, err := newSite(limiter, model.URL)
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/sqlite"
+	"github.com/headgate/headgate/store/open"
 )
 
 var (
@@ -76,18 +75,16 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("jobs", flag.ContinueOnError)
-	url := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
+	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
 	n := flags.Int("calls", 50, "number of calls of the first part")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	file, err := sqlite.Open(ctx, *url, nil)
+	limiter, s, err := open.Limiter(ctx, *url, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
-	s := front.New(file, nil) // callers that come at once share statements
 	defer s.Close()
-	limiter := headgate.New(s, nil)
 
 	start := time.Now()
 	err = pay(ctx, limiter, *n, func(i int) {

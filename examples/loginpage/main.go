@@ -27,8 +27,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/sqlite"
+	"github.com/headgate/headgate/store/open"
 )
 
 var (
@@ -139,18 +138,17 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("loginpage", flag.ContinueOnError)
-	url := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
+	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
 	addr := flags.String("http", "127.0.0.1:8081", "address to listen on")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	file, err := sqlite.Open(ctx, *url, nil) // postgres.Open, mysql.Open or redis.Open for several machines
+	limiter, s, err := open.Limiter(ctx, *url, nil) // several machines share a database
 	if err != nil {
 		return err
 	}
-	s := front.New(file, nil)
 	defer s.Close()
-	handler, err := newSite(headgate.New(s, nil), slowHash)
+	handler, err := newSite(limiter, slowHash)
 	if err != nil {
 		return err
 	}

@@ -83,11 +83,11 @@ func newServer(l *headgate.Limiter) *mcp.Server {
 }
 
 func main() {
-	limiter, closeStore, err := open.Limiter(context.Background(), cmp.Or(os.Getenv("HEADGATE_STORE"), "memory:"), nil)
+	limiter, s, err := open.Limiter(context.Background(), cmp.Or(os.Getenv("HEADGATE_STORE"), "memory:"), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closeStore() //nolint:errcheck // the program ends
+	defer s.Close()
 	server := newServer(limiter)
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	log.Print(http.ListenAndServe("localhost:8787", handler))

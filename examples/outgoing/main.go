@@ -24,8 +24,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/sqlite"
+	"github.com/headgate/headgate/store/open"
 )
 
 // newClient returns a client that sends at most what the limit allows to each host.
@@ -80,7 +79,7 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("outgoing", flag.ContinueOnError)
-	storeURL := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
+	storeURL := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
 	url := flags.String("url", "", "URL to call instead of a server of this program")
 	limit := headgate.MustParseNamed("outgoing", "token-bucket 5/s burst 1")
 	flags.Var(&limit, "limit", "the limit for each host")
@@ -93,13 +92,12 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		defer server.Close()
 		*url = server.URL
 	}
-	file, err := sqlite.Open(ctx, *storeURL, nil)
+	limiter, s, err := open.Limiter(ctx, *storeURL, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
-	s := front.New(file, nil) // callers that come at once share statements
 	defer s.Close()
-	return call(ctx, out, headgate.New(s, nil), limit, *url, *calls)
+	return call(ctx, out, limiter, limit, *url, *calls)
 }
 
 // call sends requests, one after another.

@@ -5,8 +5,7 @@
 //
 // Five goroutines call the action every second, and two calls a second are allowed: two
 // succeed and three fail, in each second. The store keeps the bucket, so the figures are the
-// same for any number of processes that share the store. Replace sqlite.Open by
-// postgres.Open, mysql.Open or redis.Open for processes on several machines.
+// same for any number of processes that share the store. Processes on several machines share a database.
 package main
 
 import (
@@ -22,8 +21,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/sqlite"
+	"github.com/headgate/headgate/store/open"
 )
 
 // tokens is a headgate.TokenRequester: all that the limited code has to know.
@@ -68,21 +66,20 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("requesttoken", flag.ContinueOnError)
-	url := flags.String("store", "sqlite::memory:", "URL of the store: sqlite:FILE or sqlite::memory:")
+	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
 	rule := headgate.MustParse("fixed-window 2/1s from-first") // refilled to two, a second after the first call
 	flags.Var(&rule, "limit", "the limit of all calls")
 	seconds := flags.Int("seconds", 3, "number of seconds to run for")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	file, err := sqlite.Open(ctx, *url, nil)
+	limiter, s, err := open.Limiter(ctx, *url, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
-	s := front.New(file, nil) // callers that come at once share statements
 	defer s.Close()
 
-	payments := tokens{headgate.New(s, nil), headgate.Charge{Limit: rule, Key: "payments"}}
+	payments := tokens{limiter, headgate.Charge{Limit: rule, Key: "payments"}}
 	limited := limit(payments, callPayments)
 
 	lines := log.New(out, "", 0)

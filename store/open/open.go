@@ -28,13 +28,13 @@ func Store(ctx context.Context, url string) (store.Store, error) {
 }
 
 // Limiter opens the store of a URL, and returns a Limiter over it with the wrappers of package front and their
-// defaults between. close lets what is under way end, and closes the store. A nil config is the zero one. Errors are
+// defaults between, and that store. Its Close lets what is under way end. A nil config is the zero one. Errors are
 // those of [Store].
-func Limiter(ctx context.Context, url string, c *headgate.Config) (l *headgate.Limiter, close func() error, err error) {
+func Limiter(ctx context.Context, url string, c *headgate.Config) (*headgate.Limiter, store.Store, error) {
 	s, err := Store(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}
-	f := front.New(s, nil)
-	return headgate.New(f, c), f.Close, nil
+	s = front.New(s, nil)
+	return headgate.New(s, c), s, nil
 }

@@ -21,11 +21,11 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func ExampleLimiter() {
 	os.Setenv("HEADGATE_STORE", "memory:") // or postgres://localhost/app
 	ctx := context.Background()
-	limiter, closeStore, err := open.Limiter(ctx, os.Getenv("HEADGATE_STORE"), nil)
+	limiter, s, err := open.Limiter(ctx, os.Getenv("HEADGATE_STORE"), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closeStore()
+	defer s.Close()
 	login := headgate.MustParseNamed("login", "token-bucket 5/1m")
 	d, err := limiter.AllowN(ctx, login, "alice", 3)
 	fmt.Println(d.Allowed, d.Remaining, err)
@@ -37,21 +37,20 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	url := "sqlite:" + filepath.ToSlash(filepath.Join(t.TempDir(), "headgate.db"))
 	limit := headgate.MustParseNamed("l", "token-bucket 5/1h")
-	l, closeStore, err := open.Limiter(t.Context(), url, nil)
+	l, s, err := open.Limiter(t.Context(), url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d, err := l.AllowN(t.Context(), limit, "k", 4); err != nil || d.Remaining != 1 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if err := closeStore(); err != nil {
+	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := l.Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("after it was closed: %v", err)
 	}
-	s, err := open.Store(t.Context(), url)
-	if err != nil {
+	if s, err = open.Store(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
@@ -69,9 +68,9 @@ func TestURLsThatOpenNothing(t *testing.T) {
 		"memory:x":                       "memory: has no path",
 		"postgres://bob:secret@[host/db": "postgres: URL: ",
 	} {
-		l, closeStore, err := open.Limiter(t.Context(), url, nil)
+		l, s, err := open.Limiter(t.Context(), url, nil)
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), says) ||
-			strings.Contains(err.Error(), "secret") || l != nil || closeStore != nil {
+			strings.Contains(err.Error(), "secret") || l != nil || s != nil {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
