@@ -17,24 +17,20 @@ import (
 // screen is where tables are drawn: a page of a terminal, or a file or a terminal to which they are added.
 type screen struct {
 	out    io.Writer
-	fd     int  // of the terminal; below 0: none
-	page   bool // a table takes the place of the one before
+	fd     int // of the terminal of which it is a page; below 0: none
 	keys   chan byte
 	inFD   int
 	before *term.State // of the input
 }
 
-// openScreen prepares a terminal, if tables are not to stay. Close restores it.
+// openScreen prepares a terminal, unless tables are to stay. Close restores it.
 func openScreen(in io.Reader, out io.Writer, stay bool) (*screen, error) {
 	s := &screen{out: out, fd: -1}
 	o, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(o.Fd())) {
+	if stay || !ok || !term.IsTerminal(int(o.Fd())) {
 		return s, nil
 	}
-	s.fd, s.page = int(o.Fd()), !stay
-	if stay {
-		return s, nil
-	}
+	s.fd = int(o.Fd())
 	if i, ok := in.(*os.File); ok && term.IsTerminal(int(i.Fd())) {
 		before, err := term.MakeRaw(int(i.Fd()))
 		if err != nil {
@@ -62,8 +58,10 @@ func (s *screen) read(in io.Reader) {
 	}
 }
 
+func (s *screen) page() bool { return s.fd >= 0 }
+
 func (s *screen) close() {
-	if s.page {
+	if s.page() {
 		_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[?1049l")
 	}
 	if s.before != nil {
@@ -71,17 +69,14 @@ func (s *screen) close() {
 	}
 }
 
-// size returns that of the terminal; zeros: there is none. A table that stays may have any height, 0.
+// size returns that of the page; zeros: there is none.
 func (s *screen) size() (width, height int) {
-	if s.fd < 0 {
+	if !s.page() {
 		return 0, 0
 	}
 	width, height, err := term.GetSize(s.fd)
 	if err != nil || width < 1 || height < 3 {
-		width, height = 80, 24
-	}
-	if !s.page {
-		height = 0
+		return 80, 24
 	}
 	return width, height
 }
@@ -89,7 +84,7 @@ func (s *screen) size() (width, height int) {
 // draw shows a table in the place of the one before.
 func (s *screen) draw(lines []string) error {
 	var b strings.Builder
-	if !s.page {
+	if !s.page() {
 		for _, line := range lines {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
@@ -186,7 +181,7 @@ func repeat(cmd *cobra.Command, every time.Duration, count int, draw func(width,
 			return nil
 		}
 		if err != nil {
-			if n == 1 || !screen.page {
+			if n == 1 || !screen.page() {
 				return err
 			}
 			lines = fitted([]string{time.Now().Format("15:04:05") + "  " + text(err.Error())}, width)
