@@ -23,9 +23,9 @@ import (
 // parent writes JSON to its standard input, first a task and then orders, and reads an answer to each. Another build
 // that does the same can be measured in the same rounds: see the flag -before.
 type task struct {
-	Field   string   // what Other is beside
-	Other   string   // what is called in the place of Headgate; empty: Headgate
-	URL     string   // of the store, or of what is ready beside it
+	Field   string   // that has Other
+	Other   string   // the limiter to call; empty: Headgate
+	URL     string   // of the store, or what prepareOthers has returned
 	Name    string   // that the names of the limits begin with
 	Limits  []string // a request has a charge of each
 	Keys    int      // that there are; 0: each request has a new one
