@@ -28,7 +28,7 @@ type Filler interface {
 type Waiter interface {
 	// Wait takes the charges and returns when they may start: see [Limiter.Wait].
 	Wait(ctx context.Context, charges ...Charge) error
-	// WaitAtMost is Wait with a bound: see [Limiter.WaitAtMost].
+	// WaitAtMost fails if the start is later than wait allows: see [Limiter.WaitAtMost].
 	WaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) error
 }
 

@@ -28,8 +28,8 @@ func ByPeer(c *Call) (string, error) { return network(peers, c) }
 var peers = httpkey.NewNetworks("grpclimit", httpkey.SharedBits, nil)
 
 // ByProxiedPeer finds the peer behind proxies. The metadata x-forwarded-for counts only if the connection comes from
-// one of the networks, and only as far as addresses of these have added to it: the client is the last address in it
-// that is none of theirs. A malformed one is an error of the client. It panics if a prefix is the zero Prefix.
+// one of the networks. The client is then its last address that is in none of them. A malformed address is an error
+// of the client. ByProxiedPeer panics if a prefix is the zero Prefix.
 func ByProxiedPeer(proxies ...netip.Prefix) KeyFunc {
 	return ByNetwork(httpkey.SharedBits, proxies...)
 }

@@ -180,7 +180,7 @@ func ExampleMode() {
 	// 200
 }
 
-// Behind proxies, the client is the last address that is none of theirs.
+// Behind proxies, the client is the last address that is no proxy.
 func ExampleByProxiedIP() {
 	key := httplimit.ByProxiedIP(netip.MustParsePrefix("10.0.0.0/8"))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)

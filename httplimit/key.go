@@ -26,9 +26,8 @@ func ByIP(r *http.Request) (string, error) { return peers.Key(r.RemoteAddr, nil)
 var peers = httpkey.NewNetworks("httplimit", httpkey.SharedBits, nil)
 
 // ByProxiedIP finds the client behind proxies. X-Forwarded-For counts only if the connection comes from one
-// of the networks, and only as far as addresses of these have added to it: the client is the last
-// address in it that is none of theirs. A malformed one is an error of the client. It
-// panics if a prefix is the zero Prefix.
+// of the networks. The client is then its last address that is in none of them. A malformed address is an error of
+// the client. ByProxiedIP panics if a prefix is the zero Prefix.
 func ByProxiedIP(proxies ...netip.Prefix) KeyFunc {
 	return ByNetwork(httpkey.SharedBits, proxies...)
 }

@@ -60,7 +60,7 @@ func (o *logOptions) flags(cmd *cobra.Command) {
 		"the `format` of that field for strptime, such as '%d.%m.%Y %H:%M:%S'; without a zone it is UTC (default: RFC "+
 			"3339, a number since the epoch, and others)")
 	f.StringSliceVar(&o.proxies, "proxy", nil, "`network` such as 10.0.0.0/8, or address, of proxies: of a list of "+
-		"addresses, the last one that is none of theirs is the client (default private and loopback addresses)")
+		"addresses, the last one that is no proxy is the client (default private and loopback addresses)")
 	f.StringVar(&o.Cost, "cost", "", "the `field` with the cost of a request, such as bytes (default: each costs 1)")
 	f.StringVar(&o.Settle, "settle", "",
 		"format usage: the `field` with what was used in the end (default: found by its usual names)")

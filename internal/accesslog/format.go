@@ -184,7 +184,7 @@ type Config struct {
 	// "%d.%m.%Y %H:%M:%S", in UTC if it has no zone. Empty: the usual names, and any of the usual forms.
 	Time, TimeFormat string
 
-	// Proxies are those that a list of addresses may end with: its last one that is none of theirs is the client, as
+	// Proxies are those that a list of addresses may end with: its last one that is no proxy is the client, as
 	// for the middleware. Nil: private and loopback addresses.
 	Proxies httpkey.Proxies
 

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// buffer is safe for goroutines of timers.
+// buffer collects the lines that timers write concurrently.
 type buffer struct {
 	mu  sync.Mutex
 	out bytes.Buffer // guarded by mu

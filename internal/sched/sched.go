@@ -211,6 +211,6 @@ func Hash[T comparable](seed maphash.Seed, v T) uint64 {
 	return maphash.Comparable(seed, v)
 }
 
-// HashString is Hash of a text. It is a variable, because a function that asks whether
-// there is a simulator is a call more in every decision in memory.
+// HashString hashes a text. It is a variable: a function that looks for a simulator would cost each decision in memory
+// another call.
 var HashString = maphash.String

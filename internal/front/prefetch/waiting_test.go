@@ -269,8 +269,8 @@ func TestWhatArrivesAfterAResetIsLost(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsWhileItIsClosed gets an error; who asks is granted what the store has granted.
-func TestWhoWaitsWhileItIsClosed(t *testing.T) {
+// TestCloseFailsWaiters closes a queue with one call under way, which keeps its grant, and one waiter.
+func TestCloseFailsWaiters(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op := charge(perSecond, 10)
 		one := q.ask(t.Context(), op)

@@ -45,7 +45,8 @@ const maxSnapshot = 64 << 20
 type XDS struct {
 	Addr string // host:port of a server of aggregated discovery
 	Node string // id of this one; empty: DefaultNode
-	// TLS is called for each connection, so that certificates may change. Nil: connections are plain.
+	// TLS returns the configuration of the next connection, so that certificates may change. A nil TLS means plain
+	// connections.
 	TLS func() (*tls.Config, error)
 	Log *slog.Logger
 	// MergeDomains lets several resources have the same domain, as [Merge] does with files.

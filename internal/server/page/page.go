@@ -47,7 +47,7 @@ const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // Prefix begins the paths of the files of the page.
 const Prefix = "/page/"
 
-// file is sent for a path.
+// file is the response to a path.
 type file struct {
 	text []byte
 	kind string

@@ -58,7 +58,7 @@ func mariadbVersion(server string) (version string, err error) {
 	return "MySQL " + version, nil
 }
 
-// KeptMariaDB is MariaDB for a database that outlives the test: it ends with the server.
+// KeptMariaDB returns the URL of a database that outlives the test and ends with the server.
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)

@@ -70,7 +70,7 @@ func PostgresAt(tb testing.TB, server string) string {
 	return dsn
 }
 
-// KeptPostgres is Postgres for a database that outlives the test: it ends with the server, or by drop.
+// KeptPostgres returns the URL of a database that outlives the test and ends with the server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
 	defer fatal(tb)

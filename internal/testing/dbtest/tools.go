@@ -100,7 +100,7 @@ func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 	return s
 }
 
-// Launch is Start without a test: the program is killed by Stop, or dies with this process.
+// Launch starts a program and waits until ping succeeds. Stop kills it; else it dies with this process.
 func Launch(ctx context.Context, command func() *exec.Cmd, ping func() error) (s *Server, err error) {
 	defer rescue(&err)
 	f := newFolder("program", "nobody")

@@ -278,8 +278,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// TestRetriesOnGroupReplication is TestRetryPrograms for error 3101: callers of two
-// nodes charge the same keys.
+// TestRetriesOnGroupReplication has callers of two nodes charge the same keys, which brings about error 3101.
 func TestRetriesOnGroupReplication(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GroupReplication)
 	group := dbtest.StartMySQLGroup(t, nil, false)
