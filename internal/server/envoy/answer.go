@@ -5,11 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 )
 
 // Headers says which headers Envoy adds to responses. The zero value adds none.
@@ -37,10 +38,10 @@ func ParseHeaders(names []string) (h Headers, err error) {
 const unlimitedRemaining = 1<<32 - 1
 
 // response writes what was decided.
-func (p *plan) response(headers Headers) *envoypb.RateLimitResponse {
-	r := &envoypb.RateLimitResponse{
-		OverallCode: envoypb.RateLimitResponse_OK,
-		Statuses:    make([]*envoypb.RateLimitResponse_DescriptorStatus, len(p.tasks)),
+func (p *plan) response(headers Headers) *rls.RateLimitResponse {
+	r := &rls.RateLimitResponse{
+		OverallCode: rls.RateLimitResponse_OK,
+		Statuses:    make([]*rls.RateLimitResponse_DescriptorStatus, len(p.tasks)),
 	}
 	quotas, quotasOver := 0, 0
 	for i := range p.tasks {
@@ -54,21 +55,21 @@ func (p *plan) response(headers Headers) *envoypb.RateLimitResponse {
 				quotasOver++
 			}
 		case over:
-			r.OverallCode = envoypb.RateLimitResponse_OVER_LIMIT
+			r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 		}
 	}
 	if quotas > 0 && quotas == quotasOver { // there is no quota left to use
-		r.OverallCode = envoypb.RateLimitResponse_OVER_LIMIT
+		r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 	}
 	if headers != (Headers{}) {
-		r.ResponseHeadersToAdd = p.fields(headers, r.OverallCode == envoypb.RateLimitResponse_OVER_LIMIT)
+		r.ResponseHeadersToAdd = p.fields(headers, r.OverallCode == rls.RateLimitResponse_OVER_LIMIT)
 	}
 	return r
 }
 
 // status writes what was decided about a descriptor.
-func (t *task) status() *envoypb.RateLimitResponse_DescriptorStatus {
-	s := &envoypb.RateLimitResponse_DescriptorStatus{Code: envoypb.RateLimitResponse_OK}
+func (t *task) status() *rls.RateLimitResponse_DescriptorStatus {
+	s := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
 	switch {
 	case t.rule == nil:
 		return s
@@ -84,7 +85,7 @@ func (t *task) status() *envoypb.RateLimitResponse_DescriptorStatus {
 	reset := t.d.ResetAfter
 	if t.over {
 		if !t.rule.shadow {
-			s.Code = envoypb.RateLimitResponse_OVER_LIMIT
+			s.Code = rls.RateLimitResponse_OVER_LIMIT
 		}
 		if t.d.RetryAfter > 0 {
 			reset = t.d.RetryAfter
@@ -98,7 +99,7 @@ func (t *task) status() *envoypb.RateLimitResponse_DescriptorStatus {
 
 // fields writes the headers of a response: about the limit that has to be waited for longest, or else the one
 // with the least left. Limits in shadow mode say nothing to clients.
-func (p *plan) fields(headers Headers, over bool) []*envoypb.HeaderValue {
+func (p *plan) fields(headers Headers, over bool) []*corepb.HeaderValue {
 	var about *task
 	for i := range p.tasks {
 		t := &p.tasks[i]
@@ -128,10 +129,10 @@ func (p *plan) fields(headers Headers, over bool) []*envoypb.HeaderValue {
 	if headers.Legacy {
 		httplimit.SetLegacyHeader(h, &d, httplimit.LegacySeconds)
 	}
-	list := make([]*envoypb.HeaderValue, 0, len(h))
+	list := make([]*corepb.HeaderValue, 0, len(h))
 	for name, values := range h {
-		list = append(list, &envoypb.HeaderValue{Key: strings.ToLower(name), Value: values[0]})
+		list = append(list, &corepb.HeaderValue{Key: strings.ToLower(name), Value: values[0]})
 	}
-	slices.SortFunc(list, func(a, b *envoypb.HeaderValue) int { return strings.Compare(a.GetKey(), b.GetKey()) })
+	slices.SortFunc(list, func(a, b *corepb.HeaderValue) int { return strings.Compare(a.GetKey(), b.GetKey()) })
 	return list
 }

@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 )
 
 // Config are the rules of all domains. It is immutable and safe for concurrent use.
@@ -52,8 +53,8 @@ type level struct {
 // rule is a limit of a descriptor.
 type rule struct {
 	limit     headgate.Limit
-	title     string                               // for people
-	current   *envoypb.RateLimitResponse_RateLimit // of answers, which share it
+	title     string                           // for people
+	current   *rls.RateLimitResponse_RateLimit // of answers, which share it
 	name      string
 	replaces  []string
 	charge    charging

@@ -11,9 +11,10 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 	"github.com/headgate/headgate/internal/server/rpc"
 	"github.com/headgate/headgate/internal/server/service"
 )
@@ -43,8 +44,8 @@ func (s *Server) Config() *Config { return s.config.Load() }
 
 // Service returns what a server of gRPC registers.
 func (s *Server) Service() rpc.Service {
-	return rpc.Service{Desc: &envoypb.RateLimitService, Impl: s, Files: envoypb.Files, Objects: func(message any) int {
-		q, ok := message.(*envoypb.RateLimitRequest)
+	return rpc.Service{Desc: &rls.RateLimitService_ServiceDesc, Impl: s, Objects: func(message any) int {
+		q, ok := message.(*rls.RateLimitRequest)
 		if !ok {
 			return 1
 		}
@@ -55,7 +56,7 @@ func (s *Server) Service() rpc.Service {
 // ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have a code of gRPC, as
 // [rpc.Status] has it: InvalidArgument if the request is wrong, and nothing was charged; Unavailable if the store
 // does not answer. Envoy decides by its failure_mode_deny then.
-func (s *Server) ShouldRateLimit(ctx context.Context, q *envoypb.RateLimitRequest) (*envoypb.RateLimitResponse, error) {
+func (s *Server) ShouldRateLimit(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	answer, p := s.decide(ctx, q)
 	if p != nil {
 		return nil, rpc.Status(p).Err()
@@ -64,7 +65,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, q *envoypb.RateLimitReques
 }
 
 // decide answers a request, or says what is wrong.
-func (s *Server) decide(ctx context.Context, q *envoypb.RateLimitRequest) (*envoypb.RateLimitResponse, *api.Problem) {
+func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, *api.Problem) {
 	c := s.config.Load()
 	if c == nil {
 		return nil, &api.Problem{
@@ -88,7 +89,7 @@ func (s *Server) decide(ctx context.Context, q *envoypb.RateLimitRequest) (*envo
 	if problem.Status >= http.StatusInternalServerError {
 		if ctx.Err() == nil {
 			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path",
-				envoypb.ShouldRateLimit, "error", err)
+				rls.RateLimitService_ShouldRateLimit_FullMethodName, "error", err)
 		}
 		if p.mixed {
 			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."
@@ -105,7 +106,7 @@ type plan struct {
 }
 
 // plan finds the limits of a request. Errors are headgate.ErrInvalid.
-func (c *Config) plan(q *envoypb.RateLimitRequest) (*plan, error) {
+func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 	descriptors := q.GetDescriptors()
 	switch {
 	case q.GetDomain() == "":

@@ -17,7 +17,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/envoy"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/store"
@@ -57,7 +56,7 @@ func startOver(t testing.TB, s store.Store, headers envoy.Headers, files ...stri
 	}
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer()
-	g.RegisterService(&envoypb.RateLimitService, server)
+	g.RegisterService(&rls.RateLimitService_ServiceDesc, server)
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
 	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),

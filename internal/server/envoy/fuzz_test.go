@@ -17,7 +17,6 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/envoy"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store/memory"
@@ -62,7 +61,7 @@ descriptors:
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		q := &envoypb.RateLimitRequest{}
+		q := &rls.RateLimitRequest{}
 		if proto.Unmarshal(text, q) != nil {
 			return
 		}

@@ -6,9 +6,8 @@ import (
 	"io"
 	"net/http"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
-
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 )
 
 // MaxBody is how many bytes a body of [Server.ServeJSON] may have.
@@ -30,7 +29,7 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("the body has more than %d objects", maxObjects), http.StatusBadRequest)
 		return
 	}
-	var q envoypb.RateLimitRequest
+	var q rls.RateLimitRequest
 	if err := protojson.Unmarshal(body, &q); err != nil {
 		http.Error(w, "the body is not a RateLimitRequest: "+err.Error(), http.StatusBadRequest)
 		return
@@ -53,7 +52,7 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(h.GetKey(), h.GetValue())
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if answer.GetOverallCode() == envoypb.RateLimitResponse_OVER_LIMIT {
+	if answer.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(text)

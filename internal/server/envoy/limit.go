@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 )
 
 // DefaultAlgorithm applies to limits that name none. Windows begin at multiples of the unit, as those of
@@ -27,20 +27,20 @@ const algorithmNames = "sliding-window, fixed-window, sliding-log, token-bucket,
 
 // unit is a unit of a rate_limit.
 type unit struct {
-	unit    envoypb.RateLimitResponse_RateLimit_Unit
+	unit    rls.RateLimitResponse_RateLimit_Unit
 	seconds int64
 }
 
 // units by their names. A month has 30 days and a year 365, as in envoyproxy/ratelimit; the calendar's month is
 // a notation.
 var units = map[string]unit{
-	"second": {envoypb.RateLimitResponse_RateLimit_SECOND, 1},
-	"minute": {envoypb.RateLimitResponse_RateLimit_MINUTE, 60},
-	"hour":   {envoypb.RateLimitResponse_RateLimit_HOUR, 3600},
-	"day":    {envoypb.RateLimitResponse_RateLimit_DAY, 86400},
-	"week":   {envoypb.RateLimitResponse_RateLimit_WEEK, 7 * 86400},
-	"month":  {envoypb.RateLimitResponse_RateLimit_MONTH, 30 * 86400},
-	"year":   {envoypb.RateLimitResponse_RateLimit_YEAR, 365 * 86400},
+	"second": {rls.RateLimitResponse_RateLimit_SECOND, 1},
+	"minute": {rls.RateLimitResponse_RateLimit_MINUTE, 60},
+	"hour":   {rls.RateLimitResponse_RateLimit_HOUR, 3600},
+	"day":    {rls.RateLimitResponse_RateLimit_DAY, 86400},
+	"week":   {rls.RateLimitResponse_RateLimit_WEEK, 7 * 86400},
+	"month":  {rls.RateLimitResponse_RateLimit_MONTH, 30 * 86400},
+	"year":   {rls.RateLimitResponse_RateLimit_YEAR, 365 * 86400},
 }
 
 // unitNames by their numbers on the wire, which are the same in all messages.
@@ -87,9 +87,9 @@ func multiplierOf(n uint32) *wrapperspb.UInt32Value {
 
 // currentOf describes a limit in the longest unit that fits its period. What has no period, or
 // one that is not of whole seconds, has no unit, and the capacity as its number.
-func currentOf(l headgate.Limit) *envoypb.RateLimitResponse_RateLimit {
+func currentOf(l headgate.Limit) *rls.RateLimitResponse_RateLimit {
 	p := l.Params()
-	current := &envoypb.RateLimitResponse_RateLimit{}
+	current := &rls.RateLimitResponse_RateLimit{}
 	if p.Unit > 0 {
 		current.RequestsPerUnit = clamp(p.Capacity / p.Unit)
 	}

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"sync"
 
+	descriptorpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/internal/server/auth"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/store"
 )
@@ -36,7 +37,7 @@ type task struct {
 }
 
 // find finds the rule of a descriptor, and the key of its cell.
-func (t *task) find(d *domain, i int, asked *envoypb.RateLimitDescriptor) error {
+func (t *task) find(d *domain, i int, asked *descriptorpb.RateLimitDescriptor) error {
 	if asked.GetLimit() != nil {
 		return t.override(d, i, asked)
 	}
@@ -85,7 +86,7 @@ func (n *node) match(key, value string) *level {
 const overrideName = limitPrefix + "override"
 
 // override makes the rule of a descriptor that says its limit.
-func (t *task) override(d *domain, i int, asked *envoypb.RateLimitDescriptor) error {
+func (t *task) override(d *domain, i int, asked *descriptorpb.RateLimitDescriptor) error {
 	o := asked.GetLimit()
 	field := fmt.Sprintf("descriptors[%d].limit", i)
 	u, ok := units[unitNames[int32(o.GetUnit())]]
@@ -119,7 +120,7 @@ func (t *task) override(d *domain, i int, asked *envoypb.RateLimitDescriptor) er
 }
 
 // hit sets what is done, by how many hits a request has.
-func (t *task) hit(i int, addend uint32, asked *envoypb.RateLimitDescriptor) error {
+func (t *task) hit(i int, addend uint32, asked *descriptorpb.RateLimitDescriptor) error {
 	if t.rule.unlimited {
 		return nil
 	}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -21,7 +23,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/headgate/headgate"
-	"github.com/headgate/headgate/internal/server/envoy/envoypb"
 	"github.com/headgate/headgate/internal/server/strict"
 )
 
@@ -128,12 +129,12 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 	defer conn.Close() //nolint:errcheck // nothing is lost with it
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := envoypb.StreamAggregatedResources(ctx, conn)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
 		return false, err
 	}
-	ask := &envoypb.DiscoveryRequest{
-		Node: &envoypb.Node{Id: s.xds.Node, UserAgentName: "headgate"}, TypeUrl: ConfigType,
+	ask := &discovery.DiscoveryRequest{
+		Node: &corepb.Node{Id: s.xds.Node, UserAgentName: "headgate"}, TypeUrl: ConfigType,
 	}
 	for {
 		if err := stream.Send(ask); err != nil {
@@ -150,9 +151,9 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 }
 
 // answer puts a configuration into force, and returns what confirms or rejects it.
-func (s *Subscription) answer(got *envoypb.DiscoveryResponse) *envoypb.DiscoveryRequest {
+func (s *Subscription) answer(got *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	c, err := snapshot(got, s.xds.MergeDomains)
-	next := &envoypb.DiscoveryRequest{
+	next := &discovery.DiscoveryRequest{
 		TypeUrl: ConfigType, ResponseNonce: got.GetNonce(), VersionInfo: s.version,
 	}
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *Subscription) answer(got *envoypb.DiscoveryResponse) *envoypb.Discovery
 }
 
 // snapshot reads all resources of an answer.
-func snapshot(got *envoypb.DiscoveryResponse, merge bool) (*Config, error) {
+func snapshot(got *discovery.DiscoveryResponse, merge bool) (*Config, error) {
 	if t := got.GetTypeUrl(); t != "" && t != ConfigType {
 		return nil, headgate.Invalid("type_url", "%.200q is not %s", t, ConfigType)
 	}

@@ -26,8 +26,6 @@ import (
 	"google.golang.org/grpc/reflection"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
-	"google.golang.org/protobuf/reflect/protodesc"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/headgate/headgate/internal/server/auth"
 	"github.com/headgate/headgate/internal/server/edge"
@@ -66,9 +64,6 @@ type Service struct {
 	// Role is what a caller needs to call a method, which is named without its service. Nil:
 	// [auth.RoleTake] for all.
 	Role func(method string) auth.Role
-	// Files describes the messages of this service and of all others for reflection. Nil: the registry of all does.
-	// One service may have some.
-	Files protodesc.Resolver
 	// Objects is how many charges a message carries, or objects that take as much memory. Nil: one.
 	Objects func(message any) int
 }
@@ -88,7 +83,6 @@ type Server struct {
 	config   Config
 	methods  map[string]method // by the full name
 	services map[string]bool   // whose health is reported
-	files    files             // for reflection
 	grpc     *grpc.Server
 	arriving arriving
 	stopping chan struct{} // closed when the server begins to stop
@@ -100,7 +94,7 @@ type Server struct {
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out := &Server{
 		service: s, log: log, methods: map[string]method{}, services: map[string]bool{"": true},
-		stopping: make(chan struct{}), config: *cmp.Or(c, &Config{}), files: files{protoregistry.GlobalFiles},
+		stopping: make(chan struct{}), config: *cmp.Or(c, &Config{}),
 	}
 	out.config.Load = cmp.Or(out.config.Load, load.New(0, 0))
 	secure := insecure.NewCredentials()
@@ -124,7 +118,7 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 		}),
 	)
 	healthpb.RegisterHealthServer(registrar{out}, &health{of: out})
-	described := reflection.ServerOptions{Services: registrar{out}, DescriptorResolver: &out.files}
+	described := reflection.ServerOptions{Services: registrar{out}}
 	reflectionpb.RegisterServerReflectionServer(registrar{out}, reflection.NewServerV1(described))
 	reflectionalpha.RegisterServerReflectionServer(registrar{out}, reflection.NewServer(described))
 	out.Register((&verbs{server: out}).service())
@@ -147,14 +141,8 @@ func (s *Server) Register(v Service) {
 		add(m.StreamName, false)
 	}
 	s.services[v.Desc.ServiceName] = true
-	if v.Files != nil {
-		s.files.Resolver = v.Files
-	}
 	s.grpc.RegisterService(v.Desc, v.Impl)
 }
-
-// files has the descriptions of all messages. The service of reflection gets it before others are registered.
-type files struct{ protodesc.Resolver }
 
 // registrar registers what anyone may call.
 type registrar struct{ *Server }
