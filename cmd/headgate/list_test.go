@@ -129,10 +129,7 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 	}
 	for _, width := range []int{1, 2, 20, 80, 200} {
 		for _, line := range slices.Concat(frame("keys", list, false, width), frame("keys", list, true, width)) {
-			wide := 0
-			for _, r := range line {
-				wide += cells(r)
-			}
+			wide := cellsOf(line)
 			if wide > width || strings.ContainsAny(line, "\x1b\a\r\n\u202e") {
 				t.Errorf("%d wide of %d: %q", wide, width, line)
 			}
@@ -164,10 +161,10 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	// Of a decision a second counts, and part of ten seconds: the machine may pause between two of them.
 	want := []string{
 		`a second: 0\.[0-4] admitted, 0\.[01] refused, 0\.0 failed$`,
-		`^   %  RETRY AFTER .* REFUSED  2 MINUTES +LIMIT +KEY$`,
-		`^ 100  (1 h|5[0-9] min.*) +2 of 2 +1 +[▁-█ ]*█[▁-█ ]* +fixed-window 2/1h from-first +mallory$`,
-		`^  44  now +4 of 9 +0 +[▁-█ ]*█[▁-█ ]* +fixed-window 9/1h from-first +alice$`,
-		`^  11  now +1 of 9 +0 +[▁-█ ]*█[▁-█ ]* +fixed-window 9/1h from-first +bob$`,
+		`^KEY +LIMIT +%  RETRY AFTER .* REFUSED  2 MINUTES$`,
+		`^mallory +fixed-window 2/1h from-first +100  (1 h|5[0-9] min.*) +2 of 2 +1 +[▁-█ ]*█[▁-█ ]*$`,
+		`^alice +fixed-window 9/1h from-first +44  now +4 of 9 +0 +[▁-█ ]*█[▁-█ ]*$`,
+		`^bob +fixed-window 9/1h from-first +11  now +1 of 9 +0 +[▁-█ ]*█[▁-█ ]*$`,
 	}
 	// Whole seconds are counted, so the figures of all are there when the last second is over.
 	await.NoError(t, "what was decided", func() error {

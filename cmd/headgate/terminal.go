@@ -219,6 +219,14 @@ func fit(text string, width int) string {
 	return text + strings.Repeat(" ", width-used)
 }
 
+// cellsOf returns how many cells of a terminal a text takes.
+func cellsOf(text string) (n int) {
+	for _, r := range text {
+		n += cells(r)
+	}
+	return n
+}
+
 func cells(r rune) int {
 	if r >= 0x1100 && r != '…' && !strings.ContainsRune(bars, r) {
 		return 2

@@ -81,8 +81,8 @@ func (t *topOptions) run(cmd *cobra.Command, s backend) error {
 	})
 }
 
-// limitWidth is how wide the column of limits is at most: of longer names the end is left out.
-const limitWidth = 28
+// nameWidth is how wide the columns of keys and limits are at most in a terminal: of longer names the end is left out.
+const nameWidth = 28
 
 // topRow is a line of a table: what a key uses now, and what a server has decided about it lately, where that is known.
 type topRow struct {
@@ -108,25 +108,29 @@ func (t *topOptions) table(ctx context.Context, s backend, most, width int) ([]s
 	return frame(fmt.Sprintf("%s  keys: %d, refused of those below: %d", now, total, refused), rows, false, width), err
 }
 
-// frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. The figures stand
-// before what may be long. Lately says that there are those of the last minutes.
+// frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. Lately says that there
+// are the figures of the last minutes.
 func frame(head string, rows []topRow, lately bool, width int) []string {
-	widest, limits := len("USED"), len("LIMIT")
+	keys, limits, uses := len("KEY"), len("LIMIT"), len("USED")
 	for _, r := range rows {
-		widest = max(widest, len(used(&r.Status)))
-		limits = max(limits, min(limitWidth, len(key(r.Limit))))
+		keys = max(keys, cellsOf(key(r.Key)))
+		limits = max(limits, cellsOf(key(r.Limit)))
+		uses = max(uses, len(used(&r.Status)))
 	}
-	line := func(percent, retry, use, refused, curve, limit, who string) string {
-		figures := fmt.Sprintf("%4s  %-13s  %-*s", percent, retry, widest, use)
+	if width > 0 {
+		keys, limits = min(keys, nameWidth), min(limits, nameWidth)
+	}
+	line := func(who, limit, percent, retry, use, refused, curve string) string {
+		text := fmt.Sprintf("%s  %s  %4s  %-13s  %-*s", fit(who, keys), fit(limit, limits), percent, retry, uses, use)
 		if lately {
-			figures += fmt.Sprintf("  %7s  %-*s", refused, curveWidth, curve)
+			text += fmt.Sprintf("  %7s  %s", refused, curve)
 		}
-		return figures + "  " + fit(limit, limits) + "  " + who
+		return strings.TrimRight(text, " ")
 	}
-	lines := []string{head, line("%", "RETRY AFTER", "USED", "REFUSED", "2 MINUTES", "LIMIT", "KEY")}
+	lines := []string{head, line("KEY", "LIMIT", "%", "RETRY AFTER", "USED", "REFUSED", "2 MINUTES")}
 	for _, r := range rows {
 		lines = append(lines,
-			line(r.percent(), r.retry(), used(&r.Status), r.refused, r.curve, key(r.Limit), key(r.Key)))
+			line(key(r.Key), key(r.Limit), r.percent(), r.retry(), used(&r.Status), r.refused, r.curve))
 	}
 	return fitted(lines, width)
 }
