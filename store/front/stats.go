@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/front/guard"
+	"github.com/headgate/headgate/internal/front/pending"
 	"github.com/headgate/headgate/store"
 )
 
@@ -51,6 +52,8 @@ func (s *Store) Stats() Stats {
 	var st Stats
 	if s.guard != nil {
 		st.Guard = s.guard.Stats()
+		_, notOpen := s.guard.Unwrap().(*pending.Store)
+		st.Guard.Away = st.Guard.Away || notOpen
 	}
 	if s.deny != nil {
 		st.Repeated = s.deny.Repeated()

@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/front/pending"
 	"github.com/headgate/headgate/internal/sched"
 	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
@@ -213,8 +214,9 @@ func away(ctx context.Context, err error) bool {
 	}
 }
 
-// trouble returns the error by which the store seems to be away as a whole, or nil. A conflict is an answer.
-// So is every outcome.
+// trouble returns the error by which the store seems to be away as a whole, or nil. A conflict is an answer, and so is
+// every outcome. A store that is not open yet fails at once, and can be called the moment it is open: behind a breaker that
+// had opened it would be away for another half second.
 func trouble(ctx context.Context, outs []law.Outcome, err error) error {
 	if err == nil {
 		for i := range outs {
@@ -227,7 +229,7 @@ func trouble(ctx context.Context, outs []law.Outcome, err error) error {
 			return nil
 		}
 	}
-	if !away(ctx, err) || errors.Is(err, store.ErrConflict) && ctx.Err() == nil {
+	if !away(ctx, err) || errors.Is(err, store.ErrConflict) && ctx.Err() == nil || errors.Is(err, pending.ErrNotOpen) {
 		return nil
 	}
 	return err

@@ -203,6 +203,9 @@ func (s *Store) Close() error {
 	return t.Close()
 }
 
+// ErrNotOpen is in the errors of a store that is not open yet.
+var ErrNotOpen = errors.New("it is not open yet")
+
 // away is a store that is not open, and why.
 type away struct{ why error }
 
@@ -211,7 +214,7 @@ func (a away) err() error {
 		return a.why
 	}
 	//nolint:errorlint // the class is that of the calls
-	return fmt.Errorf("%w: it is not open yet: %v", store.ErrUnavailable, a.why)
+	return fmt.Errorf("%w: %w: %v", store.ErrUnavailable, ErrNotOpen, a.why)
 }
 
 func (a away) Apply(context.Context, []law.Op, []law.Outcome) error { return a.err() }
