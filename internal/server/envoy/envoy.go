@@ -88,8 +88,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	problem := service.Problem(err)
 	if problem.Status >= http.StatusInternalServerError {
 		if ctx.Err() == nil {
-			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path",
-				rls.RateLimitService_ShouldRateLimit_FullMethodName, "error", err)
+			service.LogFailure(s.log, rls.RateLimitService_ShouldRateLimit_FullMethodName, err, 1)
 		}
 		if p.mixed {
 			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."

@@ -178,7 +178,7 @@ func (c *conn) forbidden(name string, err error) {
 func (c *conn) failed(name string, err error) {
 	p := service.Problem(err)
 	if p.Status >= 500 {
-		c.server.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
+		service.LogFailure(c.server.log, name, err, 1)
 	}
 	c.error("ERR " + cmp.Or(p.Detail, p.Title))
 }

@@ -21,7 +21,7 @@ func (d *door) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	p := forwardauth.Problem(err)
 	if p.Status >= http.StatusInternalServerError && !gone(r, err) {
-		d.logFailure(r, err, 1)
+		service.LogFailure(d.log, r.URL.Path, err, 1)
 	}
 	edge.WriteProblem(w, p)
 }

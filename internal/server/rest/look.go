@@ -99,20 +99,14 @@ func (d *door) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Share) 
 }
 
 // explain answers which rule decides about a request.
-func (d *door) explain(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	in := new(api.Explain)
-	return d.posted(w, r, s, maxBody, in, func(ctx context.Context) (any, error) {
-		if err := s.Hold(int64(perVerdict * d.service.Rules().Len())); err != nil {
-			return nil, err
-		}
-		return d.service.Explain(ctx, in)
-	})
+func (d *door) explain(ctx context.Context, in *api.Explain, s *load.Share) (any, error) {
+	if err := s.Hold(int64(perVerdict * d.service.Rules().Len())); err != nil {
+		return nil, err
+	}
+	return d.service.Explain(ctx, in)
 }
 
 // inspect answers with all that is known of one key.
-func (d *door) inspect(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	in := new(api.InspectRequest)
-	return d.posted(w, r, s, maxBody, in, func(ctx context.Context) (any, error) {
-		return d.service.Inspect(ctx, in, holding(s, perAttempt))
-	})
+func (d *door) inspect(ctx context.Context, in *api.InspectRequest, s *load.Share) (any, error) {
+	return d.service.Inspect(ctx, in, holding(s, perAttempt))
 }

@@ -48,11 +48,7 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 func (s *Server) permitted(ctx context.Context, info *tap.Info) (context.Context, error) {
 	m := s.methods[info.FullMethodName] // of one that is not known grpc says that
 	if m.role == auth.RoleAdmin && s.config.NoAdmin {
-		return nil, statusOf(&api.Problem{
-			Title: "Not served here", Status: 403,
-			Detail: "Nothing was done. This server has an address of its own for admin actions, and " +
-				info.FullMethodName + " is one.",
-		})
+		return nil, statusOf(service.Elsewhere(info.FullMethodName))
 	}
 	if m.role == auth.Anyone {
 		return ctx, nil

@@ -149,7 +149,7 @@ func (srv *server) serve(ctx context.Context) error {
 	}
 	names := &earlyNames{limits, srv.File, opened, srv.applied.lost}
 	service, limiter := srv.service(s, names, log)
-	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
+	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
 	srv.applied.useRules(srv.File) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&srv.applied.rules)

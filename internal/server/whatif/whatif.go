@@ -10,7 +10,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -42,7 +41,6 @@ type Config struct {
 	MaxUpload int64         // bytes of a log as it is sent; unpacked it may be four times as large
 	Life      time.Duration // of a log after it was used last
 	Now       func() time.Time
-	Log       *slog.Logger
 }
 
 // Logs keeps logs. Create it with [New]. It is safe for concurrent use.
@@ -82,7 +80,6 @@ func New(c *Config) *Logs {
 	l.cfg.MaxMemory = cmp.Or(l.cfg.MaxMemory, DefaultMaxMemory)
 	l.cfg.MaxUpload = cmp.Or(l.cfg.MaxUpload, DefaultMaxUpload)
 	l.cfg.Life = cmp.Or(l.cfg.Life, DefaultLife)
-	l.cfg.Log = cmp.Or(l.cfg.Log, slog.New(slog.DiscardHandler))
 	if l.cfg.Now == nil {
 		l.cfg.Now = time.Now
 	}
