@@ -169,11 +169,7 @@ func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.De
 	if err != nil {
 		return headgate.Decision{}, err
 	}
-	var out api.Decision
-	if err := o.c.Call(ctx, http.MethodPost, "/v1/take", &in, &out); err != nil {
-		return headgate.Decision{}, err
-	}
-	return decision(&out, charges)
+	return o.c.decideAlone(ctx, "/v1/take", &in, charges)
 }
 
 // Reserve implements headgate.Once.

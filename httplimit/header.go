@@ -126,18 +126,12 @@ func delay(v string, now time.Time) time.Duration {
 // number reads a number of at most 15 digits before the point, without a sign.
 func number(s string) (n float64, ok bool) {
 	whole, fraction, point := strings.Cut(s, ".")
-	if !digits(whole) || len(whole) > 15 || point && (!digits(fraction) || len(fraction) > 15) {
+	if !digits(whole) || point && !digits(fraction) {
 		return 0, false
 	}
 	n, err := strconv.ParseFloat(s, 64)
 	return n, err == nil
 }
 
-func digits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
+// digits reports whether a text is 1 to 15 digits.
+func digits(s string) bool { return s != "" && len(s) <= 15 && strings.Trim(s, "0123456789") == "" }

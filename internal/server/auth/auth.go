@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -49,7 +50,7 @@ var ErrForbidden = errors.New("not permitted")
 type Caller struct {
 	Name   string // of the entry in the file; empty: everybody on this listener is the same caller
 	Role   Role
-	Limits []string // patterns in which * stands for any text; nil: all limits
+	Limits []string // patterns in which * stands for any text; none: all limits
 
 	leaseKeys [][]byte // of its tokens, the first of which makes numbers of leases: see SealLease
 }
@@ -66,19 +67,14 @@ func (c *Caller) Can(needed Role) error {
 // Touches returns an error if the caller may not touch a limit, which is [ErrForbidden]. A limit is
 // given by its name, or by its notation if it has none.
 func (c *Caller) Touches(limit string) error {
-	if c == nil || c.Limits == nil {
+	if c.All() || slices.ContainsFunc(c.Limits, func(pattern string) bool { return Match(pattern, limit) }) {
 		return nil
-	}
-	for _, pattern := range c.Limits {
-		if Match(pattern, limit) {
-			return nil
-		}
 	}
 	return fmt.Errorf("%w: %s may not touch the limit %.100q", ErrForbidden, c, limit)
 }
 
 // All reports whether the caller may touch all limits.
-func (c *Caller) All() bool { return c == nil || c.Limits == nil }
+func (c *Caller) All() bool { return c == nil || len(c.Limits) == 0 }
 
 // String names the caller in messages.
 func (c *Caller) String() string {

@@ -114,9 +114,6 @@ func (t *Tokens) add(e *Entry) error {
 			return errors.New("limits: one of them is empty")
 		}
 	}
-	if len(e.Limits) == 0 {
-		c.Limits = nil
-	}
 	if len(e.Hashes)+len(e.Certificates) == 0 {
 		return errors.New("hashes: are missing, and so are certificates")
 	}

@@ -121,7 +121,7 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 		return p, nil
 	}
 	p.together = d.together
-	var replaced map[string]bool
+	replaced := map[string]bool{}
 	for i, one := range descriptors {
 		t := &p.tasks[i]
 		if err := t.find(d, i, one); err != nil {
@@ -131,9 +131,6 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 			continue
 		}
 		for _, name := range t.rule.replaces {
-			if replaced == nil {
-				replaced = map[string]bool{}
-			}
 			replaced[name] = true
 		}
 		if err := t.hit(i, q.GetHitsAddend(), one); err != nil {

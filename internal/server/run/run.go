@@ -90,9 +90,7 @@ func Serve(ctx context.Context, c Config) error {
 	if c.ReadFile == nil {
 		c.ReadFile = config.ReadFile
 	}
-	if c.Log == nil {
-		c.Log = io.Discard
-	}
+	c.Log = cmp.Or(c.Log, io.Discard)
 	c.Pauses.complete()
 	defer func() { // those of which an error has kept it
 		for _, listeners := range c.Sockets {

@@ -34,10 +34,7 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 	if m.Listed == rules.Blocked {
 		out.Allowed = !enforced
 	}
-	if lacks := m.Problem; e.Err != nil || lacks != nil {
-		if lacks == nil {
-			lacks = e.Err
-		}
+	if lacks := cmp.Or(m.Problem, e.Err); lacks != nil {
 		out.Allowed, out.Problem = !enforced, Problem(lacks)
 	}
 	for i := range m.Charges {

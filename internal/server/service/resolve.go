@@ -164,8 +164,8 @@ func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	if len(nameOrNotation) > maxLine {
 		return l, nil
 	}
-	if len(s.known.limits) >= maxKnown || s.known.limits == nil {
-		s.known.limits = map[string]resolved{}
+	if len(s.known.limits) >= maxKnown {
+		clear(s.known.limits)
 	}
 	s.known.limits[nameOrNotation] = r
 	return l, nil
@@ -185,9 +185,6 @@ func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
 		if len(k.notations) >= most {
 			return nil, headgate.Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)",
 				most, config.MaxNotations.Name)
-		}
-		if k.notations == nil {
-			k.notations = map[string]*notation{}
 		}
 		p := l.Params()
 		// which is two windows of a sliding one

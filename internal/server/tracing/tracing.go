@@ -5,6 +5,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -84,11 +85,8 @@ func read(get func(string) string) (s settings, err error) {
 		return s, headgate.Invalid(name, "%.40q is not grpc or http/protobuf", protocol)
 	}
 	_, names := first("OTEL_PROPAGATORS")
-	if names == "" {
-		names = "tracecontext,baggage"
-	}
 	var all []propagation.TextMapPropagator
-	for _, name := range strings.Split(names, ",") {
+	for name := range strings.SplitSeq(cmp.Or(names, "tracecontext,baggage"), ",") {
 		switch strings.TrimSpace(name) {
 		case "tracecontext":
 			all = append(all, propagation.TraceContext{})

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,12 +44,7 @@ func (l *Logs) recorded(ctx context.Context, name string, q *question) (from io.
 		return nil, nil, headgate.Invalid("recorded", "%s (%s) keeps no history; sliding-log AMOUNT/PERIOD history PERIOD "+
 			"keeps all attempts. An access log can be sent instead", name, limit)
 	}
-	if q.key == "" {
-		q.key = "key"
-	}
-	if q.cfg.Cost == "" {
-		q.cfg.Cost = "cost"
-	}
+	q.key, q.cfg.Cost = cmp.Or(q.key, "key"), cmp.Or(q.cfg.Cost, "cost")
 	q.name, q.cfg.Format = "the history of "+name, accesslog.JSON
 	from, finish = piped(func(w io.Writer) error {
 		e := json.NewEncoder(w)

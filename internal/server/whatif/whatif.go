@@ -71,10 +71,7 @@ const atOnce = 2
 func New(c *Config) *Logs {
 	l := &Logs{
 		kept: map[string]*kept{}, waiting: map[string]int{},
-		reading: make(chan struct{}, atOnce), asking: make(chan struct{}, atOnce),
-	}
-	if c != nil {
-		l.cfg = *c
+		reading: make(chan struct{}, atOnce), asking: make(chan struct{}, atOnce), cfg: *cmp.Or(c, &Config{}),
 	}
 	l.cfg.MaxLogs = cmp.Or(l.cfg.MaxLogs, DefaultMaxLogs)
 	l.cfg.MaxMemory = cmp.Or(l.cfg.MaxMemory, DefaultMaxMemory)
