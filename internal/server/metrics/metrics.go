@@ -42,7 +42,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	log      *slog.Logger
 	load     *load.Load
-	front    func() (*front.Store, bool)
+	front    *front.Store // nil: it is not known yet
 	catalog  atomic.Pointer[catalog.Catalog]
 	version  atomic.Int64 // of the catalog, for which limits were looked for that are there no more
 }
@@ -51,7 +51,6 @@ type Metrics struct {
 func New(c *Config) *Metrics {
 	c = cmp.Or(c, &Config{})
 	m := &Metrics{registry: prometheus.NewRegistry(), log: cmp.Or(c.Log, slog.Default()), load: c.Load}
-	m.front = func() (*front.Store, bool) { return nil, false }
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "headgate_build_info", Help: "1; the labels say which program runs.",
 		ConstLabels: prometheus.Labels{"version": c.Version, "go_version": runtime.Version(), "store": c.Store},
@@ -64,8 +63,8 @@ func New(c *Config) *Metrics {
 	return m
 }
 
-// Watch sets the store and the catalog of the server. It is called before Handler answers anything.
-func (m *Metrics) Watch(f func() (*front.Store, bool), c *catalog.Catalog) {
+// Watch sets the store and the catalog of the server; nil: there is none. It is called before Handler answers anything.
+func (m *Metrics) Watch(f *front.Store, c *catalog.Catalog) {
 	m.front = f
 	m.catalog.Store(c)
 }

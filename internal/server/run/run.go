@@ -37,11 +37,11 @@ import (
 type Config struct {
 	// File is what the config files say, which are read again when they are changed. Without one it is empty.
 	File *config.Config
-	// Flags looks up what goes before the file. Nil: nothing does.
+	// Flags looks up what goes before the file.
 	Flags config.Flags
 	// ReadFile reads a config file again. Nil: config.ReadFile.
 	ReadFile func(path string) ([]byte, error)
-	// Log gets the log, and what people read who have started the server. Nil: it is discarded.
+	// Log gets the log, and what people read who have started the server.
 	Log io.Writer
 	// Version is shown to clients and in metrics.
 	Version string
@@ -84,13 +84,9 @@ const stopWithin = 15 * time.Second
 // Serve serves until ctx is done, then finishes what is under way. An error says why it did not, or why it has ended
 // before: those of settings are headgate.ErrInvalid.
 func Serve(ctx context.Context, c Config) error {
-	if c.Flags == nil {
-		c.Flags = func(string) (string, bool) { return "", false }
-	}
 	if c.ReadFile == nil {
 		c.ReadFile = config.ReadFile
 	}
-	c.Log = cmp.Or(c.Log, io.Discard)
 	c.Pauses.complete()
 	defer func() { // those of which an error has kept it
 		for _, listeners := range c.Sockets {
@@ -137,7 +133,7 @@ func (srv *server) serve(ctx context.Context) error {
 	limits := catalog.Watch(s, &catalog.Config{
 		Logger: log, Quiet: true, Observer: srv.measure, Every: srv.Pauses.Catalog,
 	})
-	srv.measure.Watch(func() (*front.Store, bool) { return s, true }, limits)
+	srv.measure.Watch(s, limits)
 	srv.applied.watch(limits)
 	end := func() { limits.Close(); s.Close() }
 	defer func() { soon(end, srv.Pauses.Close, log) }()
