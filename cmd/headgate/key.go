@@ -60,11 +60,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 	t.row("limit", s.Limit)
 	t.row("key", key(s.Key))
 	if s.Rule != "" && s.Rule != s.Limit {
-		rule := s.Rule
-		if s.Applied != "" {
-			rule += ", by " + text(s.Applied)
-		}
-		t.row("in force", rule)
+		t.row("in force", s.Rule+instead(s.Applied))
 	}
 	if !s.Exists {
 		t.row("used", "0 of "+short(s.Capacity)+"; never used, reset, or used long ago")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/law"
 )
 
 // scanner reads JSON (RFC 8259), and what I-JSON (RFC 7493) asks for in addition:
@@ -13,7 +15,7 @@ import (
 type scanner struct {
 	data []byte
 	at   int
-	err  *ReadError
+	err  *law.InvalidError
 
 	nested  bool // within a list
 	objects int  // in lists, but for those that have lists of their own
@@ -25,7 +27,7 @@ type scanner struct {
 //go:noinline
 func (s *scanner) wrong(at int, format string, args ...any) bool {
 	if s.err == nil {
-		s.err = &ReadError{Detail: fmt.Sprintf(format, args...) + fmt.Sprintf(" (at byte %d)", at+1)}
+		s.err = &law.InvalidError{Problem: fmt.Sprintf(format, args...) + fmt.Sprintf(" (at byte %d)", at+1)}
 	}
 	return false
 }
@@ -40,10 +42,10 @@ func (s *scanner) noJSON(want string) bool {
 	case s.err != nil:
 	// or nothing is left
 	case begins(string(rest), "true"), begins(string(rest), "false"), begins(string(rest), "null"):
-		s.err = &ReadError{"body", fmt.Sprintf("ends in the middle (after byte %d)", len(s.data))}
+		s.err = &law.InvalidError{Field: "body", Problem: fmt.Sprintf("ends in the middle (after byte %d)", len(s.data))}
 	default:
-		s.err = &ReadError{"body", fmt.Sprintf("is not JSON (at byte %d): found %s, want %s", s.at+1,
-			strconv.QuoteToASCII(string(rest[:size])), want)}
+		s.err = &law.InvalidError{Field: "body", Problem: fmt.Sprintf("is not JSON (at byte %d): found %s, want %s",
+			s.at+1, strconv.QuoteToASCII(string(rest[:size])), want)}
 	}
 	return false
 }
@@ -103,7 +105,7 @@ func (s *scanner) end() bool {
 		return true
 	}
 	if s.err == nil {
-		s.err = &ReadError{"body", fmt.Sprintf("something follows the JSON value (at byte %d)", s.at+1)}
+		s.err = &law.InvalidError{Field: "body", Problem: fmt.Sprintf("something follows the JSON value (at byte %d)", s.at+1)}
 	}
 	return false
 }

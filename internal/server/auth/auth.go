@@ -34,14 +34,6 @@ func (r Role) String() string {
 	return "anyone"
 }
 
-// ParseRole reads the name of a role.
-func ParseRole(name string) (Role, error) {
-	if r, ok := roles[name]; ok {
-		return r, nil
-	}
-	return Anyone, fmt.Errorf("role %.50q is not known; there are take, read and admin", name)
-}
-
 // ErrForbidden is the error of a caller that may not do what it asks for. Nothing was done.
 var ErrForbidden = errors.New("not permitted")
 

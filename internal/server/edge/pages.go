@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/internal/server/api"
@@ -16,20 +17,16 @@ type pages struct {
 	inner  http.Handler
 	log    *slog.Logger
 	hosts  map[string]bool
-	exempt map[string]bool // paths
+	exempt []string // paths
 	origin *http.CrossOriginProtection
 }
 
 func newPages(h http.Handler, log *slog.Logger, c *Config) *pages {
 	p := &pages{
-		inner: h, log: log, hosts: map[string]bool{}, exempt: map[string]bool{},
-		origin: http.NewCrossOriginProtection(),
+		inner: h, log: log, hosts: map[string]bool{}, exempt: c.Proxied, origin: http.NewCrossOriginProtection(),
 	}
 	for _, name := range c.Hosts {
 		p.hosts[httpkey.HostName(name)] = true
-	}
-	for _, path := range c.Proxied {
-		p.exempt[path] = true
 	}
 	return p
 }
@@ -102,7 +99,7 @@ var errForeign = errors.New("a page of another origin reads")
 // change anything is what http.CrossOriginProtection sees to; here it must not let its user's
 // browser read either, unless the user goes to see the answer.
 func (p *pages) foreign(r *http.Request) error {
-	if p.exempt[r.URL.Path] && r.URL.RawPath == "" { // written as usual, as handlers look for it
+	if slices.Contains(p.exempt, r.URL.Path) && r.URL.RawPath == "" { // written as usual, as handlers look for it
 		return nil
 	}
 	if err := p.origin.Check(r); err != nil {

@@ -13,13 +13,13 @@ const maxFolders = 16
 
 // Read reads a file, or all files of a folder and the folders in it whose names end in .yaml or .yml. Names that
 // begin with a dot are left out, so a ConfigMap that is mounted is read once. A folder without such a
-// file is an error: mostly it is the wrong one. They are parsed as by [Parse], or [Merge].
+// file is an error: mostly it is the wrong one. They are parsed as by [Parse].
 func Read(path string, merge bool) (*Config, error) {
 	files, err := Load(path)
 	if err != nil {
 		return nil, err
 	}
-	return read(files, merge)
+	return Parse(merge, files...)
 }
 
 // Load reads the files of a path, in the order of their names, as [Read] does.

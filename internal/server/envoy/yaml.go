@@ -23,15 +23,10 @@ type File struct {
 	Text []byte
 }
 
-// Parse reads files. A domain may be in one of them only. Errors are headgate.ErrInvalid and name the file,
-// the line and the path.
-func Parse(files ...File) (*Config, error) { return read(files, false) }
-
-// Merge allows several files to have the same domain, and joins their descriptors. They must
-// agree on its algorithm and all_or_nothing. Wildcards count in the order of the files.
-func Merge(files ...File) (*Config, error) { return read(files, true) }
-
-func read(files []File, merge bool) (*Config, error) {
+// Parse reads files. A domain may be in one of them only, unless they are merged: then their descriptors are joined,
+// and they must agree on its algorithm and all_or_nothing; wildcards count in the order of the files. Errors are
+// headgate.ErrInvalid and name the file, the line and the path.
+func Parse(merge bool, files ...File) (*Config, error) {
 	list := make([]document, len(files))
 	for i, f := range files {
 		var err error

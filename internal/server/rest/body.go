@@ -89,12 +89,3 @@ func tooLarge(limit int64) error {
 		Detail: fmt.Sprintf("at most %d bytes are read", limit),
 	}
 }
-
-// invalid makes an error of what a body is wrong about.
-func invalid(err error) error {
-	var wrong *api.ReadError
-	if errors.As(err, &wrong) {
-		return headgate.Invalid(wrong.Field, "%s", wrong.Detail)
-	}
-	return err
-}

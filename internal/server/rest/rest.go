@@ -165,10 +165,7 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 		return err
 	}
 	defer func() { _ = s.Hold(-text) }() // which cannot fail
-	if err := api.Read(b.Bytes(), to); err != nil {
-		return invalid(err)
-	}
-	return nil
+	return api.Read(b.Bytes(), to)
 }
 
 // batch serves batches. Of what fails for a reason that is not the client's a line is logged for each class.

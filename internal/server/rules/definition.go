@@ -63,6 +63,9 @@ func wrong(at, field, format string, args ...any) error {
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }
 
+// maxWarnings is how many are printed.
+const maxWarnings = 20
+
 // New makes rules of what a file says. Errors are headgate.ErrInvalid and begin with the place of what
 // is wrong; also a rule that can never match is one.
 func New(d *Definitions) (*Rules, error) {
@@ -94,7 +97,9 @@ func New(d *Definitions) (*Rules, error) {
 			r.compares = append(r.compares, i)
 		}
 	}
-	r.warnings = short(r.warnings)
+	if more := len(r.warnings) - maxWarnings; more > 0 {
+		r.warnings = append(r.warnings[:maxWarnings], fmt.Sprintf("and %d more rules whose paths overlap", more))
+	}
 	return r, nil
 }
 

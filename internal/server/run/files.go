@@ -263,7 +263,7 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 			return
 		case <-f.config.Hangup:
 			asked = true
-			notifyReloading(f.log)
+			notify(f.log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec()) // until it is ready again
 			more.check(f.log, true)
 			if len(f.files) == 0 {
 				f.log.Info("SIGHUP: there is no config file to read again")

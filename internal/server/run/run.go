@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -122,7 +123,9 @@ func (srv *server) serve(ctx context.Context) error {
 		return cmp.Or(srv.applied.Problem(), srv.followed.Problem(), srv.envoy.Problem())
 	}
 	state := newCondition(log, store.RedactURL(srv.place.URL))
-	state.heard = func(ill string) { notifyStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
+	state.heard = func(ill string) { // one line for people
+		notify(log, "STATUS="+strings.ReplaceAll(cmp.Or(ill, "the state is in "+srv.place.String()), "\n", " "))
+	}
 	srv.rest.Away = state.away
 	state.logState("")
 	s, opened, err := srv.start(ctx, state)

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -210,16 +211,8 @@ func (k *known) used() (limits []headgate.Limit) {
 // forget forgets the notations that are in use no more.
 func (k *known) forget(now int64) {
 	k.searched = now
-	for name, n := range k.notations {
-		if n.over(now) {
-			delete(k.notations, name)
-		}
-	}
-	for text, r := range k.limits {
-		if r.used != nil && r.used.over(now) {
-			delete(k.limits, text)
-		}
-	}
+	maps.DeleteFunc(k.notations, func(_ string, n *notation) bool { return n.over(now) })
+	maps.DeleteFunc(k.limits, func(_ string, r resolved) bool { return r.used != nil && r.used.over(now) })
 }
 
 // Limited returns the limits of charges, in their order. Those of which only the name is known here,

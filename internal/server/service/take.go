@@ -42,7 +42,7 @@ func (s *Service) asked(ctx context.Context, r *api.Request) (
 	if r.Check {
 		return nil, "", 0, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
 	}
-	if charges, err = s.charges(ctx, nil, r); err == nil {
+	if charges, err = s.Charges(ctx, r); err == nil {
 		id, life, err = s.identity(ctx, r, charges)
 	}
 	return charges, id, life, err
@@ -70,7 +70,7 @@ func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Dec
 // Charges returns the charges of a request, with the limits that it names. Errors are
 // headgate.ErrInvalid and name the field, or auth.ErrForbidden if the caller may not touch a limit.
 func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charge, error) {
-	return s.charges(ctx, nil, r)
+	return s.chargesOf(ctx, nil, r, costOf)
 }
 
 // Batch answers many requests; those that are wrong fail alone. failed gets
@@ -89,7 +89,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	for i := range b.Requests {
 		r := &b.Requests[i]
 		start := len(all)
-		with, err := s.charges(ctx, all, r)
+		with, err := s.chargesOf(ctx, all, r, costOf)
 		var id string
 		var life time.Duration
 		if err == nil {
@@ -125,12 +125,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	return answers, nil
 }
 
-// charges appends what a request asks for to a list.
-func (s *Service) charges(ctx context.Context, list []headgate.Charge, r *api.Request) ([]headgate.Charge, error) {
-	return s.chargesOf(ctx, list, r, costOf)
-}
-
-// chargesOf reads costs by their meaning.
+// chargesOf appends what a request asks for to a list, and reads costs by their meaning.
 func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.Request, cost meaning) (
 	[]headgate.Charge, error,
 ) {

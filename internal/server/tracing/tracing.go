@@ -149,22 +149,21 @@ func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 	}
 	end := time.Now()
 	d := &e.Decision
+	outcome, limit := "refused", d.LimitName
+	switch {
+	case e.Err != nil:
+		outcome, limit = "failed", e.Limit
+	case d.Allowed:
+		outcome = "admitted"
+	}
 	attrs := make([]attribute.KeyValue, 0, 10)
 	attrs = append(attrs, attribute.String("headgate.verb", string(e.Verb)),
 		attribute.String("headgate.protocol", service.ProtocolOf(ctx).String()),
-		attribute.Int("headgate.charges", len(e.Charges)))
-	if e.Err != nil {
-		attrs = append(attrs, attribute.String("headgate.limit", e.Limit),
-			attribute.String("headgate.outcome", "failed"))
-	} else {
-		outcome := "refused"
-		if d.Allowed {
-			outcome = "admitted"
-		}
-		attrs = append(attrs, attribute.String("headgate.limit", d.LimitName),
-			attribute.String("headgate.outcome", outcome),
-			attribute.String("headgate.way", d.Via.String()), attribute.Int64("headgate.remaining", d.Remaining),
-			attribute.Int64("headgate.capacity", d.Capacity))
+		attribute.Int("headgate.charges", len(e.Charges)), attribute.String("headgate.limit", limit),
+		attribute.String("headgate.outcome", outcome))
+	if e.Err == nil {
+		attrs = append(attrs, attribute.String("headgate.way", d.Via.String()),
+			attribute.Int64("headgate.remaining", d.Remaining), attribute.Int64("headgate.capacity", d.Capacity))
 		if !d.Allowed && d.RetryAfter != headgate.Never {
 			attrs = append(attrs, attribute.Int64("headgate.retry_after_ms", service.Millis(d.RetryAfter)))
 		}

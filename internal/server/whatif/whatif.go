@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -172,11 +173,7 @@ func (l *Logs) memory() (n int64) {
 
 // sweep drops what is over. The caller holds mu.
 func (l *Logs) sweep(now time.Time) {
-	for id, k := range l.kept {
-		if now.Sub(k.used) >= l.cfg.Life {
-			delete(l.kept, id)
-		}
-	}
+	maps.DeleteFunc(l.kept, func(_ string, k *kept) bool { return now.Sub(k.used) >= l.cfg.Life })
 }
 
 // expire sweeps now and then.
