@@ -105,11 +105,7 @@ func (e *problem) Error() string {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](e.class); ok {
 		return wrong.Error()
 	}
-	text := "server: " + e.problem.Title
-	if e.problem.Detail != "" {
-		text += ": " + e.problem.Detail
-	}
-	return text
+	return "server: " + e.problem.Text()
 }
 
 // Unwrap returns the class and the [api.Problem].

@@ -132,10 +132,7 @@ func (c *changing) remove(cmd *cobra.Command, s store.Store, p config.Place) err
 	for _, line := range lines {
 		fmt.Fprintln(cmd.OutOrStdout(), "- "+line)
 	}
-	if c.dry {
-		return nil
-	}
-	if err := c.agreed(cmd, "Remove all of this from "+store.RedactURL(p.URL)+"?"); err != nil {
+	if ok, err := c.proceed(cmd, true, "Remove all of this from "+store.RedactURL(p.URL)+"?"); !ok {
 		return err
 	}
 	if err := m.Remove(cmd.Context()); err != nil {

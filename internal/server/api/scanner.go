@@ -21,15 +21,21 @@ type scanner struct {
 	objects int  // in lists, but for those that have lists of their own
 }
 
-// wrong keeps the reason for which something cannot be read. The object around it
-// names the member.
+// fail keeps the first reason for which something cannot be read.
+//
+//go:noinline
+func (s *scanner) fail(field, format string, args ...any) bool {
+	if s.err == nil {
+		s.err = &law.InvalidError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	}
+	return false
+}
+
+// wrong reports what is wrong at a byte. The object around it names the member.
 //
 //go:noinline
 func (s *scanner) wrong(at int, format string, args ...any) bool {
-	if s.err == nil {
-		s.err = &law.InvalidError{Problem: fmt.Sprintf(format, args...) + fmt.Sprintf(" (at byte %d)", at+1)}
-	}
-	return false
+	return s.fail("", format+" (at byte %d)", append(args, at+1)...)
 }
 
 // noJSON reports a text that is no JSON.
@@ -38,16 +44,12 @@ func (s *scanner) wrong(at int, format string, args ...any) bool {
 func (s *scanner) noJSON(want string) bool {
 	rest := bytes.TrimRight(s.data[s.at:], " \t\r\n")
 	rest = rest[:min(len(rest), 2*len("false"))] // of a few megabytes
-	switch _, size := utf8.DecodeRune(rest); {
-	case s.err != nil:
-	// or nothing is left
-	case begins(string(rest), "true"), begins(string(rest), "false"), begins(string(rest), "null"):
-		s.err = &law.InvalidError{Field: "body", Problem: fmt.Sprintf("ends in the middle (after byte %d)", len(s.data))}
-	default:
-		s.err = &law.InvalidError{Field: "body", Problem: fmt.Sprintf("is not JSON (at byte %d): found %s, want %s",
-			s.at+1, strconv.QuoteToASCII(string(rest[:size])), want)}
+	text := string(rest)
+	if begins(text, "true") || begins(text, "false") || begins(text, "null") { // or nothing is left
+		return s.fail("body", "ends in the middle (after byte %d)", len(s.data))
 	}
-	return false
+	_, size := utf8.DecodeRune(rest)
+	return s.fail("body", "is not JSON (at byte %d): found %s, want %s", s.at+1, strconv.QuoteToASCII(text[:size]), want)
 }
 
 // begins reports whether text is a word, or the beginning of it.
@@ -101,13 +103,8 @@ func (s *scanner) skip(c byte) bool {
 
 // end reports whether nothing follows.
 func (s *scanner) end() bool {
-	if s.peek() == 0 && s.at == len(s.data) {
-		return true
-	}
-	if s.err == nil {
-		s.err = &law.InvalidError{Field: "body", Problem: fmt.Sprintf("something follows the JSON value (at byte %d)", s.at+1)}
-	}
-	return false
+	return s.peek() == 0 && s.at == len(s.data) ||
+		s.fail("body", "something follows the JSON value (at byte %d)", s.at+1)
 }
 
 // members reads an object. read reads the value of a member, whose name stands at a byte.
@@ -200,13 +197,6 @@ func (s *scanner) integer() (int64, bool) {
 		return 0, s.wrong(start, "must be a whole number of at most 18 digits, and not negative")
 	}
 	return n, true
-}
-
-func (s *scanner) flag() (value, ok bool) {
-	if s.word("true") {
-		return true, true
-	}
-	return false, s.word("false") || s.mismatch("true or false")
 }
 
 func (s *scanner) word(w string) bool {

@@ -109,12 +109,7 @@ func Match(pattern, text string) bool {
 type key struct{}
 
 // With returns a context for what a caller asks for.
-func With(ctx context.Context, c *Caller) context.Context {
-	if c == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, key{}, c)
-}
+func With(ctx context.Context, c *Caller) context.Context { return context.WithValue(ctx, key{}, c) }
 
 // From returns the caller of a context; nil is none.
 func From(ctx context.Context) *Caller {

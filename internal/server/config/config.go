@@ -48,17 +48,13 @@ func (c *Config) Find(_ context.Context, name, _ string) (headgate.Limit, error)
 }
 
 // FindAll implements headgate.Names, by the limits of the file alone.
-func (c *Config) FindAll(_ context.Context, charges []headgate.Charge) error {
+func (c *Config) FindAll(ctx context.Context, charges []headgate.Charge) (err error) {
 	for i := range charges {
-		if l := charges[i].Limit; l.OnlyName() {
-			found, ok := c.find(l.Name())
-			if !ok {
-				return c.unknown(l.Name())
-			}
-			charges[i].Limit = found
+		if l := charges[i].Limit; l.OnlyName() && err == nil {
+			charges[i].Limit, err = c.Find(ctx, l.Name(), "")
 		}
 	}
-	return nil
+	return err
 }
 
 // List implements catalog.Names, by the limits of the file alone.

@@ -202,10 +202,10 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 	return r, nil
 }
 
-// use sets the limit, and what follows from it. p may be nil.
+// use sets the limit, and what follows from it.
 func (r *rule) use(limit headgate.Limit, p *policy) {
 	r.limit, r.current = limit, currentOf(limit)
-	if p != nil && p.notation == "" { // as the file says it
+	if p.notation == "" { // as the file says it
 		r.current.Unit, r.current.RequestsPerUnit = units[strings.ToLower(p.unit)].unit, p.requests
 		r.current.UnitMultiplier = multiplierOf(p.multiplier)
 	}

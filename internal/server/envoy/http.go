@@ -36,11 +36,8 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, problem := s.decide(r.Context(), &q)
 	if problem != nil {
-		code := problem.Status
-		if code > http.StatusInternalServerError {
-			code = http.StatusInternalServerError // as envoyproxy/ratelimit has it
-		}
-		http.Error(w, problem.Text(), code)
+		// 500 at most, as envoyproxy/ratelimit has it
+		http.Error(w, problem.Text(), min(problem.Status, http.StatusInternalServerError))
 		return
 	}
 	text, err := protojson.Marshal(answer)
@@ -61,16 +58,14 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 // ServeHealth answers GET /healthcheck: 200 and OK, or 500 while there is no configuration, or the store does
 // not answer.
 func (s *Server) ServeHealth(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if s.Config() == nil {
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, "no configuration was received yet\n")
+		http.Error(w, "no configuration was received yet", http.StatusInternalServerError)
 		return
 	}
 	if err := s.service.Healthy(r.Context()); err != nil {
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, "the store does not answer\n")
+		http.Error(w, "the store does not answer", http.StatusInternalServerError)
 		return
 	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "OK")
 }

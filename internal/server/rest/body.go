@@ -72,7 +72,8 @@ func unread(r *http.Request, after int, err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &api.Problem{
 			Title: "Request timeout", Status: http.StatusRequestTimeout,
-			Detail: fmt.Sprintf("the rest of the body did not arrive in time, after byte %d nothing was charged", after),
+			Detail: fmt.Sprintf("the rest of the body did not arrive in time, after byte %d nothing was charged",
+				after),
 		}
 	case errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength > 0:
 		return headgate.Invalid("body", "ends after byte %d of %d that were announced", after, r.ContentLength)

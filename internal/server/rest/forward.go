@@ -30,7 +30,7 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	if err := s.Hold(load.PerObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-load.FreeObjects))); err != nil {
+	if err := s.HoldObjects(forwardauth.Charges(r.URL.RawQuery)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(service.By(r.Context(), service.ProtocolAuth), service.Deadline)

@@ -59,8 +59,8 @@ type Route struct {
 	// Handler reads a body of at most this many bytes.
 	Handler http.HandlerFunc
 	MaxBody int64
-	// Answer is called in the place of Handler if it is not nil, and returns JSON, or the error of the request. It needs
-	// a role.
+	// Answer is called in the place of Handler if it is not nil, and returns JSON, or the error of the request. It
+	// needs a role.
 	Answer func(http.ResponseWriter, *http.Request) ([]byte, error)
 }
 

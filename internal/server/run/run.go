@@ -40,7 +40,7 @@ type Config struct {
 	File *config.Config
 	// Flags looks up what goes before the file.
 	Flags config.Flags
-	// ReadFile reads a config file again. Nil: config.ReadFile.
+	// ReadFile reads a config file again.
 	ReadFile func(path string) ([]byte, error)
 	// Log gets the log, and what people read who have started the server.
 	Log io.Writer
@@ -72,23 +72,16 @@ type Pauses struct {
 	Close time.Duration
 }
 
-// complete sets defaults.
-func (p *Pauses) complete() {
-	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
-	p.Probe = cmp.Or(p.Probe, 10*time.Second)
-	p.Welcome, p.Close = cmp.Or(p.Welcome, 3*time.Second), cmp.Or(p.Close, 3*time.Second)
-}
-
 // stopWithin is how long requests under way may take when the server stops.
 const stopWithin = 15 * time.Second
 
 // Serve serves until ctx is done, then finishes what is under way. An error says why it did not, or why it has ended
 // before: those of settings are headgate.ErrInvalid.
 func Serve(ctx context.Context, c Config) error {
-	if c.ReadFile == nil {
-		c.ReadFile = config.ReadFile
-	}
-	c.Pauses.complete()
+	p := &c.Pauses
+	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
+	p.Probe = cmp.Or(p.Probe, 10*time.Second)
+	p.Welcome, p.Close = cmp.Or(p.Welcome, 3*time.Second), cmp.Or(p.Close, 3*time.Second)
 	defer func() { // those of which an error has kept it
 		for _, listeners := range c.Sockets {
 			for _, l := range listeners {
@@ -127,7 +120,7 @@ func (srv *server) serve(ctx context.Context) error {
 		notify(log, "STATUS="+strings.ReplaceAll(cmp.Or(ill, "the state is in "+srv.place.String()), "\n", " "))
 	}
 	srv.rest.Away = state.away
-	state.logState("")
+	state.heard("")
 	s, opened, err := srv.start(ctx, state)
 	if err != nil {
 		return err

@@ -108,7 +108,7 @@ func Forbidden(err error, where string) *api.Problem {
 	}
 }
 
-// Elsewhere describes to a client that an admin action is not served at this address. It is named by its path or method.
+// Elsewhere describes to a client that an admin action, of a path or a method, is not served at this address.
 func Elsewhere(name string) *api.Problem {
 	return &api.Problem{
 		Title: "Not served here", Status: http.StatusForbidden,

@@ -29,7 +29,9 @@ const (
 )
 
 // recorded returns what a limit has recorded as a log. finish ends it, and says what went wrong with it.
-func (l *Logs) recorded(ctx context.Context, name string, q *question) (from io.Reader, finish func() error, err error) {
+func (l *Logs) recorded(ctx context.Context, name string, q *question) (
+	from io.Reader, finish func() error, err error,
+) {
 	if err := auth.From(ctx).Touches(name); err != nil {
 		return nil, nil, err
 	}

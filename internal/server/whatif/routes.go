@@ -154,7 +154,7 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, badLog(ctx, err)
 	}
-	return encode(a)
+	return json.Marshal(a)
 }
 
 // get returns what limits would have done to a log.
@@ -258,8 +258,8 @@ func (l *Logs) ask(ctx context.Context, id string,
 
 // readQuestion reads how a log is to be read; recorded is the limit whose history is requested, if any.
 func readQuestion(raw string) (q *question, recorded string, err error) {
-	v, err := edge.Query(raw, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle", "year",
-		"attempts", "time", "time_format")
+	v, err := edge.Query(raw, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle",
+		"year", "attempts", "time", "time_format")
 	if err != nil {
 		return nil, "", err
 	}
@@ -291,15 +291,6 @@ func readQuestion(raw string) (q *question, recorded string, err error) {
 
 // maxName is how long the name of a log may be.
 const maxName = 255
-
-// encode writes JSON.
-func encode(v any) ([]byte, error) {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return text.Bytes(), err
-}
 
 // errGone is the error about an id of which no log is kept.
 var errGone = &api.Problem{
