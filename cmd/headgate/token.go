@@ -70,8 +70,8 @@ func newTokenNewCommand() *cobra.Command {
 			}
 			if path == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "for the file of headgate serve --tokens:\n\n%s\n", text)
-			} else if err := writeTokens(path, text); err != nil {
-				return err
+			} else if err := writeWhole(path, text, 0o600); err != nil { // comments of the old one are lost
+				return fmt.Errorf("tokens: %w", err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), token)
 			return nil
@@ -148,8 +148,8 @@ func newTokenRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := writeTokens(path, text); err != nil {
-				return err
+			if err := writeWhole(path, text, 0o600); err != nil {
+				return fmt.Errorf("tokens: %w", err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "removed  %s\n", args[0])
 			return nil
@@ -194,12 +194,4 @@ func entriesOf(path string, orNone bool) ([]auth.Entry, error) {
 		return nil, err
 	}
 	return t.Entries(), nil
-}
-
-// writeTokens writes the file. Comments of the old one are lost.
-func writeTokens(path string, text []byte) error {
-	if err := writeWhole(path, text, 0o600); err != nil {
-		return fmt.Errorf("tokens: %w", err)
-	}
-	return nil
 }

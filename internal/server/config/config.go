@@ -48,13 +48,17 @@ func (c *Config) Find(_ context.Context, name, _ string) (headgate.Limit, error)
 }
 
 // FindAll implements headgate.Names, by the limits of the file alone.
-func (c *Config) FindAll(ctx context.Context, charges []headgate.Charge) (err error) {
+func (c *Config) FindAll(ctx context.Context, charges []headgate.Charge) error {
 	for i := range charges {
-		if l := charges[i].Limit; l.OnlyName() && err == nil {
-			charges[i].Limit, err = c.Find(ctx, l.Name(), "")
+		if l := charges[i].Limit; l.OnlyName() {
+			found, err := c.Find(ctx, l.Name(), "")
+			if err != nil {
+				return err
+			}
+			charges[i].Limit = found
 		}
 	}
-	return err
+	return nil
 }
 
 // List implements catalog.Names, by the limits of the file alone.

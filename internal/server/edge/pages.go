@@ -67,15 +67,12 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.inner.ServeHTTP(w, r)
 }
 
-// shown is how many bytes of what a client sends stand in a line of the log.
-const shown = 200
-
-// short cuts what a client has sent: it may be as long as a header, each second.
+// short cuts what a client has sent to 200 bytes, for the log: it may be as long as a header, each second.
 func short(text string) string {
-	if len(text) <= shown {
+	if len(text) <= 200 {
 		return text
 	}
-	return text[:shown] + "..."
+	return text[:200] + "..."
 }
 
 // known reports whether the request names this server in a way that no page of

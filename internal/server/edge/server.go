@@ -73,10 +73,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 
 // mostConnections returns how many there may be, where a configuration says most.
 func mostConnections(most int) int {
-	if most > 0 {
-		return most
-	}
-	return min(10_000, openFiles()/4*3)
+	return cmp.Or(max(most, 0), min(10_000, openFiles()/4*3))
 }
 
 // Serve answers what comes to a listener, until Shutdown. It returns

@@ -19,9 +19,6 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// MaxDescriptors is how many descriptors a request may have.
-const MaxDescriptors = api.MaxCharges
-
 // Server answers Envoy. Create one with [New]. It is safe for concurrent use.
 type Server struct {
 	service *service.Service
@@ -45,10 +42,7 @@ func (s *Server) Config() *Config { return s.config.Load() }
 // Service returns what a server of gRPC registers.
 func (s *Server) Service() rpc.Service {
 	return rpc.Service{Desc: &rls.RateLimitService_ServiceDesc, Impl: s, Objects: func(message any) int {
-		q, ok := message.(*rls.RateLimitRequest)
-		if !ok {
-			return 1
-		}
+		q, _ := message.(*rls.RateLimitRequest)
 		return max(1, len(q.GetDescriptors()))
 	}}
 }
@@ -112,8 +106,8 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 		return nil, headgate.Invalid("domain", "is empty")
 	case len(descriptors) == 0:
 		return nil, headgate.Invalid("descriptors", "there is none")
-	case len(descriptors) > MaxDescriptors:
-		return nil, headgate.Invalid("descriptors", "are more than %d", MaxDescriptors)
+	case len(descriptors) > api.MaxCharges:
+		return nil, headgate.Invalid("descriptors", "are more than %d", api.MaxCharges)
 	}
 	p := &plan{tasks: make([]task, len(descriptors))}
 	d := c.domains[q.GetDomain()]

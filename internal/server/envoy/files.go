@@ -24,18 +24,7 @@ func Read(path string, merge bool) (*Config, error) {
 
 // Load reads the files of a path, in the order of their names, as [Read] does.
 func Load(path string) (files []File, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("envoy: %w", err)
-	}
-	if !info.IsDir() {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("envoy: %w", err)
-		}
-		return []File{{path, text}}, nil
-	}
-	if files, err = folder(path, maxFolders); err != nil {
+	if files, err = load(path, maxFolders); err != nil {
 		return nil, fmt.Errorf("envoy: %w", err)
 	}
 	if len(files) == 0 {
@@ -44,39 +33,30 @@ func Load(path string) (files []File, err error) {
 	return files, nil
 }
 
-func folder(path string, deep int) (files []File, err error) {
+// load reads a file, or those of a folder that lies so deep at most.
+func load(path string, deep int) (files []File, err error) {
+	info, err := os.Stat(path) // of what a link leads to
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		if ext := filepath.Ext(path); deep < maxFolders && ext != ".yaml" && ext != ".yml" { // beside them in a folder
+			return nil, nil
+		}
+		text, err := os.ReadFile(path)
+		return []File{{path, text}}, err
+	}
 	if deep == 0 {
 		return nil, fmt.Errorf("%s: folders are nested too deep, or links form a circle", path)
 	}
 	list, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
 	for _, one := range list {
-		if strings.HasPrefix(one.Name(), ".") {
+		if strings.HasPrefix(one.Name(), ".") || err != nil {
 			continue
 		}
-		name := filepath.Join(path, one.Name())
-		info, err := os.Stat(name) // of what a link leads to
-		if err != nil {
-			return nil, err
-		}
-		if info.IsDir() {
-			below, err := folder(name, deep-1)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, below...)
-			continue
-		}
-		if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" {
-			continue
-		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, File{name, text})
+		var below []File
+		below, err = load(filepath.Join(path, one.Name()), deep-1)
+		files = append(files, below...)
 	}
-	return files, nil
+	return files, err
 }

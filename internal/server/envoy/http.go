@@ -8,6 +8,8 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/headgate/headgate/internal/server/api"
 )
 
 // MaxBody is how many bytes a body of [Server.ServeJSON] may have.
@@ -15,7 +17,7 @@ const MaxBody = 1 << 20
 
 // maxObjects is how many objects a body of [Server.ServeJSON] may have, as over gRPC. They are counted before it is
 // decoded: 1 MiB of empty descriptors allocates 53 MiB.
-const maxObjects = 5 * MaxDescriptors
+const maxObjects = 5 * api.MaxCharges
 
 // ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
 // if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.

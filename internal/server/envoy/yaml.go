@@ -102,8 +102,6 @@ func number(to *uint32, least uint64) func(strict.Value) error {
 	}
 }
 
-func ignored(strict.Value) error { return nil }
-
 func descriptors(v strict.Value, depth int) (list []descriptor, err error) {
 	if depth > maxDepth {
 		return nil, v.At.Wrong("descriptors are nested more than %d deep", maxDepth)
@@ -124,10 +122,14 @@ func descriptorOf(v strict.Value, depth int) (d descriptor, err error) {
 		"refunds": boolean(&d.refunds),
 		// of metrics, which are not kept by value
 		"detailed_metric": boolean(new(bool)), "value_to_metric": boolean(new(bool)),
-		"metadata": ignored,
-		"charge": func(v strict.Value) (err error) {
-			d.charge, err = chargingOf(v)
-			return err
+		"metadata": func(strict.Value) error { return nil },
+		"charge": func(v strict.Value) error {
+			c, ok := chargings[v.Value]
+			if !ok || v.Kind != yaml.ScalarNode {
+				return v.At.Wrong("%.100q is neither when_allowed nor always", v.Value)
+			}
+			d.charge = c
+			return nil
 		},
 		"rate_limit": func(v strict.Value) (err error) {
 			if !v.Null() {
@@ -141,13 +143,6 @@ func descriptorOf(v strict.Value, depth int) (d descriptor, err error) {
 		},
 	})
 	return d, err
-}
-
-func chargingOf(v strict.Value) (charging, error) {
-	if c, ok := chargings[v.Value]; ok && v.Kind == yaml.ScalarNode {
-		return c, nil
-	}
-	return byHits, v.At.Wrong("%.100q is neither when_allowed nor always", v.Value)
 }
 
 func policyOf(v strict.Value) (*policy, error) {

@@ -49,8 +49,11 @@ type Share struct {
 	entered bool
 }
 
-// Enter counts the request as one that is being decided. The error is store.ErrBusy.
+// Enter counts the request as one that is being decided, once. The error is store.ErrBusy.
 func (s *Share) Enter() error {
+	if s.entered {
+		return nil
+	}
 	if s.load.requests.Add(1) > s.load.maxRequests {
 		s.load.requests.Add(-1)
 		return fmt.Errorf("%w: %d requests are being decided, as many as may", store.ErrBusy, s.load.maxRequests)

@@ -93,10 +93,3 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	d.limits.Of(name).WithLabelValues(string(e.Verb), outcome, p.String(), way).Inc()
 	d.took.WithLabelValues(p.String(), way).Observe(e.Took.Seconds())
 }
-
-// forget forgets the limits that the catalog has no more.
-func (d *decisions) forget() {
-	d.limits.Forget(func(limit string, _ *prometheus.CounterVec) {
-		d.total.DeletePartialMatch(prometheus.Labels{"limit": limit})
-	})
-}

@@ -99,13 +99,6 @@ func (e *events) Away(err error) {
 	}
 }
 
-func (e *events) looked(l catalog.Look) {
-	e.looks.WithLabelValues(resultOf(l.Err)).Inc()
-	if l.Err == nil {
-		e.lastLook.SetToCurrentTime()
-	}
-}
-
 // Applied implements catalog.Observer.
 func (e *events) Applied(a catalog.Application) {
 	result := resultOf(a.Err)

@@ -81,9 +81,14 @@ func (m *Metrics) defined(name string) bool {
 
 // Looked implements catalog.Observer.
 func (m *Metrics) Looked(l catalog.Look) {
-	m.looked(l)
+	m.looks.WithLabelValues(resultOf(l.Err)).Inc()
+	if l.Err == nil {
+		m.lastLook.SetToCurrentTime()
+	}
 	if m.version.Swap(l.Version) != l.Version && m.catalog.Load() != nil {
-		m.forget()
+		m.limits.Forget(func(limit string, _ *prometheus.CounterVec) {
+			m.total.DeletePartialMatch(prometheus.Labels{"limit": limit})
+		})
 	}
 }
 

@@ -45,8 +45,5 @@ func (d *door) settleForwarded(w http.ResponseWriter, r *http.Request, s *load.S
 	if err := b.read(w, r, maxList, s); err != nil {
 		return err
 	}
-	if err := s.Enter(); err != nil {
-		return err
-	}
 	return d.decided(w, r, s, func(ctx context.Context) (any, error) { return d.auth.Settle(ctx, r.Header, b.Bytes()) })
 }

@@ -27,7 +27,7 @@ func asked[Q any](d *door, usual Q, do func(context.Context, *Q, *load.Share) (a
 		if err := parameters(r.URL.RawQuery, &q); err != nil {
 			return err
 		}
-		return d.answering(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
+		return d.decided(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
 	})
 }
 
@@ -44,7 +44,7 @@ func list[Q, Out any](d *door, usual Q, do func(context.Context, *Q) (*Out, erro
 // whole serves an answer of which parts says how many objects it has. The query is not looked at.
 func whole[Out any](d *door, do func(context.Context, *struct{}) (*Out, error), parts func(*Out) int) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-		return d.answering(w, r, s, func(ctx context.Context) (any, error) {
+		return d.decided(w, r, s, func(ctx context.Context) (any, error) {
 			out, err := do(ctx, nil)
 			if err != nil {
 				return nil, err

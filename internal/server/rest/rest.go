@@ -125,20 +125,13 @@ func posted[T any](d *door, limit int64, do func(context.Context, *T, *load.Shar
 	})
 }
 
-// answering calls do with the deadline of a request, and writes its result.
-func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share,
+// decided counts a request among those that are being decided, calls do with its deadline, and writes the result.
+func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
 ) error {
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	return d.decided(w, r, s, do)
-}
-
-// decided calls do with the deadline of a request, and writes its result.
-func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
-	do func(context.Context) (any, error),
-) error {
 	ctx, cancel := context.WithTimeout(r.Context(), service.Deadline)
 	defer cancel()
 	out, err := do(ctx)

@@ -117,12 +117,10 @@ func handler[Question, Answer any](
 // objects returns the memory of a message and its answer, in charges.
 func objects(message any) int {
 	switch m := message.(type) {
-	case *pb.Request:
+	case interface{ GetCharges() []*pb.Charge }:
 		return len(m.GetCharges())
 	case *pb.ReserveRequest:
 		return len(m.GetRequest().GetCharges())
-	case *pb.SettleRequest:
-		return len(m.GetCharges())
 	case *pb.LeasesRequest:
 		return len(m.GetHeld())
 	case *pb.BatchRequest:

@@ -215,15 +215,10 @@ func (r *rule) readConditions(d *Definition, field string) error {
 			return wrong(c.Value.At, field+"header."+name, "%.100q can never match: no header begins or ends with a "+
 				"space, or has a line break", c.Value.Value)
 		}
-		r.headers = append(r.headers, compare(name, c.Value.Value))
+		value, prefix := strings.CutSuffix(c.Value.Value, "*") // a star at the end stands for any text
+		r.headers = append(r.headers, comparison{name, value, prefix})
 	}
 	return nil
-}
-
-// compare returns the condition of a text in which a star at the end stands for any text.
-func compare(name, text string) comparison {
-	value, prefix := strings.CutSuffix(text, "*")
-	return comparison{name, value, prefix}
 }
 
 // validHost returns what is wrong with the host of a rule.

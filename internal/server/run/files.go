@@ -51,7 +51,7 @@ type configFiles struct {
 
 func newApplied(c *Config, observer catalog.Observer, log *slog.Logger) *configFiles {
 	a := &configFiles{log: log, config: c, files: c.File.Files, observer: observer}
-	a.useRules(c.File)
+	a.useRules(c.File) // at once: the store may be away, and a proxy must not go without them
 	return a
 }
 

@@ -26,15 +26,9 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 )
 
-// unixPrefix begins the address of a Unix socket.
-const unixPrefix = "unix:"
-
-// socketMode lets the owner and the group of a Unix socket use it.
-const socketMode = 0o660
-
 // listen opens an address.
 func listen(ctx context.Context, addr string) (net.Listener, error) {
-	path, unix := strings.CutPrefix(addr, unixPrefix)
+	path, unix := strings.CutPrefix(addr, "unix:")
 	if !unix {
 		return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	}
@@ -48,7 +42,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, socketMode); err != nil {
+	if err := os.Chmod(path, 0o660); err != nil { // for the owner and the group
 		l.Close()
 		return nil, err
 	}

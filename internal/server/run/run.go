@@ -141,7 +141,6 @@ func (srv *server) serve(ctx context.Context) error {
 	service, limiter := srv.service(s, names, log)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
-	srv.applied.useRules(srv.File) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&srv.applied.rules)
 	files, err := srv.envoy.open(service, log)
 	if err != nil {

@@ -10,9 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// MaxBatch is how many charges one request or batch may carry.
-const MaxBatch = api.MaxCharges
-
 // Take takes the charges of a request.
 func (s *Service) Take(ctx context.Context, r *api.Request) (*api.Decision, error) {
 	return s.take(ctx, r, false)
@@ -79,8 +76,8 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	switch n := len(b.Requests); {
 	case n == 0:
 		return nil, headgate.Invalid("requests", "there is none")
-	case n > MaxBatch: // wrong ones count too
-		return nil, headgate.Invalid("requests", "are more than %d", MaxBatch)
+	case n > api.MaxCharges: // wrong ones count too
+		return nil, headgate.Invalid("requests", "are more than %d", api.MaxCharges)
 	}
 	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
 	requests := make([]headgate.Request, 0, len(b.Requests))
@@ -99,8 +96,8 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 			answers.Answers[i].Problem = brief(err)
 			continue
 		}
-		if all = with; len(all) > MaxBatch {
-			return nil, headgate.Invalid("requests", "carry more than %d charges", MaxBatch)
+		if all = with; len(all) > api.MaxCharges {
+			return nil, headgate.Invalid("requests", "carry more than %d charges", api.MaxCharges)
 		}
 		requests = append(requests, headgate.Request{
 			Charges: all[start:len(all):len(all)], Check: r.Check, ID: id,
@@ -136,8 +133,8 @@ func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.
 		return s.charge(ctx, list, &r.Charge, cost)
 	case r.Charge != api.Charge{NoKey: r.NoKey}:
 		return nil, headgate.Invalid("charges", "stand beside limit, key, cost or keep; say one or the other")
-	case len(r.Charges) > MaxBatch:
-		return nil, headgate.Invalid("charges", "are more than %d", MaxBatch)
+	case len(r.Charges) > api.MaxCharges:
+		return nil, headgate.Invalid("charges", "are more than %d", api.MaxCharges)
 	}
 	var err error
 	for i := range r.Charges {

@@ -130,12 +130,9 @@ func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, erro
 	return t, nil
 }
 
-// closeWithin is how long the last spans may take to be sent.
-const closeWithin = 3 * time.Second
-
-// Close sends the last spans.
+// Close sends the last spans, for 3 s at most.
 func (t *Tracing) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := t.shutdown(ctx); err != nil {
 		otel.Handle(err)

@@ -154,7 +154,8 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, badLog(ctx, err)
 	}
-	return json.Marshal(a)
+	text, err := json.Marshal(a)
+	return append(text, '\n'), err
 }
 
 // get returns what limits would have done to a log.
