@@ -103,7 +103,7 @@ type builder struct {
 // add adds descriptors to a level. path are the keys and values above it.
 func (b *builder) add(n *node, list []descriptor, path []string) error {
 	n.exact, n.any = map[entry]*level{}, map[string]*level{}
-	patterns := map[entry]bool{}
+	seen := map[entry]bool{}
 	for i := range list {
 		d := &list[i]
 		if d.key == "" {
@@ -115,12 +115,13 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 			return d.at.Wrong("share_threshold: needs a value with a wildcard (*)")
 		}
 		same := entry{d.key, d.value}
-		if _, there := n.exact[same]; there || patterns[same] || d.value == "" && n.any[d.key] != nil {
+		if seen[same] {
 			return d.at.Wrong("%s is there twice on this level", title(same))
 		}
+		seen[same] = true
 		switch {
 		case wildcard:
-			n.patterns, patterns[same] = append(n.patterns, l), true
+			n.patterns = append(n.patterns, l)
 		case d.value == "":
 			n.any[d.key] = l
 		default:

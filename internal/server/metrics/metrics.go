@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/headgate/headgate"
@@ -51,12 +52,11 @@ type Metrics struct {
 func New(c *Config) *Metrics {
 	c = cmp.Or(c, &Config{})
 	m := &Metrics{registry: prometheus.NewRegistry(), log: cmp.Or(c.Log, slog.Default()), load: c.Load}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
+	promauto.With(m.registry).NewGauge(prometheus.GaugeOpts{
 		Name: "headgate_build_info", Help: "1; the labels say which program runs.",
 		ConstLabels: prometheus.Labels{"version": c.Version, "go_version": runtime.Version(), "store": c.Store},
-	})
-	build.Set(1)
-	m.registry.MustRegister(build, &state{m}, collectors.NewGoCollector(),
+	}).Set(1)
+	m.registry.MustRegister(&state{m}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.decisions.register(m.registry, m.defined)
 	m.events.register(m.registry)

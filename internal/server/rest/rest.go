@@ -114,7 +114,7 @@ func post[T, Out any](d *door, limit int64, do func(context.Context, *T) (*Out, 
 	return posted(d, limit, func(ctx context.Context, in *T, _ *load.Share) (any, error) { return do(ctx, in) })
 }
 
-// posted serves as post does what counts its answer in the share of the request.
+// posted serves what takes a T in at most limit bytes, and gives do the share of the request to count the answer in.
 func posted[T any](d *door, limit int64, do func(context.Context, *T, *load.Share) (any, error)) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		in := new(T)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -145,13 +146,9 @@ func (l *Logs) keep(k *kept) *api.WhatIfLog {
 	l.sweep(now)
 	delete(l.kept, k.about.ID)
 	for memory := l.memory(); len(l.kept) >= l.cfg.MaxLogs || memory+k.memory > l.cfg.MaxMemory; memory = l.memory() {
-		oldest := ""
-		for id, other := range l.kept {
-			if oldest == "" || other.used.Before(l.kept[oldest].used) {
-				oldest = id
-			}
-		}
-		delete(l.kept, oldest)
+		oldest := slices.MinFunc(slices.Collect(maps.Values(l.kept)),
+			func(a, b *kept) int { return a.used.Compare(b.used) })
+		delete(l.kept, oldest.about.ID)
 	}
 	k.used = now
 	l.kept[k.about.ID] = k
