@@ -20,8 +20,8 @@ const (
 // Read reads one JSON value, an object, and nothing else into a struct of this package. It is stricter than
 // encoding/json: a member that is not known, is written in other case or stands twice in its object is an error, and
 // so is text that is not valid Unicode. A member that is null counts as absent. What would pass [MaxCharges] or
-// [MaxTexts] is refused before it takes memory. Errors are *[law.InvalidError]: their field is the member that is wrong,
-// or "body" for the text as a whole, and they say at which byte it is, counted from 1.
+// [MaxTexts] is refused before it takes memory. Errors are *[law.InvalidError]: their field is the member that is
+// wrong, or "body" for the text as a whole, and they say at which byte it is, counted from 1.
 func Read(data []byte, to any) error {
 	s := scanner{data: data}
 	if s.peek(); s.at == len(data) {

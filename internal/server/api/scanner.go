@@ -49,7 +49,8 @@ func (s *scanner) noJSON(want string) bool {
 		return s.fail("body", "ends in the middle (after byte %d)", len(s.data))
 	}
 	_, size := utf8.DecodeRune(rest)
-	return s.fail("body", "is not JSON (at byte %d): found %s, want %s", s.at+1, strconv.QuoteToASCII(text[:size]), want)
+	found := strconv.QuoteToASCII(text[:size])
+	return s.fail("body", "is not JSON (at byte %d): found %s, want %s", s.at+1, found, want)
 }
 
 // begins reports whether text is a word, or the beginning of it.

@@ -43,8 +43,8 @@ func (l *Logs) recorded(ctx context.Context, name string, q *question) (
 		return nil, nil, err
 	}
 	if limit.Params().History == 0 {
-		return nil, nil, headgate.Invalid("recorded", "%s (%s) keeps no history; sliding-log AMOUNT/PERIOD history PERIOD "+
-			"keeps all attempts. An access log can be sent instead", name, limit)
+		return nil, nil, headgate.Invalid("recorded", "%s (%s) keeps no history; sliding-log AMOUNT/PERIOD history "+
+			"PERIOD keeps all attempts. An access log can be sent instead", name, limit)
 	}
 	q.key, q.cfg.Cost = cmp.Or(q.key, "key"), cmp.Or(q.cfg.Cost, "cost")
 	q.name, q.cfg.Format = "the history of "+name, accesslog.JSON
