@@ -50,13 +50,18 @@ func load(path string, deep int) (files []File, err error) {
 		return nil, fmt.Errorf("%s: folders are nested too deep, or links form a circle", path)
 	}
 	list, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
 	for _, one := range list {
-		if strings.HasPrefix(one.Name(), ".") || err != nil {
+		if strings.HasPrefix(one.Name(), ".") {
 			continue
 		}
-		var below []File
-		below, err = load(filepath.Join(path, one.Name()), deep-1)
+		below, err := load(filepath.Join(path, one.Name()), deep-1)
+		if err != nil {
+			return nil, err
+		}
 		files = append(files, below...)
 	}
-	return files, err
+	return files, nil
 }
