@@ -60,11 +60,10 @@ func request(charges []headgate.Charge) api.Request {
 }
 
 func charge(c *headgate.Charge) api.Charge {
-	w := api.Charge{Limit: c.Limit.Name(), Key: c.Key}
+	w := api.Charge{Limit: c.Limit.Name(), Key: c.Key, Keep: c.Keep.String()}
 	if !c.Cost.IsZero() {
 		w.Cost = json.Number(c.Cost.String())
 	}
-	w.Keep = c.Keep.String()
 	return w
 }
 

@@ -30,14 +30,11 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 }
 
 // decideAlone makes a call that shares no batch.
-func (c *Client) decideAlone(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
-	path := "/v1/take"
-	if check {
-		path = "/v1/check"
-	}
-	r := request(charges)
+func (c *Client) decideAlone(ctx context.Context, path string, in *api.Request, charges []headgate.Charge) (
+	headgate.Decision, error,
+) {
 	var d api.Decision
-	if err := c.Call(ctx, http.MethodPost, path, &r, &d); err != nil {
+	if err := c.Call(ctx, http.MethodPost, path, in, &d); err != nil {
 		return headgate.Decision{}, err
 	}
 	return decision(&d, charges)
@@ -71,24 +68,18 @@ func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[str
 	return nil
 }
 
+// classes are those of problems by their types.
+var classes = map[string]error{
+	api.OutcomeUnknown: store.ErrUnknownOutcome, api.Unavailable: store.ErrUnavailable, api.Busy: store.ErrBusy,
+	api.Full: store.ErrFull, api.IDReused: headgate.ErrReused, api.IDSettled: headgate.ErrSettled,
+	api.IDUnknown: headgate.ErrUnknownID,
+}
+
 // problemError returns an error of the class that a problem has in Go.
 func problemError(p *api.Problem) error {
-	class := store.ErrSetup
+	class := classes[p.Type]
 	switch {
-	case p.Type == api.OutcomeUnknown:
-		class = store.ErrUnknownOutcome
-	case p.Type == api.Unavailable:
-		class = store.ErrUnavailable
-	case p.Type == api.Busy:
-		class = store.ErrBusy
-	case p.Type == api.Full:
-		class = store.ErrFull
-	case p.Type == api.IDReused:
-		class = headgate.ErrReused
-	case p.Type == api.IDSettled:
-		class = headgate.ErrSettled
-	case p.Type == api.IDUnknown:
-		class = headgate.ErrUnknownID
+	case class != nil:
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return &problem{&headgate.InvalidError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": ")}, p}
 	case p.Status == http.StatusRequestTimeout: // the request did not arrive as a whole
@@ -97,6 +88,8 @@ func problemError(p *api.Problem) error {
 		class = headgate.ErrUnsupported
 	case p.Status >= http.StatusInternalServerError:
 		class = store.ErrUnknownOutcome // nothing says that it was not charged
+	default:
+		class = store.ErrSetup
 	}
 	return &problem{class, p}
 }
@@ -112,11 +105,7 @@ func (e *problem) Error() string {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](e.class); ok {
 		return wrong.Error()
 	}
-	text := "server: " + e.problem.Title
-	if e.problem.Detail != "" {
-		text += ": " + e.problem.Detail
-	}
-	return text
+	return "server: " + e.problem.Text()
 }
 
 // Unwrap returns the class and the [api.Problem].

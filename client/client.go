@@ -20,6 +20,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -67,19 +68,10 @@ const (
 )
 
 func (c *Config) orDefault() Config {
-	var d Config
-	if c != nil {
-		d = *c
-	}
-	if d.Connections <= 0 {
-		d.Connections = 2
-	}
-	if d.maxWaiting == 0 {
-		d.maxWaiting = maxWaiting
-	}
-	if d.Timeout <= 0 {
-		d.Timeout = 10 * time.Second
-	}
+	d := *cmp.Or(c, &Config{})
+	d.Connections = cmp.Or(max(d.Connections, 0), 2)
+	d.Timeout = cmp.Or(max(d.Timeout, 0), 10*time.Second)
+	d.maxWaiting = cmp.Or(d.maxWaiting, maxWaiting)
 	return d
 }
 
@@ -127,14 +119,12 @@ const least = 32
 // The server knows the limit by its name ([headgate.Named] is enough), or by its notation
 // if it accepts those.
 func (c *Client) Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error) {
-	charges := [1]headgate.Charge{{Limit: limit, Key: key}}
-	return c.ask(ctx, false, charges[:])
+	return c.Take(ctx, headgate.Charge{Limit: limit, Key: key})
 }
 
 // AllowN takes n units of a limit for a key, all or none: see [headgate.Limiter.AllowN].
 func (c *Client) AllowN(ctx context.Context, limit headgate.Limit, key string, n int64) (headgate.Decision, error) {
-	charges := [1]headgate.Charge{{Limit: limit, Key: key, Cost: headgate.Units(n)}}
-	return c.ask(ctx, false, charges[:])
+	return c.Take(ctx, headgate.Charge{Limit: limit, Key: key, Cost: headgate.Units(n)})
 }
 
 // Take takes all of the charges, or none.
@@ -170,7 +160,12 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 		return headgate.Decision{}, err
 	}
 	if 2*len(charges) >= maxBatch || size > maxShare {
-		return c.decideAlone(ctx, check, charges)
+		path := "/v1/take"
+		if check {
+			path = "/v1/check"
+		}
+		in := request(charges)
+		return c.decideAlone(ctx, path, &in, charges)
 	}
 	p := c.queue.Passenger()
 	p.Load.load(check, charges, size)

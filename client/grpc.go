@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -50,11 +49,7 @@ const maxMessage = 4 << 20
 func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error) {
 	creds, target := insecure.NewCredentials(), "dns:///"+host
 	if secure {
-		config := cfg.TLS
-		if config == nil {
-			config = new(tls.Config)
-		}
-		creds = credentials.NewTLS(config)
+		creds = credentials.NewTLS(cfg.TLS) // also of nil
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/headgate/headgate"
@@ -92,9 +91,8 @@ func as[In any](in any) (*In, error) {
 		return nil, headgate.Invalid("body", "%v", err)
 	}
 	out := new(In)
-	var wrong *api.ReadError
-	if errors.As(api.Read(text, out), &wrong) {
-		return nil, headgate.Invalid(wrong.Field, "%s", wrong.Detail)
+	if err := api.Read(text, out); err != nil {
+		return nil, err
 	}
 	return out, nil
 }

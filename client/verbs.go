@@ -37,14 +37,11 @@ func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate
 	if err := c.Call(ctx, http.MethodPost, "/v1/fill-up", &in, &out); err != nil {
 		return f, err
 	}
-	if f.Accepted, err = cost(out.Accepted); err == nil {
-		f.Level, err = cost(out.Level)
-	}
+	amounts, err := costs("/v1/fill-up", []json.Number{out.Accepted, out.Level})
 	if err != nil {
-		err = fmt.Errorf("server: %w: answer of /v1/fill-up: %w", store.ErrUnknownOutcome, err)
-		return headgate.FillUpResult{}, err
+		return f, err
 	}
-	f.Brim = out.Brim
+	f.Accepted, f.Level, f.Brim = amounts[0], amounts[1], out.Brim
 	f.Decision, err = decision(&out.Decision, charges)
 	return f, err
 }
@@ -148,7 +145,7 @@ func costs(path string, texts []json.Number) (list []headgate.Cost, err error) {
 	list = make([]headgate.Cost, len(texts))
 	for i, text := range texts {
 		if list[i], err = cost(text); err != nil {
-			return nil, fmt.Errorf("server: answer of %s: %w", path, err)
+			return nil, fmt.Errorf("server: %w: answer of %s: %w", store.ErrUnknownOutcome, path, err)
 		}
 	}
 	return list, nil
@@ -169,11 +166,7 @@ func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.De
 	if err != nil {
 		return headgate.Decision{}, err
 	}
-	var out api.Decision
-	if err := o.c.Call(ctx, http.MethodPost, "/v1/take", &in, &out); err != nil {
-		return headgate.Decision{}, err
-	}
-	return decision(&out, charges)
+	return o.c.decideAlone(ctx, "/v1/take", &in, charges)
 }
 
 // Reserve implements headgate.Once.

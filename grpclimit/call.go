@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
@@ -43,12 +44,9 @@ func selected(methods []string, method string) bool {
 }
 
 func within(methods []string, method string) bool {
-	for _, m := range methods {
-		if m == method || strings.HasSuffix(m, "/") && strings.HasPrefix(method, m) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(methods, func(m string) bool {
+		return m == method || strings.HasSuffix(m, "/") && strings.HasPrefix(method, m)
+	})
 }
 
 // checkMethods returns which name is neither that of a method nor that of a service.

@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -67,23 +68,12 @@ func NewClient(l httplimit.Limiter, limit headgate.Limit, cfg *ClientConfig) (*C
 	if l == nil {
 		return nil, invalid("limiter", "is missing")
 	}
-	c := &Client{limiter: l, limit: limit, holder: outgoing.NewHolder(l)}
-	if cfg != nil {
-		c.cfg = *cfg
-	}
+	c := &Client{limiter: l, limit: limit, cfg: *cmp.Or(cfg, &ClientConfig{}), holder: outgoing.NewHolder(l)}
 	if c.cfg.Key == nil {
 		c.cfg.Key = ByTarget
 	}
-	switch {
-	case c.cfg.MaxWait == 0:
-		c.cfg.MaxWait = headgate.Never
-	case c.cfg.MaxWait < 0:
-		c.cfg.MaxWait = 0
-	}
-	if err := checkLimit(limit); err != nil {
-		return nil, err
-	}
-	if err := checkMethods(c.cfg.Methods); err != nil {
+	c.cfg.MaxWait = max(0, cmp.Or(c.cfg.MaxWait, headgate.Never))
+	if err := cmp.Or(checkLimit(limit), checkMethods(c.cfg.Methods)); err != nil {
 		return nil, err
 	}
 	return c, nil

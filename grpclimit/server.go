@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -103,11 +104,7 @@ func NewServer(l headgate.Taker, cfg ServerConfig) (*Server, error) {
 			s.start = append(s.start, c)
 		}
 	}
-	logger := cfg.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	s.logger = slog.New(lograte.New(logger.Handler()))
+	s.logger = slog.New(lograte.New(cmp.Or(cfg.Logger, slog.Default()).Handler()))
 	return s, nil
 }
 

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -32,10 +33,8 @@ type Observer struct {
 // NewObserver returns an observer by which one answer can hold back a key for at most maxRetryAfter; zero:
 // [DefaultMaxRetryAfter].
 func NewObserver(l headgate.Operator, maxRetryAfter time.Duration) *Observer {
-	if maxRetryAfter <= 0 {
-		maxRetryAfter = DefaultMaxRetryAfter
-	}
-	return &Observer{holder: outgoing.NewHolder(l), most: min(maxRetryAfter, outgoing.Longest)}
+	most := cmp.Or(max(maxRetryAfter, 0), DefaultMaxRetryAfter)
+	return &Observer{holder: outgoing.NewHolder(l), most: min(most, outgoing.Longest)}
 }
 
 // Observe blocks a key of a limit if a response with this status and header asks to hold back, unless the key is

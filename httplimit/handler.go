@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"time"
@@ -151,13 +152,8 @@ func NewHandler(l HandlerLimiter, cfg HandlerConfig) (func(http.Handler) http.Ha
 	for _, c := range cfg.Charges {
 		m.settles = m.settles || c.Settle != nil
 	}
-	if m.cfg.Status == 0 {
-		m.cfg.Status = http.StatusTooManyRequests
-	}
-	logger := cfg.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
+	m.cfg.Status = cmp.Or(cfg.Status, http.StatusTooManyRequests)
+	logger := cmp.Or(cfg.Logger, slog.Default())
 	warnUnnamed(logger, l, cfg.Charges)
 	m.logger = slog.New(lograte.New(logger.Handler()))
 	return func(next http.Handler) http.Handler {

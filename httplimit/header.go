@@ -51,7 +51,8 @@ func holdOf(status int, h http.Header, arrived time.Time) (hold time.Duration, f
 			}
 		}
 	}
-	if hold > 0 || cached(h) {
+	// The counters of an answer that has been kept for a while are about then.
+	if age, _ := number(strings.TrimSpace(h.Get("Age"))); hold > 0 || age > 0 {
 		return hold, field
 	}
 	longer(exhausted(h["Ratelimit"]), "RateLimit")
@@ -73,18 +74,8 @@ func holdOf(status int, h http.Header, arrived time.Time) (hold time.Duration, f
 // further requests. With 202 it is when to ask for the outcome, with 3xx when to
 // follow.
 func refuses(status int) bool {
-	switch status {
-	case http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests:
-		return true
-	}
-	return status >= 500
-}
-
-// cached reports whether an answer has been kept for a while: its counters are
-// about then.
-func cached(h http.Header) bool {
-	age, ok := number(strings.TrimSpace(h.Get("Age")))
-	return ok && age > 0
+	return status == http.StatusForbidden || status == http.StatusRequestEntityTooLarge ||
+		status == http.StatusTooManyRequests || status >= 500
 }
 
 // epoch is the number of seconds from which on it is a point in time: as a delay
@@ -126,18 +117,12 @@ func delay(v string, now time.Time) time.Duration {
 // number reads a number of at most 15 digits before the point, without a sign.
 func number(s string) (n float64, ok bool) {
 	whole, fraction, point := strings.Cut(s, ".")
-	if !digits(whole) || len(whole) > 15 || point && (!digits(fraction) || len(fraction) > 15) {
+	if !digits(whole) || point && !digits(fraction) {
 		return 0, false
 	}
 	n, err := strconv.ParseFloat(s, 64)
 	return n, err == nil
 }
 
-func digits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
+// digits reports whether a text is 1 to 15 digits.
+func digits(s string) bool { return s != "" && len(s) <= 15 && strings.Trim(s, "0123456789") == "" }

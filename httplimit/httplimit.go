@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,14 +67,9 @@ type Limiter interface {
 
 // New returns a RoundTripper that charges requests to a limit.
 func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
-	t := &RoundTripper{limiter: l, limit: limit}
-	if cfg != nil {
-		t.cfg = *cfg
-	}
+	t := &RoundTripper{limiter: l, limit: limit, cfg: *cmp.Or(cfg, &Config{})}
 	c := &t.cfg
-	if c.Next == nil {
-		c.Next = http.DefaultTransport
-	}
+	c.Next = cmp.Or(c.Next, http.DefaultTransport)
 	if c.Key == nil {
 		c.Key = HostKey
 	}

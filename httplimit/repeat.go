@@ -17,11 +17,8 @@ const (
 // allowsRetry reports whether an answer with that status and a retry-after
 // means that the request was not done. (GitHub answers 403.)
 func allowsRetry(status int) bool {
-	switch status {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusForbidden:
-		return true
-	}
-	return false
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
+		status == http.StatusForbidden
 }
 
 // repeatable reports whether a request may be sent again, and can be.

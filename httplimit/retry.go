@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -65,10 +66,7 @@ func RetryAfter(d *headgate.Decision) (seconds int64, ok bool) {
 // milliseconds, rounded up and at least 1; -1, by which clients do not send the call again, for a wait above
 // noRetryBeyond and for what can never pass. It is at most 2147483647. Zero: [DefaultNoRetryBeyond].
 func PushbackMillis(d *headgate.Decision, noRetryBeyond time.Duration) int64 {
-	if noRetryBeyond == 0 {
-		noRetryBeyond = DefaultNoRetryBeyond
-	}
-	if tooLong(d, noRetryBeyond) {
+	if tooLong(d, cmp.Or(noRetryBeyond, DefaultNoRetryBeyond)) {
 		return -1
 	}
 	return min(max(1, wholeMillis(d.RetryAfter)), longestTimer)

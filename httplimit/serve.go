@@ -132,7 +132,7 @@ func (m *middleware) answered(w http.ResponseWriter, r *http.Request, c *charged
 		m.refuse(w, r, d)
 		return true
 	case d.Replayed && c.id != "" && !m.cfg.ServeReplays:
-		conflict(w, "A request with this id was admitted before. This one has charged nothing.")
+		problem(w, http.StatusConflict, "A request with this id was admitted before. This one has charged nothing.")
 		return true
 	}
 	return false
@@ -170,7 +170,8 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 		m.reportError(r, err)
 		next.ServeHTTP(w, r)
 	case errors.Is(err, headgate.ErrReused):
-		conflict(w, "A request with this id and another cost was admitted before. This one has charged nothing.")
+		problem(w, http.StatusConflict,
+			"A request with this id and another cost was admitted before. This one has charged nothing.")
 	case wrong && invalid.Field == "cost":
 		m.wrong(w, r, err)
 	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrUnsupported):
@@ -199,10 +200,6 @@ func (m *middleware) wrong(w http.ResponseWriter, r *http.Request, err error) {
 		m.reportError(r, err)
 		problem(w, http.StatusInternalServerError, "")
 	}
-}
-
-func conflict(w http.ResponseWriter, detail string) {
-	problem(w, http.StatusConflict, detail)
 }
 
 func problem(w http.ResponseWriter, status int, detail string) {

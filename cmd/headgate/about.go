@@ -45,9 +45,7 @@ func readBuild() build {
 
 // complete adds what the go command has recorded.
 func (b *build) complete(info *debug.BuildInfo) {
-	if b.version == "" {
-		b.version = strings.Trim(info.Main.Version, "()") // (devel) is that of no version
-	}
+	b.version = cmp.Or(b.version, strings.Trim(info.Main.Version, "()")) // (devel) is that of no version
 	for _, setting := range info.Settings {
 		switch setting.Key {
 		case "vcs.revision":
@@ -113,6 +111,7 @@ var schemaCommands []func() *cobra.Command
 func newSchemaCommand() *cobra.Command {
 	var place string
 	names := slices.Sorted(maps.Keys(stores.Schemas))
+	described := map[string][]byte{"config": docs.ConfigSchema, "openapi": api.OpenAPI}
 	cmd := &cobra.Command{
 		Use:   "schema " + strings.Join(names, "|") + "|config|openapi",
 		Short: "Print the schema of a store as SQL, that of the config file, or that of the HTTP interface",
@@ -121,12 +120,8 @@ func newSchemaCommand() *cobra.Command {
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: append(names, "config", "openapi"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch args[0] {
-			case "config":
-				_, err := cmd.OutOrStdout().Write(docs.ConfigSchema)
-				return err
-			case "openapi":
-				_, err := cmd.OutOrStdout().Write(api.OpenAPI)
+			if text, ok := described[args[0]]; ok {
+				_, err := cmd.OutOrStdout().Write(text)
 				return err
 			}
 			fmt.Fprint(cmd.OutOrStdout(), stores.Schemas[args[0]].Schema())

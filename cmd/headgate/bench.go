@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/rand"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -163,7 +162,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	live := newLive(cmd.ErrOrStderr())
+	live := &live{terminalLine: newTerminalLine(cmd.ErrOrStderr())}
 	result := load.Run(ctx, load.Config{
 		Clients: o.clients, Duration: o.duration, Warmup: o.warmup,
 		Progress: live.show,
@@ -192,8 +191,6 @@ type live struct {
 	terminalLine
 	last load.Snapshot
 }
-
-func newLive(w io.Writer) *live { return &live{terminalLine: newTerminalLine(w)} }
 
 func (l *live) show(s load.Snapshot) {
 	text := "warming up"

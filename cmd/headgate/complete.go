@@ -32,11 +32,7 @@ func completed(arguments ...words) cobra.CompletionFunc {
 			}
 			n = last
 		}
-		ctx := cmd.Context()
-		if ctx == nil {
-			ctx = context.Background()
-		}
-		ctx, cancel := context.WithTimeout(ctx, completeWithin)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 		defer cancel()
 		cmd.SetContext(ctx)
 		server, err := serverOf(cmd)

@@ -138,15 +138,11 @@ func askOrSuppose(cmd *cobra.Command, do func(backend) error) error {
 
 // printExplanation prints which rule decides, the figures of its limits, and why the others do not decide.
 func printExplanation(w io.Writer, e *api.Explanation) error {
-	outcome := "refused"
-	if e.Allowed {
-		outcome = "allowed"
-	}
 	at := ""
 	if e.At != "" {
 		at = " (" + e.At + ")"
 	}
-	fmt.Fprintf(w, "%s  %s%s\n", outcome, e.Why, at)
+	fmt.Fprintf(w, "%s  %s%s\n", answerOf(e.Allowed), e.Why, at)
 	switch e.Mode {
 	case "shadow":
 		fmt.Fprintln(w, "mode shadow: it is charged, and nothing is refused")

@@ -58,8 +58,7 @@ func newExportCommand() *cobra.Command {
 	return cmd
 }
 
-func (e *exporting) run(cmd *cobra.Command) (err error) {
-	var young time.Duration
+func (e *exporting) run(cmd *cobra.Command) error {
 	switch {
 	case e.format != "csv" && e.format != "jsonl":
 		return headgate.Invalid("output", "%.40q is not known; write csv or jsonl", e.format)
@@ -67,12 +66,9 @@ func (e *exporting) run(cmd *cobra.Command) (err error) {
 		return headgate.Invalid("since", "goes with --history")
 	case cmd.Flags().Changed("max") && !e.history:
 		return headgate.Invalid("max", "goes with --history")
-	case e.since != "":
-		if young, err = parseSince(e.since); err != nil {
-			return err
-		}
 	}
-	if err := checkAttempts(e.max); err != nil {
+	young, err := youngest(e.since, e.max)
+	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())

@@ -44,12 +44,13 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 	stderr, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run.Serve(ctx, run.Config{File: &config.Config{}, Log: in, Flags: func(name string) (string, bool) {
+		flags := func(name string) (string, bool) {
 			value := map[string]string{
 				"store": "sqlite:" + path, "http": "127.0.0.1:0", "deadline": "1m", // a full file answers at once, and a slow disk late
 			}[name]
 			return value, value != ""
-		}})
+		}
+		ended <- run.Serve(ctx, run.Config{File: &config.Config{}, ReadFile: config.ReadFile, Log: in, Flags: flags})
 		in.Close()
 	}()
 	r := bufio.NewReader(stderr)

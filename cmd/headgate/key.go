@@ -60,11 +60,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 	t.row("limit", s.Limit)
 	t.row("key", key(s.Key))
 	if s.Rule != "" && s.Rule != s.Limit {
-		rule := s.Rule
-		if s.Applied != "" {
-			rule += ", by " + text(s.Applied)
-		}
-		t.row("in force", rule)
+		t.row("in force", s.Rule+instead(s.Applied))
 	}
 	if !s.Exists {
 		t.row("used", "0 of "+short(s.Capacity)+"; never used, reset, or used long ago")
@@ -84,7 +80,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 		}
 	}
 	for _, a := range s.History {
-		t.row("attempt", fmt.Sprintf("%s  %s  cost %s  #%d", instant(a.At), answerOf(a), a.Cost, a.Number))
+		t.row("attempt", fmt.Sprintf("%s  %s  cost %s  #%d", instant(a.At), answerOf(a.Allowed), a.Cost, a.Number))
 	}
 	return t.Flush()
 }
@@ -229,15 +225,9 @@ func newHistoryCommand() *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completed(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var young time.Duration
-			if err := checkAttempts(max); err != nil {
+			young, err := youngest(since, max)
+			if err != nil {
 				return err
-			}
-			if since != "" {
-				var err error
-				if young, err = parseSince(since); err != nil {
-					return err
-				}
 			}
 			return ask(cmd, func(s backend) error {
 				var none string
@@ -270,7 +260,7 @@ func newHistoryCommand() *cobra.Command {
 					}
 					t := newTable(w, "AT", "LIMIT", "ANSWER", "COST", "NUMBER")
 					for _, one := range rows {
-						t.row(instant(one.At), one.Limit, answerOf(one.Attempt), one.Cost.String(),
+						t.row(instant(one.At), one.Limit, answerOf(one.Allowed), one.Cost.String(),
 							fmt.Sprintf("#%d", one.Number))
 					}
 					return t.Flush()
@@ -296,20 +286,18 @@ func inspection(limit, key string, attempts int) *api.InspectRequest {
 	return &api.InspectRequest{Subject: api.Subject{Limit: limit, Key: key}, Attempts: attempts}
 }
 
-// checkAttempts returns what is wrong with --max of attempts.
-func checkAttempts(max int) error {
-	if max < 1 || max > api.MaxAttempts {
-		return headgate.Invalid("max", "%d is not a number from 1 to %d", max, api.MaxAttempts)
+// youngest checks --since and --max of attempts, and returns how old these may be; 0: of any age.
+func youngest(since string, max int) (young time.Duration, err error) {
+	switch {
+	case max < 1 || max > api.MaxAttempts:
+		return 0, headgate.Invalid("max", "%d is not a number from 1 to %d", max, api.MaxAttempts)
+	case since == "":
+		return 0, nil
 	}
-	return nil
-}
-
-func parseSince(text string) (time.Duration, error) {
-	d, err := headgate.ParsePeriod(text)
-	if err != nil {
-		return 0, headgate.Invalid("since", "%.40q is not a length of time such as 15m", text)
+	if young, err = headgate.ParsePeriod(since); err != nil {
+		return 0, headgate.Invalid("since", "%.40q is not a length of time such as 15m", since)
 	}
-	return d, nil
+	return young, nil
 }
 
 // attempts returns the attempts of a key that are at most young old; 0: all.
@@ -323,8 +311,9 @@ func attempts(st *api.Status, young time.Duration) []api.Attempt {
 	return list
 }
 
-func answerOf(a api.Attempt) string {
-	if a.Allowed {
+// answerOf writes what was decided.
+func answerOf(allowed bool) string {
+	if allowed {
 		return "allowed"
 	}
 	return "refused"

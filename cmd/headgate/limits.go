@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -78,13 +79,10 @@ func printLimits(w io.Writer, list []limitLine) error {
 }
 
 func origin(from string, retired bool) string {
-	switch {
-	case retired:
+	if retired {
 		return "retired"
-	case from != "":
-		return from
 	}
-	return "-"
+	return cmp.Or(from, "-")
 }
 
 func newLimitsShowCommand() *cobra.Command {

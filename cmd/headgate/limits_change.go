@@ -64,6 +64,15 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 	}
 }
 
+// proceed reports whether to go on when what would be changed was shown. Where that is nothing, nobody is asked.
+func (c *changing) proceed(cmd *cobra.Command, some bool, question string) (bool, error) {
+	if c.dry || !some {
+		return !c.dry, nil
+	}
+	err := c.agreed(cmd, question)
+	return err == nil, err
+}
+
 // by returns the author of a change of a version that was shown.
 func (c *changing) by(seen int64) catalog.By {
 	a := by(c.reason)
@@ -218,13 +227,8 @@ func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.
 	if d.Empty() {
 		fmt.Fprintf(cmd.OutOrStdout(), "the catalog has all that %s says\n", f.Path)
 	}
-	if c.dry {
-		return nil
-	}
-	if !d.Empty() {
-		if err := c.agreed(cmd, changeIt); err != nil {
-			return err
-		}
+	if ok, err := c.proceed(cmd, !d.Empty(), changeIt); !ok {
+		return err
 	}
 	// What was shown and agreed to is applied: also of the newest file, after changes by hand.
 	_, version, err := limits.Apply(cmd.Context(), c.by(before), f, catalog.Anyway)
@@ -267,13 +271,8 @@ func (c *changing) rollback(cmd *cobra.Command, s backend, version int64, names 
 	for _, change := range plan.Changes {
 		fmt.Fprintln(cmd.OutOrStdout(), change.Text)
 	}
-	if c.dry {
-		return nil
-	}
-	if len(plan.Changes) > 0 {
-		if err := c.agreed(cmd, changeIt); err != nil {
-			return err
-		}
+	if ok, err := c.proceed(cmd, len(plan.Changes) > 0, changeIt); !ok {
+		return err
 	}
 	in.DryRun, in.Seen = false, &plan.Version
 	out, err := askRollback(cmd.Context(), s, &in)
@@ -302,10 +301,7 @@ func newLimitsRemoveCommand() *cobra.Command {
 					}
 				}
 				before, _ := limits.Version()
-				if c.dry {
-					return nil
-				}
-				if err := c.agreed(cmd, changeIt); err != nil {
+				if ok, err := c.proceed(cmd, true, changeIt); !ok {
 					return err
 				}
 				version, err := limits.Remove(cmd.Context(), c.by(before), args...)

@@ -127,6 +127,14 @@ func given(reason string) string {
 	return ": " + key(reason)
 }
 
+// instead writes what is in force in the place of a limit itself, if anything is.
+func instead(applied string) string {
+	if applied == "" {
+		return ""
+	}
+	return ", by " + key(applied)
+}
+
 // yes writes an answer.
 func yes(is bool) string {
 	if is {

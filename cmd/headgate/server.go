@@ -57,8 +57,8 @@ func newServeCommand() *cobra.Command {
 				defer signal.Stop(hangup)
 			}
 			return run.Serve(cmd.Context(), run.Config{
-				File: file, Flags: flags(cmd), Log: cmd.ErrOrStderr(), Version: version(), Author: by("").Author,
-				Hangup: hangup, Sockets: sockets, Pauses: pauses,
+				File: file, Flags: flags(cmd), ReadFile: config.ReadFile, Log: cmd.ErrOrStderr(), Version: version(),
+				Author: by("").Author, Hangup: hangup, Sockets: sockets, Pauses: pauses,
 			})
 		},
 	}

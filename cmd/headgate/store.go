@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -132,10 +133,7 @@ func (c *changing) remove(cmd *cobra.Command, s store.Store, p config.Place) err
 	for _, line := range lines {
 		fmt.Fprintln(cmd.OutOrStdout(), "- "+line)
 	}
-	if c.dry {
-		return nil
-	}
-	if err := c.agreed(cmd, "Remove all of this from "+store.RedactURL(p.URL)+"?"); err != nil {
+	if ok, err := c.proceed(cmd, true, "Remove all of this from "+store.RedactURL(p.URL)+"?"); !ok {
 		return err
 	}
 	if err := m.Remove(cmd.Context()); err != nil {
@@ -169,10 +167,7 @@ func newDoctorCommand() *cobra.Command {
 				return headgate.Invalid("store", "there is nothing to examine at %s", store.RedactURL(p.URL))
 			}
 			found, err := doctor.Examine(cmd.Context())
-			if wrong := printFindings(cmd.OutOrStdout(), found, asJSON); err == nil {
-				err = wrong
-			}
-			return err
+			return cmp.Or(err, printFindings(cmd.OutOrStdout(), found, asJSON))
 		},
 	}
 	addSettings(cmd, config.File, config.Store)
@@ -183,10 +178,8 @@ func newDoctorCommand() *cobra.Command {
 // printFindings prints what was found, and returns exitCode(1) if something is wrong.
 func printFindings(w io.Writer, found []store.Finding, asJSON printing) error {
 	var wrong error
-	for _, f := range found {
-		if f.Severity == store.Wrong {
-			wrong = exitCode(exitRefused)
-		}
+	if slices.ContainsFunc(found, func(f store.Finding) bool { return f.Severity == store.Wrong }) {
+		wrong = exitCode(exitRefused)
 	}
 	err := asJSON.print(w, append([]store.Finding{}, found...), func(w io.Writer) error {
 		t := newTable(w)

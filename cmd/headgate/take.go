@@ -144,14 +144,11 @@ func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charge
 
 // sentence describes a decision.
 func sentence(d *api.Decision) string {
-	because := "" // of what was in force in the place of the limit itself
-	if d.Applied != "" {
-		because = ", by " + text(d.Applied)
+	because := instead(d.Applied)
+	if d.Replayed {
+		because = ", as before" + because
 	}
 	switch {
-	case d.Allowed && d.Replayed:
-		return fmt.Sprintf("allowed  %s  remaining %s, reset in %s, as before%s", d.Limit, short(d.Remaining),
-			span(d.ResetAfterMS), because)
 	case d.Allowed:
 		return fmt.Sprintf("allowed  %s  remaining %s, reset in %s%s", d.Limit, short(d.Remaining),
 			span(d.ResetAfterMS), because)
@@ -194,15 +191,13 @@ func poured(f *api.Filled, amount headgate.Cost) string {
 	if !f.Allowed {
 		return sentence(&f.Decision)
 	}
-	brim, because := "", ""
+	brim := ""
 	if f.Brim {
 		brim = ", at the brim"
 	}
-	if f.Applied != "" {
-		because = ", by " + text(f.Applied)
-	}
 	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", f.Accepted, amount,
-		f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS), because)
+		f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS),
+		instead(f.Applied))
 }
 
 // waiter is a charge that can be waited for.

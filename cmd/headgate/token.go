@@ -70,8 +70,8 @@ func newTokenNewCommand() *cobra.Command {
 			}
 			if path == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "for the file of headgate serve --tokens:\n\n%s\n", text)
-			} else if err := writeTokens(path, text); err != nil {
-				return err
+			} else if err := writeWhole(path, text, 0o600); err != nil { // comments of the old one are lost
+				return fmt.Errorf("tokens: %w", err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), token)
 			return nil
@@ -94,15 +94,14 @@ func added(entries []auth.Entry, e auth.Entry, another bool) ([]auth.Entry, erro
 	case another && (e.Role != "" || e.Limits != nil):
 		return nil, headgate.Invalid("another", "stands alone: role and limits are those of the caller")
 	case another:
-		entries = slices.Clone(entries)
-		entries[i].Hashes = append(slices.Clone(entries[i].Hashes), e.Hashes...)
+		entries[i].Hashes = append(entries[i].Hashes, e.Hashes...)
 		return entries, nil
 	case i >= 0:
 		return nil, headgate.Invalid("name", "%.64q is in the file; --another makes one more token of it", e.Name)
 	case e.Role == "":
 		return nil, headgate.Invalid("role", "is missing; there are take, read and admin")
 	}
-	return append(slices.Clone(entries), e), nil
+	return append(entries, e), nil
 }
 
 func newTokenListCommand() *cobra.Command {
@@ -145,12 +144,12 @@ func newTokenRemoveCommand() *cobra.Command {
 			if i < 0 {
 				return headgate.Invalid("name", "%.64q is not in %s", args[0], path)
 			}
-			text, err := auth.Text(slices.Delete(slices.Clone(entries), i, i+1))
+			text, err := auth.Text(slices.Delete(entries, i, i+1))
 			if err != nil {
 				return err
 			}
-			if err := writeTokens(path, text); err != nil {
-				return err
+			if err := writeWhole(path, text, 0o600); err != nil {
+				return fmt.Errorf("tokens: %w", err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "removed  %s\n", args[0])
 			return nil
@@ -195,12 +194,4 @@ func entriesOf(path string, orNone bool) ([]auth.Entry, error) {
 		return nil, err
 	}
 	return t.Entries(), nil
-}
-
-// writeTokens writes the file. Comments of the old one are lost.
-func writeTokens(path string, text []byte) error {
-	if err := writeWhole(path, text, 0o600); err != nil {
-		return fmt.Errorf("tokens: %w", err)
-	}
-	return nil
 }

@@ -114,7 +114,11 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 	if l.BlockedUntil != nil {
 		who := "an operator"
 		if l.BlockedBy == api.ByLimit {
-			who = byLimit(l)
+			rule := l.Rule // which has blocked the key by itself, as far as that is known
+			if rule != l.Limit {
+				rule = l.Limit + ", " + rule
+			}
+			who = "the limit (" + rule + "), or an operator who gave no reason"
 		}
 		line("blocked until %s by %s%s", instant(*l.BlockedUntil), who, given(l.Reason))
 	}
@@ -131,15 +135,6 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 	if l.Hint != "" {
 		line("%s", l.Hint)
 	}
-}
-
-// byLimit returns which limit has blocked a key by itself, as far as that is known.
-func byLimit(l *api.LimitUsage) string {
-	rule := l.Rule
-	if rule != l.Limit {
-		rule = l.Limit + ", " + rule
-	}
-	return "the limit (" + rule + "), or an operator who gave no reason"
 }
 
 func printRefusals(w io.Writer, u *api.Usage) error {

@@ -140,7 +140,7 @@ func judgeContents(t *testing.T, text string) {
 		for name, text := range o.Data {
 			var err error
 			if strings.HasSuffix(o.Metadata.Name, "-envoy") {
-				_, err = envoy.Parse(envoy.File{Name: name, Text: []byte(text)})
+				_, err = envoy.Parse(false, envoy.File{Name: name, Text: []byte(text)})
 			} else {
 				_, err = config.Parse(name, []byte(text))
 			}

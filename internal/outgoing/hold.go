@@ -22,7 +22,9 @@ type Holder struct {
 }
 
 // NewHolder returns a Holder that blocks keys by l.
-func NewHolder(l headgate.Operator) *Holder { return &Holder{limiter: l} }
+func NewHolder(l headgate.Operator) *Holder {
+	return &Holder{limiter: l, wishes: wishes{keys: map[cell]*wish{}}}
+}
 
 // Hold blocks a key of a limit until end, unless it is blocked for longer. It returns when that is recorded, or
 // with the error of the context if that ends first; a goroutine then still records it, for 5 s.
@@ -85,9 +87,6 @@ type cell struct{ limit, key string }
 func (s *wishes) add(key cell, end time.Time, reason string, tell func(*wish)) *wish {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys == nil {
-		s.keys = map[cell]*wish{}
-	}
 	w, telling := s.keys[key]
 	switch {
 	case w == nil:

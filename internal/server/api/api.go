@@ -1,5 +1,5 @@
-// Package api holds the wire types of the HTTP interface. It imports nothing
-// of the project, so that clients can share it.
+// Package api holds the wire types of the HTTP interface. Of the project it
+// imports law alone, so that clients can share it.
 package api
 
 import (

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+
+	"github.com/headgate/headgate/law"
 )
 
 const (
@@ -15,23 +17,15 @@ const (
 	MaxTexts = 1000
 )
 
-// A ReadError says what is wrong with the JSON of a request.
-type ReadError struct {
-	Field  string // the member that is wrong; "body" for the text as a whole
-	Detail string // what is wrong with it, and at which byte, counted from 1
-}
-
-// Error implements error.
-func (e *ReadError) Error() string { return e.Field + ": " + e.Detail }
-
 // Read reads one JSON value, an object, and nothing else into a struct of this package. It is stricter than
 // encoding/json: a member that is not known, is written in other case or stands twice in its object is an error, and
 // so is text that is not valid Unicode. A member that is null counts as absent. What would pass [MaxCharges] or
-// [MaxTexts] is refused before it takes memory. Errors are *[ReadError].
+// [MaxTexts] is refused before it takes memory. Errors are *[law.InvalidError]: their field is the member that is
+// wrong, or "body" for the text as a whole, and they say at which byte it is, counted from 1.
 func Read(data []byte, to any) error {
 	s := scanner{data: data}
 	if s.peek(); s.at == len(data) {
-		return &ReadError{"body", `is empty; send JSON such as {"limit":"token-bucket 5/1m","key":"alice"}`}
+		return law.Invalid("body", `is empty; send JSON such as {"limit":"token-bucket 5/1m","key":"alice"}`)
 	}
 	if !s.object(reflect.ValueOf(to).Elem()) || !s.end() {
 		s.named("body")
@@ -57,8 +51,8 @@ func (s *scanner) value(to reflect.Value) (there, ok bool) {
 	case kind == reflect.Slice:
 		return true, s.list(to)
 	case kind == reflect.Bool:
-		var is bool
-		is, ok = s.flag()
+		is := s.word("true")
+		ok = is || s.word("false") || s.mismatch("true or false")
 		to.SetBool(is)
 	case to.CanInt():
 		var n int64

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/server/api"
 	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/law"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -256,8 +257,8 @@ func TestWhatIsTooMuchIsRefusedBeforeItTakesMemory(t *testing.T) {
 		err = api.Read(text, requests[tt.request]())
 		runtime.ReadMemStats(&after)
 		used := after.TotalAlloc - before.TotalAlloc
-		var re *api.ReadError
-		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, strconv.Itoa(bound)) {
+		var re *law.InvalidError
+		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Problem, strconv.Itoa(bound)) {
 			t.Errorf("%s: %v", tt.before, err)
 		}
 		if used > most {
@@ -299,9 +300,9 @@ func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		err := api.Read(text, new(api.Request))
 		runtime.ReadMemStats(&after)
-		var re *api.ReadError
-		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Detail, tt.says) ||
-			len(re.Detail) > 200 {
+		var re *law.InvalidError
+		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Problem, tt.says) ||
+			len(re.Problem) > 200 {
 			t.Errorf("%s: %.300s", tt.before, fmt.Sprint(err))
 		}
 		if used := after.TotalAlloc - before.TotalAlloc; used > most {

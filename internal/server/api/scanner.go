@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/law"
 )
 
 // scanner reads JSON (RFC 8259), and what I-JSON (RFC 7493) asks for in addition:
@@ -13,21 +15,27 @@ import (
 type scanner struct {
 	data []byte
 	at   int
-	err  *ReadError
+	err  *law.InvalidError
 
 	nested  bool // within a list
 	objects int  // in lists, but for those that have lists of their own
 }
 
-// wrong keeps the reason for which something cannot be read. The object around it
-// names the member.
+// fail keeps the first reason for which something cannot be read.
+//
+//go:noinline
+func (s *scanner) fail(field, format string, args ...any) bool {
+	if s.err == nil {
+		s.err = &law.InvalidError{Field: field, Problem: fmt.Sprintf(format, args...)}
+	}
+	return false
+}
+
+// wrong reports what is wrong at a byte. The object around it names the member.
 //
 //go:noinline
 func (s *scanner) wrong(at int, format string, args ...any) bool {
-	if s.err == nil {
-		s.err = &ReadError{Detail: fmt.Sprintf(format, args...) + fmt.Sprintf(" (at byte %d)", at+1)}
-	}
-	return false
+	return s.fail("", format+" (at byte %d)", append(args, at+1)...)
 }
 
 // noJSON reports a text that is no JSON.
@@ -36,16 +44,13 @@ func (s *scanner) wrong(at int, format string, args ...any) bool {
 func (s *scanner) noJSON(want string) bool {
 	rest := bytes.TrimRight(s.data[s.at:], " \t\r\n")
 	rest = rest[:min(len(rest), 2*len("false"))] // of a few megabytes
-	switch _, size := utf8.DecodeRune(rest); {
-	case s.err != nil:
-	// or nothing is left
-	case begins(string(rest), "true"), begins(string(rest), "false"), begins(string(rest), "null"):
-		s.err = &ReadError{"body", fmt.Sprintf("ends in the middle (after byte %d)", len(s.data))}
-	default:
-		s.err = &ReadError{"body", fmt.Sprintf("is not JSON (at byte %d): found %s, want %s", s.at+1,
-			strconv.QuoteToASCII(string(rest[:size])), want)}
+	text := string(rest)
+	if begins(text, "true") || begins(text, "false") || begins(text, "null") { // or nothing is left
+		return s.fail("body", "ends in the middle (after byte %d)", len(s.data))
 	}
-	return false
+	_, size := utf8.DecodeRune(rest)
+	found := strconv.QuoteToASCII(text[:size])
+	return s.fail("body", "is not JSON (at byte %d): found %s, want %s", s.at+1, found, want)
 }
 
 // begins reports whether text is a word, or the beginning of it.
@@ -99,13 +104,8 @@ func (s *scanner) skip(c byte) bool {
 
 // end reports whether nothing follows.
 func (s *scanner) end() bool {
-	if s.peek() == 0 && s.at == len(s.data) {
-		return true
-	}
-	if s.err == nil {
-		s.err = &ReadError{"body", fmt.Sprintf("something follows the JSON value (at byte %d)", s.at+1)}
-	}
-	return false
+	return s.peek() == 0 && s.at == len(s.data) ||
+		s.fail("body", "something follows the JSON value (at byte %d)", s.at+1)
 }
 
 // members reads an object. read reads the value of a member, whose name stands at a byte.
@@ -198,13 +198,6 @@ func (s *scanner) integer() (int64, bool) {
 		return 0, s.wrong(start, "must be a whole number of at most 18 digits, and not negative")
 	}
 	return n, true
-}
-
-func (s *scanner) flag() (value, ok bool) {
-	if s.word("true") {
-		return true, true
-	}
-	return false, s.word("false") || s.mismatch("true or false")
 }
 
 func (s *scanner) word(w string) bool {

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/law"
 )
 
 // strictly reads by encoding/json, and checks by other means what it lets pass. It
@@ -143,7 +144,7 @@ func agrees(t *testing.T, data []byte, make func() any) (read bool) {
 	t.Helper()
 	got, want := make(), make()
 	err, wrong := api.Read(data, got), strictly(data, want)
-	var re *api.ReadError
+	var re *law.InvalidError
 	switch {
 	case err == nil && wrong != nil:
 		t.Errorf("%q was read as %T, but %v", data, got, wrong)
@@ -151,7 +152,7 @@ func agrees(t *testing.T, data []byte, make func() any) (read bool) {
 		t.Errorf("%q: read %+v, want %+v", data, got, want)
 	case err != nil && wrong == nil && !bytes.Contains(data, []byte("-0")): // which encoding/json takes for an integer
 		t.Errorf("%q was not read as %T: %v", data, got, err)
-	case err != nil && (!errors.As(err, &re) || re.Field == "" || re.Detail == "" || !utf8.ValidString(err.Error())):
+	case err != nil && (!errors.As(err, &re) || re.Field == "" || re.Problem == "" || !utf8.ValidString(err.Error())):
 		t.Errorf("%q: %#v", data, err)
 	}
 	return err == nil

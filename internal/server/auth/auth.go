@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -33,14 +34,6 @@ func (r Role) String() string {
 	return "anyone"
 }
 
-// ParseRole reads the name of a role.
-func ParseRole(name string) (Role, error) {
-	if r, ok := roles[name]; ok {
-		return r, nil
-	}
-	return Anyone, fmt.Errorf("role %.50q is not known; there are take, read and admin", name)
-}
-
 // ErrForbidden is the error of a caller that may not do what it asks for. Nothing was done.
 var ErrForbidden = errors.New("not permitted")
 
@@ -49,7 +42,7 @@ var ErrForbidden = errors.New("not permitted")
 type Caller struct {
 	Name   string // of the entry in the file; empty: everybody on this listener is the same caller
 	Role   Role
-	Limits []string // patterns in which * stands for any text; nil: all limits
+	Limits []string // patterns in which * stands for any text; none: all limits
 
 	leaseKeys [][]byte // of its tokens, the first of which makes numbers of leases: see SealLease
 }
@@ -66,19 +59,14 @@ func (c *Caller) Can(needed Role) error {
 // Touches returns an error if the caller may not touch a limit, which is [ErrForbidden]. A limit is
 // given by its name, or by its notation if it has none.
 func (c *Caller) Touches(limit string) error {
-	if c == nil || c.Limits == nil {
+	if c.All() || slices.ContainsFunc(c.Limits, func(pattern string) bool { return Match(pattern, limit) }) {
 		return nil
-	}
-	for _, pattern := range c.Limits {
-		if Match(pattern, limit) {
-			return nil
-		}
 	}
 	return fmt.Errorf("%w: %s may not touch the limit %.100q", ErrForbidden, c, limit)
 }
 
 // All reports whether the caller may touch all limits.
-func (c *Caller) All() bool { return c == nil || c.Limits == nil }
+func (c *Caller) All() bool { return c == nil || len(c.Limits) == 0 }
 
 // String names the caller in messages.
 func (c *Caller) String() string {
@@ -121,12 +109,7 @@ func Match(pattern, text string) bool {
 type key struct{}
 
 // With returns a context for what a caller asks for.
-func With(ctx context.Context, c *Caller) context.Context {
-	if c == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, key{}, c)
-}
+func With(ctx context.Context, c *Caller) context.Context { return context.WithValue(ctx, key{}, c) }
 
 // From returns the caller of a context; nil is none.
 func From(ctx context.Context) *Caller {

@@ -43,20 +43,17 @@ func (t *Tokens) Caller(s Shown) (*Caller, error) {
 		}
 		token, shown = strings.TrimSpace(value), true
 	}
+	var c *Caller
+	problem := "it shows no token"
 	if shown {
-		if c := t.Token(token); c != nil {
-			return c, nil
-		}
-		return nil, fmt.Errorf("%w: its token is not listed", ErrUnknown)
-	}
-	if cert := s.Certificate(); cert != nil {
-		if c := t.Certificate(cert); c != nil {
-			return c, nil
-		}
-		return nil, fmt.Errorf("%w: its certificate is not listed", ErrUnknown)
-	}
-	if s.UnixSocket {
+		c, problem = t.Token(token), "its token is not listed"
+	} else if cert := s.Certificate(); cert != nil {
+		c, problem = t.Certificate(cert), "its certificate is not listed"
+	} else if s.UnixSocket {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("%w: it shows no token", ErrUnknown)
+	if c == nil {
+		return nil, fmt.Errorf("%w: %s", ErrUnknown, problem)
+	}
+	return c, nil
 }

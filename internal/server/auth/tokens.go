@@ -104,18 +104,15 @@ func (t *Tokens) add(e *Entry) error {
 	if !names.MatchString(e.Name) {
 		return errors.New("name: must be 1 to 64 of a-z, 0-9, _, . and -, and begin with a letter or digit")
 	}
-	role, err := ParseRole(e.Role)
-	if err != nil {
-		return err
+	role, ok := roles[e.Role]
+	if !ok {
+		return fmt.Errorf("role %.50q is not known; there are take, read and admin", e.Role)
 	}
 	c := &Caller{Name: e.Name, Role: role, Limits: e.Limits}
 	for _, pattern := range e.Limits {
 		if pattern == "" {
 			return errors.New("limits: one of them is empty")
 		}
-	}
-	if len(e.Limits) == 0 {
-		c.Limits = nil
 	}
 	if len(e.Hashes)+len(e.Certificates) == 0 {
 		return errors.New("hashes: are missing, and so are certificates")
@@ -203,9 +200,6 @@ func Open(path string) (*File, error) {
 	f := &File{path: path}
 	return f, f.Reload()
 }
-
-// Path returns the path.
-func (f *File) Path() string { return f.path }
 
 // Tokens returns what was read last.
 func (f *File) Tokens() *Tokens { return f.tokens.Load() }

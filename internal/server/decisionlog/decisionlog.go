@@ -96,20 +96,16 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	list := make([]slog.Attr, 0, 20)
 	add := func(name, text string) { list = append(list, slog.String(name, text)) }
 	c := about(e)
+	outcome, limit, key := "refused", d.LimitName, d.Key
 	switch {
 	case e.Err != nil:
-		add("outcome", "failed")
-		add("limit", Text(e.Limit))
-		add("key", Text(c.Key))
+		outcome, limit, key = "failed", e.Limit, c.Key
 	case d.Allowed:
-		add("outcome", "admitted")
-	default:
-		add("outcome", "refused")
+		outcome = "admitted"
 	}
-	if e.Err == nil {
-		add("limit", Text(d.LimitName))
-		add("key", Text(d.Key))
-	}
+	add("outcome", outcome)
+	add("limit", Text(limit))
+	add("key", Text(key))
 	add("cost", costOf(&c).String())
 	if !c.Keep.IsZero() {
 		add("keep", c.Keep.String())

@@ -3,7 +3,7 @@ package edge
 import "time"
 
 // WaitForHeaders has the server, which does not serve yet, wait so long for a header.
-func (s *Server) WaitForHeaders(patience time.Duration) { s.http.ReadHeaderTimeout = patience }
+func (s *Server) WaitForHeaders(patience time.Duration) { s.ReadHeaderTimeout = patience }
 
 // Open returns how many connections there are.
 func (s *Server) Open() int {

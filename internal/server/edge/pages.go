@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 
 	"github.com/headgate/headgate/internal/httpkey"
 	"github.com/headgate/headgate/internal/server/api"
@@ -16,20 +17,16 @@ type pages struct {
 	inner  http.Handler
 	log    *slog.Logger
 	hosts  map[string]bool
-	exempt map[string]bool // paths
+	exempt []string // paths
 	origin *http.CrossOriginProtection
 }
 
 func newPages(h http.Handler, log *slog.Logger, c *Config) *pages {
 	p := &pages{
-		inner: h, log: log, hosts: map[string]bool{}, exempt: map[string]bool{},
-		origin: http.NewCrossOriginProtection(),
+		inner: h, log: log, hosts: map[string]bool{}, exempt: c.Proxied, origin: http.NewCrossOriginProtection(),
 	}
 	for _, name := range c.Hosts {
 		p.hosts[httpkey.HostName(name)] = true
-	}
-	for _, path := range c.Proxied {
-		p.exempt[path] = true
 	}
 	return p
 }
@@ -70,15 +67,12 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.inner.ServeHTTP(w, r)
 }
 
-// shown is how many bytes of what a client sends stand in a line of the log.
-const shown = 200
-
-// short cuts what a client has sent: it may be as long as a header, each second.
+// short cuts what a client has sent to 200 bytes, for the log: it may be as long as a header, each second.
 func short(text string) string {
-	if len(text) <= shown {
+	if len(text) <= 200 {
 		return text
 	}
-	return text[:shown] + "..."
+	return text[:200] + "..."
 }
 
 // known reports whether the request names this server in a way that no page of
@@ -102,7 +96,7 @@ var errForeign = errors.New("a page of another origin reads")
 // change anything is what http.CrossOriginProtection sees to; here it must not let its user's
 // browser read either, unless the user goes to see the answer.
 func (p *pages) foreign(r *http.Request) error {
-	if p.exempt[r.URL.Path] && r.URL.RawPath == "" { // written as usual, as handlers look for it
+	if slices.Contains(p.exempt, r.URL.Path) && r.URL.RawPath == "" { // written as usual, as handlers look for it
 		return nil
 	}
 	if err := p.origin.Check(r); err != nil {

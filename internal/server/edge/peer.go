@@ -12,22 +12,20 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// place is the key of a context for a *listening.
+// place is the key of a context for a listening.
 type place struct{}
 
 // listening holds for all requests of a listener.
 type listening struct{ loopback, unix bool }
 
-func listeningOn(a net.Addr) *listening {
+func listeningOn(a net.Addr) listening {
 	tcp, ok := a.(*net.TCPAddr)
-	return &listening{loopback: ok && tcp.IP.IsLoopback(), unix: a.Network() == "unix"}
+	return listening{loopback: ok && tcp.IP.IsLoopback(), unix: a.Network() == "unix"}
 }
 
 func placeOf(ctx context.Context) listening {
-	if l, ok := ctx.Value(place{}).(*listening); ok {
-		return *l
-	}
-	return listening{}
+	l, _ := ctx.Value(place{}).(listening)
+	return l
 }
 
 // OnUnixSocket reports whether a request came by a Unix socket, which only users of this machine

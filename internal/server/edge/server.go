@@ -38,7 +38,7 @@ type Config struct {
 
 // Server serves a handler over HTTP/1.1. Create one with [NewServer].
 type Server struct {
-	http        http.Server
+	http.Server
 	connections *connections
 	tls         *tls.Config
 }
@@ -48,7 +48,7 @@ type Server struct {
 func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 	c = cmp.Or(c, &Config{})
 	open := newConnections(mostConnections(c.MaxConnections), log)
-	return &Server{connections: open, tls: c.TLS, http: http.Server{
+	return &Server{connections: open, tls: c.TLS, Server: http.Server{
 		Handler:           newPages(h, log, c),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
@@ -73,24 +73,14 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 
 // mostConnections returns how many there may be, where a configuration says most.
 func mostConnections(most int) int {
-	if most > 0 {
-		return most
-	}
-	return min(10_000, openFiles()/4*3)
+	return cmp.Or(max(most, 0), min(10_000, openFiles()/4*3))
 }
 
 // Serve answers what comes to a listener, until Shutdown. It returns
 // http.ErrServerClosed then.
 func (s *Server) Serve(l net.Listener) error {
-	return s.http.Serve(&listener{Listener: l, connections: s.connections, tls: s.tls})
+	return s.Server.Serve(&listener{Listener: l, connections: s.connections, tls: s.tls})
 }
-
-// Shutdown stops accepting connections and waits for the requests under way, until ctx
-// ends.
-func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }
-
-// Close closes the listeners and all connections at once.
-func (s *Server) Close() error { return s.http.Close() }
 
 // WriteProblem answers with a problem.
 func WriteProblem(w http.ResponseWriter, p *api.Problem) {

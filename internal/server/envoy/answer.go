@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -130,9 +131,8 @@ func (p *plan) fields(headers Headers, over bool) []*corepb.HeaderValue {
 		httplimit.SetLegacyHeader(h, &d, httplimit.LegacySeconds)
 	}
 	list := make([]*corepb.HeaderValue, 0, len(h))
-	for name, values := range h {
-		list = append(list, &corepb.HeaderValue{Key: strings.ToLower(name), Value: values[0]})
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		list = append(list, &corepb.HeaderValue{Key: strings.ToLower(name), Value: h[name][0]})
 	}
-	slices.SortFunc(list, func(a, b *corepb.HeaderValue) int { return strings.Compare(a.GetKey(), b.GetKey()) })
 	return list
 }

@@ -103,7 +103,7 @@ type builder struct {
 // add adds descriptors to a level. path are the keys and values above it.
 func (b *builder) add(n *node, list []descriptor, path []string) error {
 	n.exact, n.any = map[entry]*level{}, map[string]*level{}
-	patterns := map[entry]bool{}
+	seen := map[entry]bool{}
 	for i := range list {
 		d := &list[i]
 		if d.key == "" {
@@ -115,12 +115,13 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 			return d.at.Wrong("share_threshold: needs a value with a wildcard (*)")
 		}
 		same := entry{d.key, d.value}
-		if _, there := n.exact[same]; there || patterns[same] || d.value == "" && n.any[d.key] != nil {
+		if seen[same] {
 			return d.at.Wrong("%s is there twice on this level", title(same))
 		}
+		seen[same] = true
 		switch {
 		case wildcard:
-			n.patterns, patterns[same] = append(n.patterns, l), true
+			n.patterns = append(n.patterns, l)
 		case d.value == "":
 			n.any[d.key] = l
 		default:
@@ -202,10 +203,10 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 	return r, nil
 }
 
-// use sets the limit, and what follows from it. p may be nil.
+// use sets the limit, and what follows from it.
 func (r *rule) use(limit headgate.Limit, p *policy) {
 	r.limit, r.current = limit, currentOf(limit)
-	if p != nil && p.notation == "" { // as the file says it
+	if p.notation == "" { // as the file says it
 		r.current.Unit, r.current.RequestsPerUnit = units[strings.ToLower(p.unit)].unit, p.requests
 		r.current.UnitMultiplier = multiplierOf(p.multiplier)
 	}

@@ -54,13 +54,13 @@ func TestWrongFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := envoy.Parse(envoy.File{Name: "a.yaml", Text: []byte(c.text)})
+			_, err := envoy.Parse(false, envoy.File{Name: "a.yaml", Text: []byte(c.text)})
 			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an ErrInvalid with %q", err, c.want)
 			}
 		})
 	}
-	_, err := envoy.Parse(envoy.File{Name: "a.yaml", Text: []byte(shop)}, envoy.File{Name: "b.yaml", Text: []byte(shop)})
+	_, err := envoy.Parse(false, envoy.File{Name: "a.yaml", Text: []byte(shop)}, envoy.File{Name: "b.yaml", Text: []byte(shop)})
 	if err == nil || !strings.Contains(err.Error(), `b.yaml`) || !strings.Contains(err.Error(), `"shop" is defined twice`) {
 		t.Errorf("a domain in two files: %v", err)
 	}
@@ -105,7 +105,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := envoy.Parse(envoy.File{Name: "f", Text: text})
+		c, err := envoy.Parse(false, envoy.File{Name: "f", Text: text})
 		if err != nil && !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%v is not an ErrInvalid", err)
 		}

@@ -19,9 +19,6 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// MaxDescriptors is how many descriptors a request may have.
-const MaxDescriptors = api.MaxCharges
-
 // Server answers Envoy. Create one with [New]. It is safe for concurrent use.
 type Server struct {
 	service *service.Service
@@ -45,10 +42,7 @@ func (s *Server) Config() *Config { return s.config.Load() }
 // Service returns what a server of gRPC registers.
 func (s *Server) Service() rpc.Service {
 	return rpc.Service{Desc: &rls.RateLimitService_ServiceDesc, Impl: s, Objects: func(message any) int {
-		q, ok := message.(*rls.RateLimitRequest)
-		if !ok {
-			return 1
-		}
+		q, _ := message.(*rls.RateLimitRequest)
 		return max(1, len(q.GetDescriptors()))
 	}}
 }
@@ -88,8 +82,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	problem := service.Problem(err)
 	if problem.Status >= http.StatusInternalServerError {
 		if ctx.Err() == nil {
-			s.log.Error("request failed", "class", service.Class(err), "count", 1, "path",
-				rls.RateLimitService_ShouldRateLimit_FullMethodName, "error", err)
+			service.LogFailure(s.log, rls.RateLimitService_ShouldRateLimit_FullMethodName, err, 1)
 		}
 		if p.mixed {
 			problem.Type, problem.Detail = api.OutcomeUnknown, "It is not known which descriptors were charged."
@@ -113,8 +106,8 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 		return nil, headgate.Invalid("domain", "is empty")
 	case len(descriptors) == 0:
 		return nil, headgate.Invalid("descriptors", "there is none")
-	case len(descriptors) > MaxDescriptors:
-		return nil, headgate.Invalid("descriptors", "are more than %d", MaxDescriptors)
+	case len(descriptors) > api.MaxCharges:
+		return nil, headgate.Invalid("descriptors", "are more than %d", api.MaxCharges)
 	}
 	p := &plan{tasks: make([]task, len(descriptors))}
 	d := c.domains[q.GetDomain()]
@@ -122,7 +115,7 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 		return p, nil
 	}
 	p.together = d.together
-	var replaced map[string]bool
+	replaced := map[string]bool{}
 	for i, one := range descriptors {
 		t := &p.tasks[i]
 		if err := t.find(d, i, one); err != nil {
@@ -132,9 +125,6 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 			continue
 		}
 		for _, name := range t.rule.replaces {
-			if replaced == nil {
-				replaced = map[string]bool{}
-			}
 			replaced[name] = true
 		}
 		if err := t.hit(i, q.GetHitsAddend(), one); err != nil {

@@ -74,7 +74,7 @@ func parse(t testing.TB, texts ...string) *envoy.Config {
 	for i, text := range texts {
 		files[i] = envoy.File{Name: string(rune('a'+i)) + ".yaml", Text: []byte(text)}
 	}
-	c, err := envoy.Parse(files...)
+	c, err := envoy.Parse(false, files...)
 	if err != nil {
 		t.Fatal(err)
 	}

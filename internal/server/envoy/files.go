@@ -13,29 +13,18 @@ const maxFolders = 16
 
 // Read reads a file, or all files of a folder and the folders in it whose names end in .yaml or .yml. Names that
 // begin with a dot are left out, so a ConfigMap that is mounted is read once. A folder without such a
-// file is an error: mostly it is the wrong one. They are parsed as by [Parse], or [Merge].
+// file is an error: mostly it is the wrong one. They are parsed as by [Parse].
 func Read(path string, merge bool) (*Config, error) {
 	files, err := Load(path)
 	if err != nil {
 		return nil, err
 	}
-	return read(files, merge)
+	return Parse(merge, files...)
 }
 
 // Load reads the files of a path, in the order of their names, as [Read] does.
 func Load(path string) (files []File, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("envoy: %w", err)
-	}
-	if !info.IsDir() {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("envoy: %w", err)
-		}
-		return []File{{path, text}}, nil
-	}
-	if files, err = folder(path, maxFolders); err != nil {
+	if files, err = load(path, maxFolders); err != nil {
 		return nil, fmt.Errorf("envoy: %w", err)
 	}
 	if len(files) == 0 {
@@ -44,7 +33,19 @@ func Load(path string) (files []File, err error) {
 	return files, nil
 }
 
-func folder(path string, deep int) (files []File, err error) {
+// load reads a file, or those of a folder that lies so deep at most.
+func load(path string, deep int) (files []File, err error) {
+	info, err := os.Stat(path) // of what a link leads to
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		if ext := filepath.Ext(path); deep < maxFolders && ext != ".yaml" && ext != ".yml" { // beside them in a folder
+			return nil, nil
+		}
+		text, err := os.ReadFile(path)
+		return []File{{path, text}}, err
+	}
 	if deep == 0 {
 		return nil, fmt.Errorf("%s: folders are nested too deep, or links form a circle", path)
 	}
@@ -56,27 +57,11 @@ func folder(path string, deep int) (files []File, err error) {
 		if strings.HasPrefix(one.Name(), ".") {
 			continue
 		}
-		name := filepath.Join(path, one.Name())
-		info, err := os.Stat(name) // of what a link leads to
+		below, err := load(filepath.Join(path, one.Name()), deep-1)
 		if err != nil {
 			return nil, err
 		}
-		if info.IsDir() {
-			below, err := folder(name, deep-1)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, below...)
-			continue
-		}
-		if ext := filepath.Ext(name); ext != ".yaml" && ext != ".yml" {
-			continue
-		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, File{name, text})
+		files = append(files, below...)
 	}
 	return files, nil
 }

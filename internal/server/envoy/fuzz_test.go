@@ -37,7 +37,7 @@ descriptors:
 	s := &failing{Store: memory.New(nil), fails: func([]law.Op) error { asked.Add(1); return nil }}
 	over := service.New(headgate.New(s, nil), &config.Config{}, nil)
 	server := envoy.New(over, slog.New(slog.DiscardHandler), noHeaders)
-	c, err := envoy.Parse(envoy.File{Name: "f", Text: []byte(files)})
+	c, err := envoy.Parse(false, envoy.File{Name: "f", Text: []byte(files)})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/headgate/headgate/internal/server/api"
 )
 
 // MaxBody is how many bytes a body of [Server.ServeJSON] may have.
@@ -15,7 +17,7 @@ const MaxBody = 1 << 20
 
 // maxObjects is how many objects a body of [Server.ServeJSON] may have, as over gRPC. They are counted before it is
 // decoded: 1 MiB of empty descriptors allocates 53 MiB.
-const maxObjects = 5 * MaxDescriptors
+const maxObjects = 5 * api.MaxCharges
 
 // ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429
 // if the request is over a limit; 400 for a request that is wrong, and 500 if the store does not answer.
@@ -36,11 +38,8 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, problem := s.decide(r.Context(), &q)
 	if problem != nil {
-		code := problem.Status
-		if code > http.StatusInternalServerError {
-			code = http.StatusInternalServerError // as envoyproxy/ratelimit has it
-		}
-		http.Error(w, problem.Text(), code)
+		// 500 at most, as envoyproxy/ratelimit has it
+		http.Error(w, problem.Text(), min(problem.Status, http.StatusInternalServerError))
 		return
 	}
 	text, err := protojson.Marshal(answer)
@@ -61,16 +60,14 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 // ServeHealth answers GET /healthcheck: 200 and OK, or 500 while there is no configuration, or the store does
 // not answer.
 func (s *Server) ServeHealth(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if s.Config() == nil {
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, "no configuration was received yet\n")
+		http.Error(w, "no configuration was received yet", http.StatusInternalServerError)
 		return
 	}
 	if err := s.service.Healthy(r.Context()); err != nil {
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, "the store does not answer\n")
+		http.Error(w, "the store does not answer", http.StatusInternalServerError)
 		return
 	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "OK")
 }

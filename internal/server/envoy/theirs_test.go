@@ -77,10 +77,10 @@ func TestTheirFilesLoad(t *testing.T) {
 		}
 		merged = append(merged, envoy.File{Name: name, Text: text})
 	}
-	if c, err := envoy.Merge(merged...); err != nil || c.Domains() != 1 || c.Limits() != 2 {
+	if c, err := envoy.Parse(true, merged...); err != nil || c.Domains() != 1 || c.Limits() != 2 {
 		t.Errorf("two files of one domain: %v; want 1 domain, 2 limits", err)
 	}
-	if _, err := envoy.Parse(merged...); !errors.Is(err, headgate.ErrInvalid) {
+	if _, err := envoy.Parse(false, merged...); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("two files of one domain that are not merged: %v", err)
 	}
 	for folder, domains := range folders {
@@ -129,7 +129,7 @@ func TestFilesOfOneDomain(t *testing.T) {
 	a := file("a.yaml", "domain: d\ndescriptors:\n- {key: k,"+limited+"2}}\n- {key: w, value: x*,"+limited+"1}}\n")
 	b := file("b.yaml", "domain: d\ndescriptors:\n- {key: l,"+limited+"3}}\n- {key: w, value: xy*,"+limited+"9}}\n")
 	other := file("c.yaml", "domain: e\ndescriptors:\n- {key: k,"+limited+"4}}\n")
-	c, err := envoy.Merge(a, b, other)
+	c, err := envoy.Parse(true, a, b, other)
 	if err != nil || c.Domains() != 2 || c.Limits() != 5 {
 		t.Fatalf("%d domains, %d limits, %v; want 2 and 5", c.Domains(), c.Limits(), err)
 	}
@@ -144,7 +144,7 @@ func TestFilesOfOneDomain(t *testing.T) {
 		}
 	}
 	// The key of a limit is that of a domain in one file, so files can be divided later.
-	whole, err := envoy.Parse(file("d.yaml", string(a.Text)+strings.TrimPrefix(string(b.Text), "domain: d\ndescriptors:\n")))
+	whole, err := envoy.Parse(false, file("d.yaml", string(a.Text)+strings.TrimPrefix(string(b.Text), "domain: d\ndescriptors:\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestFilesOfOneDomain(t *testing.T) {
 		`b.yaml:1:1: all_or_nothing: differs from a.yaml, which has the same domain`:         "domain: d\nall_or_nothing: true\n",
 		`b.yaml:1:1: domain: is missing or empty`:                                            "descriptors: []\n",
 	} {
-		if _, err := envoy.Merge(a, file("b.yaml", second)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := envoy.Parse(true, a, file("b.yaml", second)); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}

@@ -29,9 +29,6 @@ import (
 // ConfigType is the type of the resources that are requested.
 const ConfigType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// DefaultNode is the id that a client of xDS sends: that which Envoy Gateway serves.
-const DefaultNode = "envoy-ratelimit"
-
 // Pauses between attempts to reach an xDS server: the first, and the longest. Each is twice the last one,
 // less up to a half of it, so that servers do not come back at the same time.
 const (
@@ -45,12 +42,12 @@ const maxSnapshot = 64 << 20
 // XDS says where configurations come from.
 type XDS struct {
 	Addr string // host:port of a server of aggregated discovery
-	Node string // id of this one; empty: DefaultNode
+	Node string // id of this one
 	// TLS returns the configuration of the next connection, so that certificates may change. A nil TLS means plain
 	// connections.
 	TLS func() (*tls.Config, error)
 	Log *slog.Logger
-	// MergeDomains lets several resources have the same domain, as [Merge] does with files.
+	// MergeDomains lets several resources have the same domain, as [Parse] does with files.
 	MergeDomains bool
 }
 
@@ -68,7 +65,6 @@ func Subscribe(x XDS, s *Server) (*Subscription, error) {
 	if x.Addr == "" || strings.Contains(x.Addr, "://") {
 		return nil, headgate.Invalid("xds", "%q is not an address such as envoy-gateway:18001", x.Addr)
 	}
-	x.Node = cmp.Or(x.Node, DefaultNode)
 	return &Subscription{xds: x, server: s}, nil
 }
 
@@ -189,7 +185,7 @@ func snapshot(got *discovery.DiscoveryResponse, merge bool) (*Config, error) {
 	return FromXDS(list, merge)
 }
 
-// FromXDS makes a configuration of resources. A domain may be in one of them only, unless they are merged as [Merge]
+// FromXDS makes a configuration of resources. A domain may be in one of them only, unless they are merged as [Parse]
 // does with files. Errors are headgate.ErrInvalid and name the resource and the path.
 func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
 	docs := make([]document, len(list))

@@ -25,6 +25,9 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
+// node is the id of the client.
+const node = "envoy-ratelimit"
+
 // control is an xDS server, which tells the test what it hears.
 type control struct {
 	t     *testing.T
@@ -73,7 +76,7 @@ func (c *control) set(version string, list ...*rlsconf.RateLimitConfig) {
 		resource.RateLimitConfigType: resources,
 	})
 	if err == nil {
-		err = c.cache.SetSnapshot(context.Background(), envoy.DefaultNode, s)
+		err = c.cache.SetSnapshot(context.Background(), node, s)
 	}
 	if err != nil {
 		c.t.Fatal(err)
@@ -107,7 +110,7 @@ func TestXDS(t *testing.T) {
 	t.Parallel()
 	c := newControl(t, "127.0.0.1:0")
 	r := start(t, noHeaders)
-	sub, err := envoy.Subscribe(envoy.XDS{Addr: c.addr, Log: slog.New(slog.DiscardHandler)}, r.server)
+	sub, err := envoy.Subscribe(envoy.XDS{Addr: c.addr, Node: node, Log: slog.New(slog.DiscardHandler)}, r.server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +120,7 @@ func TestXDS(t *testing.T) {
 	defer func() { cancel(); ran.Wait() }()
 
 	first := c.hear("the first request", func(*discovery.DiscoveryRequest) bool { return true })
-	if first.GetNode().GetId() != envoy.DefaultNode || first.GetTypeUrl() != envoy.ConfigType ||
+	if first.GetNode().GetId() != node || first.GetTypeUrl() != envoy.ConfigType ||
 		first.GetVersionInfo() != "" {
 		t.Errorf("the first request is %v", first)
 	}

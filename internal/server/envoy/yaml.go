@@ -23,15 +23,10 @@ type File struct {
 	Text []byte
 }
 
-// Parse reads files. A domain may be in one of them only. Errors are headgate.ErrInvalid and name the file,
-// the line and the path.
-func Parse(files ...File) (*Config, error) { return read(files, false) }
-
-// Merge allows several files to have the same domain, and joins their descriptors. They must
-// agree on its algorithm and all_or_nothing. Wildcards count in the order of the files.
-func Merge(files ...File) (*Config, error) { return read(files, true) }
-
-func read(files []File, merge bool) (*Config, error) {
+// Parse reads files. A domain may be in one of them only, unless they are merged: then their descriptors are joined,
+// and they must agree on its algorithm and all_or_nothing; wildcards count in the order of the files. Errors are
+// headgate.ErrInvalid and name the file, the line and the path.
+func Parse(merge bool, files ...File) (*Config, error) {
 	list := make([]document, len(files))
 	for i, f := range files {
 		var err error
@@ -107,8 +102,6 @@ func number(to *uint32, least uint64) func(strict.Value) error {
 	}
 }
 
-func ignored(strict.Value) error { return nil }
-
 func descriptors(v strict.Value, depth int) (list []descriptor, err error) {
 	if depth > maxDepth {
 		return nil, v.At.Wrong("descriptors are nested more than %d deep", maxDepth)
@@ -129,10 +122,14 @@ func descriptorOf(v strict.Value, depth int) (d descriptor, err error) {
 		"refunds": boolean(&d.refunds),
 		// of metrics, which are not kept by value
 		"detailed_metric": boolean(new(bool)), "value_to_metric": boolean(new(bool)),
-		"metadata": ignored,
-		"charge": func(v strict.Value) (err error) {
-			d.charge, err = chargingOf(v)
-			return err
+		"metadata": func(strict.Value) error { return nil },
+		"charge": func(v strict.Value) error {
+			c, ok := chargings[v.Value]
+			if !ok || v.Kind != yaml.ScalarNode {
+				return v.At.Wrong("%.100q is neither when_allowed nor always", v.Value)
+			}
+			d.charge = c
+			return nil
 		},
 		"rate_limit": func(v strict.Value) (err error) {
 			if !v.Null() {
@@ -146,13 +143,6 @@ func descriptorOf(v strict.Value, depth int) (d descriptor, err error) {
 		},
 	})
 	return d, err
-}
-
-func chargingOf(v strict.Value) (charging, error) {
-	if c, ok := chargings[v.Value]; ok && v.Kind == yaml.ScalarNode {
-		return c, nil
-	}
-	return byHits, v.At.Wrong("%.100q is neither when_allowed nor always", v.Value)
 }
 
 func policyOf(v strict.Value) (*policy, error) {

@@ -12,7 +12,6 @@ package forwardauth
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -147,9 +146,6 @@ func allow(w http.ResponseWriter) {
 // Problem describes an error of Serve. Many proxies pass it to the end user, who is
 // answered with what is wrong with the request and nothing about the store: whatever is wrong there is 503.
 func Problem(err error) *api.Problem {
-	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return p
-	}
 	p := service.Problem(err)
 	if p.Status < http.StatusInternalServerError {
 		return p

@@ -1,6 +1,7 @@
 package forwardauth
 
 import (
+	"cmp"
 	"net/http"
 	"net/netip"
 
@@ -48,24 +49,17 @@ func said(h http.Header, names [2]string) (string, error) {
 // original returns the request that a proxy asks about. Errors are headgate.ErrInvalid and name the
 // header. With the error of a target that servers interpret differently, the rest of the request is returned.
 func (h *Handler) original(r *http.Request) (*rules.Request, error) {
-	o := &rules.Request{Header: r.Header}
-	var err error
-	if o.Client, err = h.client(r); err != nil {
-		return nil, err
-	}
-	if o.Method, err = said(r.Header, proxied.method); err != nil {
-		return nil, err
-	}
-	if o.Host, err = said(r.Header, proxied.host); err != nil {
-		return nil, err
-	}
-	uri, err := said(r.Header, proxied.uri)
-	if err != nil {
+	client, noClient := h.client(r)
+	method, noMethod := said(r.Header, proxied.method)
+	host, noHost := said(r.Header, proxied.host)
+	uri, noURI := said(r.Header, proxied.uri)
+	if err := cmp.Or(noClient, noMethod, noHost, noURI); err != nil {
 		return nil, err
 	}
 	target, err := rules.ParseTarget(proxied.uri[0], uri)
-	o.Path, o.Query = target.Path, target.Query
-	return o, err
+	return &rules.Request{
+		Header: r.Header, Client: client, Method: method, Host: host, Path: target.Path, Query: target.Query,
+	}, err
 }
 
 // client returns the address of the end user.

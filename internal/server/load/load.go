@@ -2,6 +2,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 
@@ -30,13 +31,9 @@ type Load struct {
 // New returns a load of at most maxRequests requests that are decided at a time and hold at most maxBytes
 // bytes. Zero stands for 4,096 requests, and for 128 MiB.
 func New(maxRequests int, maxBytes int64) *Load {
-	if maxRequests <= 0 {
-		maxRequests = 4096
+	return &Load{
+		maxRequests: int64(cmp.Or(max(maxRequests, 0), 4096)), maxBytes: cmp.Or(max(maxBytes, 0), 128<<20),
 	}
-	if maxBytes <= 0 {
-		maxBytes = 128 << 20
-	}
-	return &Load{maxRequests: int64(maxRequests), maxBytes: maxBytes}
 }
 
 // InFlight returns how many requests are being decided, and how many bytes those in flight hold.
@@ -52,8 +49,11 @@ type Share struct {
 	entered bool
 }
 
-// Enter counts the request as one that is being decided. The error is store.ErrBusy.
+// Enter counts the request as one that is being decided, once. The error is store.ErrBusy.
 func (s *Share) Enter() error {
+	if s.entered {
+		return nil
+	}
 	if s.load.requests.Add(1) > s.load.maxRequests {
 		s.load.requests.Add(-1)
 		return fmt.Errorf("%w: %d requests are being decided, as many as may", store.ErrBusy, s.load.maxRequests)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/perlimit"
@@ -58,17 +59,16 @@ type decisions struct {
 
 // register makes the metrics. defined reports whether the catalog has a limit.
 func (d *decisions) register(to prometheus.Registerer, defined func(name string) bool) {
-	d.total = prometheus.NewCounterVec(prometheus.CounterOpts{
+	d.total = promauto.With(to).NewCounterVec(prometheus.CounterOpts{
 		Name: "headgate_decisions_total", Help: "Decisions, and attempts that failed.",
 	}, []string{"limit", "verb", "outcome", "protocol", "way"})
 	o := histogramOpts("headgate_decision_seconds", "How long decisions took, the store's time included.", powersOfTwo)
 	o.NativeHistogramMaxBucketNumber = 0 // there are 240 at most, within a deadline and above this:
 	o.NativeHistogramZeroThreshold = 0x1p-24
-	d.took = prometheus.NewHistogramVec(o, []string{"protocol", "way"})
+	d.took = promauto.With(to).NewHistogramVec(o, []string{"protocol", "way"})
 	d.limits = perlimit.New(MaxLimits, defined, func(limit string) *prometheus.CounterVec {
 		return d.total.MustCurryWith(prometheus.Labels{"limit": limit})
 	})
-	to.MustRegister(d.total, d.took)
 }
 
 // powersOfTwo has the bounds of classic buckets, in seconds: native buckets end there too.
@@ -92,11 +92,4 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	}
 	d.limits.Of(name).WithLabelValues(string(e.Verb), outcome, p.String(), way).Inc()
 	d.took.WithLabelValues(p.String(), way).Observe(e.Took.Seconds())
-}
-
-// forget forgets the limits that the catalog has no more.
-func (d *decisions) forget() {
-	d.limits.Forget(func(limit string, _ *prometheus.CounterVec) {
-		d.total.DeletePartialMatch(prometheus.Labels{"limit": limit})
-	})
 }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/store"
@@ -32,26 +33,27 @@ func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpt
 
 // register creates and registers the metrics.
 func (e *events) register(to prometheus.Registerer) {
+	auto := promauto.With(to)
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"result"})
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"result"})
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		return auto.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
 	sizes := prometheus.ExponentialBuckets(1, 2, 10)
-	e.batchSeconds = prometheus.NewHistogramVec(histogramOpts("headgate_store_batch_seconds",
+	e.batchSeconds = auto.NewHistogramVec(histogramOpts("headgate_store_batch_seconds",
 		"How long the store took to answer a batch.", classicSeconds), []string{"result"})
-	e.batchOps = prometheus.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.",
+	e.batchOps = auto.NewHistogram(histogramOpts("headgate_store_batch_ops", "Charges in a batch.",
 		sizes))
-	e.batchCallers = prometheus.NewHistogram(histogramOpts("headgate_store_batch_callers", "Calls that share a batch.",
+	e.batchCallers = auto.NewHistogram(histogramOpts("headgate_store_batch_callers", "Calls that share a batch.",
 		sizes))
 	e.retries = counter("headgate_store_retries_total", "Repetitions of transactions, by what became of the last one.")
 	e.sweeps = counter("headgate_sweeps_total", "Sweeps of the background.")
-	e.sweepSeconds = prometheus.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.",
+	e.sweepSeconds = auto.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.",
 		classicSeconds))
 	e.lastComplete = gauge("headgate_last_complete_sweep_timestamp_seconds",
 		"When a sweep last removed less than it may, so that no dead rows were known to be left; 0: never.")
-	e.openings = prometheus.NewCounter(prometheus.CounterOpts{
+	e.openings = auto.NewCounter(prometheus.CounterOpts{
 		Name: "headgate_store_away_total", Help: "How often the circuit breaker has opened.",
 	})
 	e.looks = counter("headgate_catalog_looks_total", "Looks at the catalog of the store.")
@@ -59,8 +61,6 @@ func (e *events) register(to prometheus.Registerer) {
 		"When the catalog was last looked at without an error; 0: never.")
 	e.applied = counter("headgate_config_applied_total",
 		"Attempts to apply the config file to the catalog; older: a newer file is in force.")
-	to.MustRegister(e.batchSeconds, e.batchOps, e.batchCallers, e.retries, e.sweeps, e.sweepSeconds, e.lastComplete,
-		e.openings, e.looks, e.lastLook, e.applied)
 }
 
 // resultOf returns the class of an error, or ok.
@@ -96,13 +96,6 @@ func (e *events) Swept(s store.Sweep) {
 func (e *events) Away(err error) {
 	if err != nil {
 		e.openings.Inc()
-	}
-}
-
-func (e *events) looked(l catalog.Look) {
-	e.looks.WithLabelValues(resultOf(l.Err)).Inc()
-	if l.Err == nil {
-		e.lastLook.SetToCurrentTime()
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/headgate/headgate"
@@ -42,7 +43,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	log      *slog.Logger
 	load     *load.Load
-	front    func() (*front.Store, bool)
+	front    *front.Store // nil: it is not known yet
 	catalog  atomic.Pointer[catalog.Catalog]
 	version  atomic.Int64 // of the catalog, for which limits were looked for that are there no more
 }
@@ -51,21 +52,19 @@ type Metrics struct {
 func New(c *Config) *Metrics {
 	c = cmp.Or(c, &Config{})
 	m := &Metrics{registry: prometheus.NewRegistry(), log: cmp.Or(c.Log, slog.Default()), load: c.Load}
-	m.front = func() (*front.Store, bool) { return nil, false }
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
+	promauto.With(m.registry).NewGauge(prometheus.GaugeOpts{
 		Name: "headgate_build_info", Help: "1; the labels say which program runs.",
 		ConstLabels: prometheus.Labels{"version": c.Version, "go_version": runtime.Version(), "store": c.Store},
-	})
-	build.Set(1)
-	m.registry.MustRegister(build, &state{m}, collectors.NewGoCollector(),
+	}).Set(1)
+	m.registry.MustRegister(&state{m}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.decisions.register(m.registry, m.defined)
 	m.events.register(m.registry)
 	return m
 }
 
-// Watch sets the store and the catalog of the server. It is called before Handler answers anything.
-func (m *Metrics) Watch(f func() (*front.Store, bool), c *catalog.Catalog) {
+// Watch sets the store and the catalog of the server; nil: there is none. It is called before Handler answers anything.
+func (m *Metrics) Watch(f *front.Store, c *catalog.Catalog) {
 	m.front = f
 	m.catalog.Store(c)
 }
@@ -82,9 +81,14 @@ func (m *Metrics) defined(name string) bool {
 
 // Looked implements catalog.Observer.
 func (m *Metrics) Looked(l catalog.Look) {
-	m.looked(l)
+	m.looks.WithLabelValues(resultOf(l.Err)).Inc()
+	if l.Err == nil {
+		m.lastLook.SetToCurrentTime()
+	}
 	if m.version.Swap(l.Version) != l.Version && m.catalog.Load() != nil {
-		m.forget()
+		m.limits.Forget(func(limit string, _ *prometheus.CounterVec) {
+			m.total.DeletePartialMatch(prometheus.Labels{"limit": limit})
+		})
 	}
 }
 

@@ -66,7 +66,7 @@ func newRig(t testing.TB, names ...string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(limits.Close)
-	m.Watch(func() (*front.Store, bool) { return s, true }, limits)
+	m.Watch(s, limits)
 	r := &rig{Metrics: m, limits: limits}
 	r.define(t, names...)
 	r.limiter = headgate.New(s, &headgate.Config{Names: limits, Observer: m, Timeout: time.Minute})

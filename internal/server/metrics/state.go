@@ -14,39 +14,6 @@ import (
 // state collects what each scrape reads.
 type state struct{ of *Metrics }
 
-// figure is a metric without labels.
-type figure struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-}
-
-func gauge(name, help string) figure {
-	return figure{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue}
-}
-
-func counter(name, help string) figure {
-	return figure{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue}
-}
-
-var (
-	waiting     = gauge("headgate_store_waiting_calls", "Calls that wait for a batch that has not left.")
-	isAway      = gauge("headgate_store_away", "1 while the circuit breaker is open, else 0.")
-	fallbackOps = counter("headgate_store_fallback_ops_total", "Charges that were answered without the store.")
-	share       = gauge("headgate_store_share",
-		"The part of limits with away share by which this server decides; 0: none.")
-	sweptRows  = counter("headgate_swept_rows_total", "Rows that sweeps have removed.")
-	lastSweep  = gauge("headgate_last_sweep_timestamp_seconds", "When the last sweep ended; 0: none has.")
-	version    = gauge("headgate_catalog_version", "The version of the catalog in force; 0: none was read.")
-	limits     = gauge("headgate_catalog_limits", "Limits of the catalog.")
-	clockAhead = gauge("headgate_store_clock_ahead_seconds",
-		"How far the store's clock is ahead of this machine's, as of the last look at the catalog.")
-	inFlight     = gauge("headgate_requests_in_flight", "Requests that are being decided.")
-	heldBytes    = gauge("headgate_requests_held_bytes", "Bytes that requests under way hold beyond their free share.")
-	stateFigures = []figure{
-		waiting, isAway, fallbackOps, share, sweptRows, lastSweep, version, limits, clockAhead, inFlight, heldBytes,
-	}
-)
-
 // limitKeys has one label for all limits that the catalog does not have: callers may invent notations.
 var limitKeys = prometheus.NewDesc("headgate_limit_keys",
 	"Keys of a limit when this server counted them last, every five minutes or so after a sweep; (inline): of all "+
@@ -80,43 +47,46 @@ func (s *state) keys(f *front.Store, to chan<- prometheus.Metric) {
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (s *state) Describe(to chan<- *prometheus.Desc) {
-	to <- limitKeys
-	for _, f := range stateFigures {
-		to <- f.desc
-	}
-}
+// Describe implements prometheus.Collector. It says nothing: what is known differs from scrape to scrape.
+func (s *state) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It leaves out what is unknown.
 func (s *state) Collect(to chan<- prometheus.Metric) {
-	send := func(f figure, v float64) { to <- prometheus.MustNewConstMetric(f.desc, f.kind, v) }
-	if f, ok := s.of.front(); ok {
+	send := func(kind prometheus.ValueType, name string, v float64, help string) {
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, v)
+	}
+	gauge := func(name string, v float64, help string) { send(prometheus.GaugeValue, name, v, help) }
+	counter := func(name string, v float64, help string) { send(prometheus.CounterValue, name, v, help) }
+	if f := s.of.front; f != nil {
 		st := f.Stats()
-		send(waiting, float64(st.Waiting))
 		away := 0.0
 		if st.Guard.Away {
 			away = 1
 		}
-		send(isAway, away)
-		send(fallbackOps, float64(st.Guard.Degraded))
-		send(share, st.Guard.Share)
-		send(sweptRows, float64(st.Swept))
-		send(lastSweep, seconds(st.LastSweep))
+		gauge("headgate_store_waiting_calls", float64(st.Waiting), "Calls that wait for a batch that has not left.")
+		gauge("headgate_store_away", away, "1 while the circuit breaker is open, else 0.")
+		counter("headgate_store_fallback_ops_total", float64(st.Guard.Degraded),
+			"Charges that were answered without the store.")
+		gauge("headgate_store_share", st.Guard.Share,
+			"The part of limits with away share by which this server decides; 0: none.")
+		counter("headgate_swept_rows_total", float64(st.Swept), "Rows that sweeps have removed.")
+		gauge("headgate_last_sweep_timestamp_seconds", seconds(st.LastSweep), "When the last sweep ended; 0: none has.")
 		s.keys(f, to)
 	}
 	if c := s.of.catalog.Load(); c != nil {
 		number, at := c.Version()
-		send(version, float64(number))
-		send(limits, float64(len(c.List())))
+		gauge("headgate_catalog_version", float64(number), "The version of the catalog in force; 0: none was read.")
+		gauge("headgate_catalog_limits", float64(len(c.List())), "Limits of the catalog.")
 		if !at.IsZero() {
-			send(clockAhead, time.Until(c.Now()).Seconds())
+			gauge("headgate_store_clock_ahead_seconds", time.Until(c.Now()).Seconds(),
+				"How far the store's clock is ahead of this machine's, as of the last look at the catalog.")
 		}
 	}
 	if s.of.load != nil {
 		requests, bytes := s.of.load.InFlight()
-		send(inFlight, float64(requests))
-		send(heldBytes, float64(bytes))
+		gauge("headgate_requests_in_flight", float64(requests), "Requests that are being decided.")
+		gauge("headgate_requests_held_bytes", float64(bytes),
+			"Bytes that requests under way hold beyond their free share.")
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *conn) permitted(words [][]byte) {
 			"\r\n# Persistence\r\nloading:0\r\n"))
 	case isCommand(words, "COMMAND"): // clients use it for completion
 		if len(args) == 1 && strings.EqualFold(string(args[0]), "COUNT") {
-			c.number(commandCount)
+			c.number(8)
 			return
 		}
 		c.array(0)
@@ -58,9 +58,6 @@ func (c *conn) permitted(words [][]byte) {
 		c.error("ERR unknown command; CL.THROTTLE is served here, and PING, HELLO, AUTH, COMMAND, INFO, SELECT, QUIT")
 	}
 }
-
-// commandCount answers COMMAND COUNT.
-const commandCount = 8
 
 // auth handles AUTH TOKEN and AUTH NAME TOKEN. The name is ignored.
 func (c *conn) auth(args [][]byte) {

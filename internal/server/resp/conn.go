@@ -125,28 +125,23 @@ func (c *conn) commands(list [][][]byte) {
 
 // caller returns the context of commands, with their caller if callers are known.
 func (c *conn) caller() (context.Context, error) {
-	ctx, err := c.callerNow()
-	if err == nil && !c.known { // from now on the client may be idle
+	ctx := context.Background()
+	if tokens := c.server.config.Tokens; tokens != nil {
+		caller, err := tokens.Tokens().Caller(auth.Shown{
+			Token: c.token, Certificate: c.certificate, UnixSocket: c.unix,
+		})
+		if err == nil {
+			err = caller.Can(auth.RoleTake)
+		}
+		if err != nil {
+			return ctx, err
+		}
+		ctx = auth.With(ctx, caller)
+	}
+	if !c.known { // from now on the client may be idle
 		c.known = c.server.unhurried(c)
 	}
-	return ctx, err
-}
-
-func (c *conn) callerNow() (context.Context, error) {
-	ctx := context.Background()
-	if c.server.config.Tokens == nil {
-		return ctx, nil
-	}
-	caller, err := c.server.config.Tokens.Tokens().Caller(auth.Shown{
-		Token: c.token, Certificate: c.certificate, UnixSocket: c.unix,
-	})
-	if err == nil {
-		err = caller.Can(auth.RoleTake)
-	}
-	if err != nil {
-		return ctx, err
-	}
-	return auth.With(ctx, caller), nil
+	return ctx, nil
 }
 
 // certificate returns the certificate that the peer has shown and that was verified, or nil.
@@ -178,7 +173,7 @@ func (c *conn) forbidden(name string, err error) {
 func (c *conn) failed(name string, err error) {
 	p := service.Problem(err)
 	if p.Status >= 500 {
-		c.server.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
+		service.LogFailure(c.server.log, name, err, 1)
 	}
 	c.error("ERR " + cmp.Or(p.Detail, p.Title))
 }

@@ -39,7 +39,7 @@ func (b *body) free() {
 // read reads a request's body of at most limit bytes, and counts it in a share.
 func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share) error {
 	if r.ContentLength > limit {
-		return &http.MaxBytesError{Limit: limit}
+		return tooLarge(limit)
 	}
 	in := http.MaxBytesReader(w, r.Body, limit)
 	b.Buffer = bodies.Get().(*bytes.Buffer)
@@ -68,9 +68,13 @@ func unread(r *http.Request, after int, err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return err
+		return tooLarge(large.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w after byte %d", errSlow, after)
+		return &api.Problem{
+			Title: "Request timeout", Status: http.StatusRequestTimeout,
+			Detail: fmt.Sprintf("the rest of the body did not arrive in time, after byte %d nothing was charged",
+				after),
+		}
 	case errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength > 0:
 		return headgate.Invalid("body", "ends after byte %d of %d that were announced", after, r.ContentLength)
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -79,14 +83,10 @@ func unread(r *http.Request, after int, err error) error {
 	return headgate.Invalid("body", "%v", err)
 }
 
-// errSlow: the body did not come in time.
-var errSlow = errors.New("the rest of the body did not arrive in time,")
-
-// invalid makes an error of what a body is wrong about.
-func invalid(err error) error {
-	var wrong *api.ReadError
-	if errors.As(err, &wrong) {
-		return headgate.Invalid(wrong.Field, "%s", wrong.Detail)
+// tooLarge returns the problem of a body that has more bytes than are read.
+func tooLarge(limit int64) error {
+	return &api.Problem{
+		Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
+		Detail: fmt.Sprintf("at most %d bytes are read", limit),
 	}
-	return err
 }

@@ -21,7 +21,7 @@ func (d *door) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	p := forwardauth.Problem(err)
 	if p.Status >= http.StatusInternalServerError && !gone(r, err) {
-		d.logFailure(r, err, 1)
+		service.LogFailure(d.log, r.URL.Path, err, 1)
 	}
 	edge.WriteProblem(w, p)
 }
@@ -30,7 +30,7 @@ func (d *door) authorize(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	if err := s.Hold(load.PerObject * int64(max(0, forwardauth.Charges(r.URL.RawQuery)-load.FreeObjects))); err != nil {
+	if err := s.HoldObjects(forwardauth.Charges(r.URL.RawQuery)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(service.By(r.Context(), service.ProtocolAuth), service.Deadline)
@@ -43,9 +43,6 @@ func (d *door) settleForwarded(w http.ResponseWriter, r *http.Request, s *load.S
 	var b body
 	defer b.free()
 	if err := b.read(w, r, maxList, s); err != nil {
-		return err
-	}
-	if err := s.Enter(); err != nil {
 		return err
 	}
 	return d.decided(w, r, s, func(ctx context.Context) (any, error) { return d.auth.Settle(ctx, r.Header, b.Bytes()) })

@@ -26,10 +26,7 @@ func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) htt
 			d.forbid(w, r, authorization, err)
 			return
 		}
-		if caller != nil {
-			r = r.WithContext(auth.With(r.Context(), caller))
-		}
-		h(w, r)
+		h(w, r.WithContext(auth.With(r.Context(), caller)))
 	}
 }
 
@@ -63,14 +60,8 @@ func (d *door) mayLook(r *http.Request) bool {
 	if d.Tokens == nil {
 		return true
 	}
-	caller := auth.From(r.Context())
-	if caller == nil {
-		var err error
-		if caller, err = d.caller(r, r.Pattern != forwardauth.Path); err != nil {
-			return false
-		}
-	}
-	return caller.Can(auth.RoleRead) == nil
+	caller, err := d.caller(r, r.Pattern != forwardauth.Path)
+	return err == nil && caller.Can(auth.RoleRead) == nil
 }
 
 // forbid answers a request that may not be served. Where Authorization is not looked at there is no

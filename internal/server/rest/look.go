@@ -27,7 +27,7 @@ func asked[Q any](d *door, usual Q, do func(context.Context, *Q, *load.Share) (a
 		if err := parameters(r.URL.RawQuery, &q); err != nil {
 			return err
 		}
-		return d.answering(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
+		return d.decided(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
 	})
 }
 
@@ -44,7 +44,7 @@ func list[Q, Out any](d *door, usual Q, do func(context.Context, *Q) (*Out, erro
 // whole serves an answer of which parts says how many objects it has. The query is not looked at.
 func whole[Out any](d *door, do func(context.Context, *struct{}) (*Out, error), parts func(*Out) int) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-		return d.answering(w, r, s, func(ctx context.Context) (any, error) {
+		return d.decided(w, r, s, func(ctx context.Context) (any, error) {
 			out, err := do(ctx, nil)
 			if err != nil {
 				return nil, err
@@ -99,20 +99,14 @@ func (d *door) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Share) 
 }
 
 // explain answers which rule decides about a request.
-func (d *door) explain(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	in := new(api.Explain)
-	return d.posted(w, r, s, maxBody, in, func(ctx context.Context) (any, error) {
-		if err := s.Hold(int64(perVerdict * d.service.Rules().Len())); err != nil {
-			return nil, err
-		}
-		return d.service.Explain(ctx, in)
-	})
+func (d *door) explain(ctx context.Context, in *api.Explain, s *load.Share) (any, error) {
+	if err := s.Hold(int64(perVerdict * d.service.Rules().Len())); err != nil {
+		return nil, err
+	}
+	return d.service.Explain(ctx, in)
 }
 
 // inspect answers with all that is known of one key.
-func (d *door) inspect(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-	in := new(api.InspectRequest)
-	return d.posted(w, r, s, maxBody, in, func(ctx context.Context) (any, error) {
-		return d.service.Inspect(ctx, in, holding(s, perAttempt))
-	})
+func (d *door) inspect(ctx context.Context, in *api.InspectRequest, s *load.Share) (any, error) {
+	return d.service.Inspect(ctx, in, holding(s, perAttempt))
 }

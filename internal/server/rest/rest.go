@@ -59,6 +59,9 @@ type Route struct {
 	// Handler reads a body of at most this many bytes.
 	Handler http.HandlerFunc
 	MaxBody int64
+	// Answer is called in the place of Handler if it is not nil, and returns JSON, or the error of the request. It
+	// needs a role.
+	Answer func(http.ResponseWriter, *http.Request) ([]byte, error)
 }
 
 // Proxied returns the paths that proxies ask with the headers of an end user: see [edge.Config].
@@ -108,36 +111,27 @@ func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *load.Shar
 
 // post serves what takes a T in at most limit bytes.
 func post[T, Out any](d *door, limit int64, do func(context.Context, *T) (*Out, error)) http.HandlerFunc {
+	return posted(d, limit, func(ctx context.Context, in *T, _ *load.Share) (any, error) { return do(ctx, in) })
+}
+
+// posted serves what takes a T in at most limit bytes, and gives do the share of the request to count the answer in.
+func posted[T any](d *door, limit int64, do func(context.Context, *T, *load.Share) (any, error)) http.HandlerFunc {
 	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		in := new(T)
-		return d.posted(w, r, s, limit, in, func(ctx context.Context) (any, error) { return do(ctx, in) })
+		if err := take(w, r, limit, s, in); err != nil {
+			return err
+		}
+		return d.decided(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, in, s) })
 	})
 }
 
-// posted reads a body, calls do with the deadline of a request, and writes its result.
-func (d *door) posted(w http.ResponseWriter, r *http.Request, s *load.Share, limit int64, in any,
-	do func(context.Context) (any, error),
-) error {
-	if err := take(w, r, limit, s, in); err != nil {
-		return err
-	}
-	return d.decided(w, r, s, do)
-}
-
-// answering calls do with the deadline of a request, and writes its result.
-func (d *door) answering(w http.ResponseWriter, r *http.Request, s *load.Share,
+// decided counts a request among those that are being decided, calls do with its deadline, and writes the result.
+func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
 ) error {
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	return d.decided(w, r, s, do)
-}
-
-// decided calls do with the deadline of a request, and writes its result.
-func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
-	do func(context.Context) (any, error),
-) error {
 	ctx, cancel := context.WithTimeout(r.Context(), service.Deadline)
 	defer cancel()
 	out, err := do(ctx)
@@ -164,16 +158,16 @@ func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to
 		return err
 	}
 	defer func() { _ = s.Hold(-text) }() // which cannot fail
-	if err := api.Read(b.Bytes(), to); err != nil {
-		return invalid(err)
-	}
-	return nil
+	return api.Read(b.Bytes(), to)
 }
 
 // batch serves batches. Of what fails for a reason that is not the client's a line is logged for each class.
 func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	b := new(api.Batch)
-	return d.posted(w, r, s, maxList, b, func(ctx context.Context) (any, error) {
+	if err := take(w, r, maxList, s, b); err != nil {
+		return err
+	}
+	return d.decided(w, r, s, func(ctx context.Context) (any, error) {
 		failed := map[error][]error{} // by class
 		got, err := d.service.Batch(ctx, b, func(err error) {
 			if class := store.Class(err); !gone(r, err) {
@@ -181,7 +175,7 @@ func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) erro
 			}
 		})
 		for _, errs := range failed {
-			d.logFailure(r, errs[0], len(errs))
+			service.LogFailure(d.log, r.URL.Path, errs[0], len(errs))
 		}
 		return got, err
 	})
@@ -279,20 +273,9 @@ func (d *door) write(w http.ResponseWriter, text []byte) {
 // fail answers with a problem, also a client that seems to be gone: one that has only
 // closed its side would take an empty answer for an admission.
 func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
-	var large *http.MaxBytesError
 	p := service.Problem(err)
-	switch {
-	case errors.As(err, &large):
-		p = &api.Problem{
-			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
-			Detail: fmt.Sprintf("at most %d bytes are read", large.Limit),
-		}
-	case errors.Is(err, errSlow):
-		p = &api.Problem{Title: "Request timeout", Status: http.StatusRequestTimeout, Detail: err.Error() +
-			" nothing was charged"}
-	case gone(r, err):
-	case p.Status >= 500:
-		d.logFailure(r, err, 1)
+	if _, told := errors.AsType[*api.Problem](err); p.Status >= 500 && !told && !gone(r, err) {
+		service.LogFailure(d.log, r.URL.Path, err, 1)
 	}
 	if p.Type == api.Unavailable || p.Type == api.OutcomeUnknown {
 		if away := d.Away(err); away != nil && d.mayLook(r) {
@@ -306,12 +289,6 @@ func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
 // or its side of it.
 func gone(r *http.Request, err error) bool {
 	return errors.Is(err, context.Canceled) && r.Context().Err() != nil
-}
-
-// logFailure logs that count requests have failed for a reason that is not the
-// client's.
-func (d *door) logFailure(r *http.Request, err error, count int) {
-	d.log.Error("request failed", "class", service.Class(err), "count", count, "path", r.URL.Path, "error", err)
 }
 
 // problems turns the mux's own plain 404 and 405 into problem details.

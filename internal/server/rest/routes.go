@@ -54,11 +54,7 @@ func Beside(h http.Handler, path string, more http.Handler) http.Handler {
 
 // elsewhere refuses an admin action at a public address.
 func elsewhere(w http.ResponseWriter, r *http.Request) {
-	edge.WriteProblem(w, &api.Problem{
-		Title: "Not served here", Status: http.StatusForbidden,
-		Detail: "Nothing was done. This server has an address of its own for admin actions, and " + r.URL.Path +
-			" is one.",
-	})
+	edge.WriteProblem(w, service.Elsewhere(r.URL.Path))
 }
 
 // handler serves routes.
@@ -112,8 +108,15 @@ func (d *door) bounded(r Route) http.HandlerFunc {
 		if err := s.Enter(); err != nil {
 			return err
 		}
-		r.Handler(w, q)
-		return nil
+		if r.Answer == nil {
+			r.Handler(w, q)
+			return nil
+		}
+		text, err := r.Answer(w, q)
+		if err == nil {
+			d.write(w, text)
+		}
+		return err
 	})
 }
 
@@ -133,8 +136,8 @@ func (d *door) unguarded() []route {
 		{"POST /v1/renew", auth.RoleTake, post(d, maxList, s.Renew)},
 		{"POST /v1/release", auth.RoleTake, post(d, maxList, s.Release)},
 		{"POST /v1/observe", auth.RoleTake, post(d, maxBody, s.Observe)},
-		{"POST /v1/inspect", auth.RoleRead, d.with(d.inspect)},
-		{"POST /v1/explain", auth.RoleRead, d.with(d.explain)},
+		{"POST /v1/inspect", auth.RoleRead, posted(d, maxBody, d.inspect)},
+		{"POST /v1/explain", auth.RoleRead, posted(d, maxBody, d.explain)},
 		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody, s.Reset)},
 		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody, s.Block)},
 		{"POST /v1/override", auth.RoleAdmin, post(d, maxBody, s.Override)},

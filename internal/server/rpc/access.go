@@ -23,14 +23,20 @@ var tokenMetadata = strings.ToLower(auth.TokenHeader)
 // read, by the goroutine that reads the connection. The deadline of a unary call begins here, so it includes the time
 // until the message has arrived.
 func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	ctx, err := s.permitted(ctx, info)
-	if err != nil {
-		return ctx, err
-	}
-	m, known := s.methods[info.FullMethodName]
-	if !known { // no message of it is read
+	name := info.FullMethodName
+	m, known := s.methods[name]
+	switch {
+	case !known: // no message of it is read, and grpc says that it is not known
 		return ctx, nil
+	case m.role == auth.RoleAdmin && s.config.NoAdmin:
+		return nil, statusOf(service.Elsewhere(name))
+	case m.role != auth.Anyone:
+		var p *api.Problem
+		if ctx, p = s.authorize(ctx, name, info.Header); p != nil {
+			return nil, statusOf(p)
+		}
 	}
+	var err error
 	var end context.CancelFunc
 	if m.unary {
 		ctx, end = context.WithTimeout(service.By(ctx, service.ProtocolGRPC), service.Deadline)
@@ -42,26 +48,6 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 		return nil, statusOf(service.Problem(err))
 	}
 	return ctx, nil // grpc ends the context of a call with the call, and that ends these and their timers
-}
-
-// permitted returns the context with the caller, if there are callers.
-func (s *Server) permitted(ctx context.Context, info *tap.Info) (context.Context, error) {
-	m := s.methods[info.FullMethodName] // of one that is not known grpc says that
-	if m.role == auth.RoleAdmin && s.config.NoAdmin {
-		return nil, statusOf(&api.Problem{
-			Title: "Not served here", Status: 403,
-			Detail: "Nothing was done. This server has an address of its own for admin actions, and " +
-				info.FullMethodName + " is one.",
-		})
-	}
-	if m.role == auth.Anyone {
-		return ctx, nil
-	}
-	ctx, p := s.authorize(ctx, info.FullMethodName, info.Header)
-	if p != nil {
-		return nil, statusOf(p)
-	}
-	return ctx, nil
 }
 
 // caller returns the caller of a call, as [auth.Tokens.Caller] does.

@@ -29,7 +29,7 @@ import (
 func serveBoth(t *testing.T) (addr string) {
 	t.Helper()
 	st := memory.New(nil)
-	rules, err := envoy.Parse(envoy.File{Name: "edge.yaml", Text: []byte(
+	rules, err := envoy.Parse(false, envoy.File{Name: "edge.yaml", Text: []byte(
 		"domain: edge\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]\n",
 	)})
 	if err != nil {

@@ -12,9 +12,6 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// watchEvery is how often the store is tried for a client that watches health.
-const watchEvery = time.Second
-
 // health reports whether the store can decide and write, as /readyz does. All services are well, or none.
 type health struct {
 	healthpb.UnimplementedHealthServer
@@ -58,7 +55,7 @@ func (h *health) List(ctx context.Context, _ *healthpb.HealthListRequest) (*heal
 func (h *health) Watch(
 	r *healthpb.HealthCheckRequest, out grpc.ServerStreamingServer[healthpb.HealthCheckResponse],
 ) error {
-	ticker := time.NewTicker(watchEvery)
+	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	said := healthpb.HealthCheckResponse_UNKNOWN
 	for {

@@ -126,14 +126,9 @@ func (s *Server) problem(ctx context.Context, name string, err error, panicked a
 	}
 	p := service.Problem(err)
 	if p.Status >= 500 && ctx.Err() == nil {
-		s.logFailure(name, err)
+		service.LogFailure(s.log, name, err, 1)
 	}
 	return p
-}
-
-// logFailure logs that a request has failed for a reason that is not the client's.
-func (s *Server) logFailure(name string, err error) {
-	s.log.Error("request failed", "class", service.Class(err), "count", 1, "path", name, "error", err)
 }
 
 // Status returns the status of a problem: the code of [api.Problem.Code], the problem itself in ErrorInfo, the field

@@ -12,6 +12,7 @@ import (
 	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 	"github.com/headgate/headgate/internal/server/api/wire"
 	"github.com/headgate/headgate/internal/server/auth"
+	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -116,12 +117,10 @@ func handler[Question, Answer any](
 // objects returns the memory of a message and its answer, in charges.
 func objects(message any) int {
 	switch m := message.(type) {
-	case *pb.Request:
+	case interface{ GetCharges() []*pb.Charge }:
 		return len(m.GetCharges())
 	case *pb.ReserveRequest:
 		return len(m.GetRequest().GetCharges())
-	case *pb.SettleRequest:
-		return len(m.GetCharges())
 	case *pb.LeasesRequest:
 		return len(m.GetHeld())
 	case *pb.BatchRequest:
@@ -148,7 +147,7 @@ func unheld(int) error { return nil }
 func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
 	return v.server.service.Batch(ctx, b, func(err error) {
 		if ctx.Err() == nil {
-			v.server.logFailure(pb.HeadgateService_Batch_FullMethodName, err)
+			service.LogFailure(v.server.log, pb.HeadgateService_Batch_FullMethodName, err, 1)
 		}
 	})
 }

@@ -63,6 +63,9 @@ func wrong(at, field, format string, args ...any) error {
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }
 
+// maxWarnings is how many are printed.
+const maxWarnings = 20
+
 // New makes rules of what a file says. Errors are headgate.ErrInvalid and begin with the place of what
 // is wrong; also a rule that can never match is one.
 func New(d *Definitions) (*Rules, error) {
@@ -94,7 +97,9 @@ func New(d *Definitions) (*Rules, error) {
 			r.compares = append(r.compares, i)
 		}
 	}
-	r.warnings = short(r.warnings)
+	if more := len(r.warnings) - maxWarnings; more > 0 {
+		r.warnings = append(r.warnings[:maxWarnings], fmt.Sprintf("and %d more rules whose paths overlap", more))
+	}
 	return r, nil
 }
 
@@ -210,15 +215,10 @@ func (r *rule) readConditions(d *Definition, field string) error {
 			return wrong(c.Value.At, field+"header."+name, "%.100q can never match: no header begins or ends with a "+
 				"space, or has a line break", c.Value.Value)
 		}
-		r.headers = append(r.headers, compare(name, c.Value.Value))
+		value, prefix := strings.CutSuffix(c.Value.Value, "*") // a star at the end stands for any text
+		r.headers = append(r.headers, comparison{name, value, prefix})
 	}
 	return nil
-}
-
-// compare returns the condition of a text in which a star at the end stands for any text.
-func compare(name, text string) comparison {
-	value, prefix := strings.CutSuffix(text, "*")
-	return comparison{name, value, prefix}
 }
 
 // validHost returns what is wrong with the host of a rule.

@@ -3,28 +3,22 @@ package rules
 import (
 	"fmt"
 	"strings"
-)
 
-// Verdict explains whether a rule decides about a request.
-type Verdict struct {
-	Rule    string
-	At      string // its place in the file
-	Matches bool
-	Why     string // a sentence without a full stop
-}
+	"github.com/headgate/headgate/internal/server/api"
+)
 
 // Explanation has the outcome of all rules for a request.
 type Explanation struct {
 	Match    Match
-	Err      error     // of Match
-	At       string    // place of the rule that decides; empty: none does
-	Why      string    // a sentence without a full stop
-	Verdicts []Verdict // of each rule, in the order of the file
+	Err      error         // of Match
+	At       string        // place of the rule that decides; empty: none does
+	Why      string        // a sentence without a full stop
+	Verdicts []api.Verdict // of each rule, in the order of the file; not nil
 }
 
 // Explain is too slow for requests that are served.
 func (r *Rules) Explain(q *Request) *Explanation {
-	e := &Explanation{}
+	e := &Explanation{Verdicts: make([]api.Verdict, r.Len())}
 	e.Match, e.Err = r.Match(q)
 	if r == nil || len(r.list) == 0 {
 		e.Why = "there are no rules"
@@ -40,10 +34,8 @@ func (r *Rules) Explain(q *Request) *Explanation {
 	} else if decides < 0 {
 		e.Why = "no rule matches, so that nothing is charged"
 	}
-	e.Verdicts = make([]Verdict, len(r.list))
 	for i, one := range r.list {
-		v := Verdict{Rule: one.name, At: one.at}
-		v.Why = one.why(&a)
+		v := api.Verdict{Rule: one.name, At: one.at, Why: one.why(&a)}
 		v.Matches = v.Why == ""
 		switch {
 		case i == decides:

@@ -106,13 +106,3 @@ func shareHost(a, b *rule) bool {
 	return len(a.hosts) == 0 || len(b.hosts) == 0 || slices.ContainsFunc(a.hosts, b.hostCovers) ||
 		slices.ContainsFunc(b.hosts, a.hostCovers)
 }
-
-// maxWarnings is how many are printed.
-const maxWarnings = 20
-
-func short(warnings []string) []string {
-	if more := len(warnings) - maxWarnings; more > 0 {
-		return append(warnings[:maxWarnings:maxWarnings], fmt.Sprintf("and %d more rules whose paths overlap", more))
-	}
-	return warnings
-}

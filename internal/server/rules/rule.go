@@ -165,22 +165,15 @@ func (c *charge) costOf(r *rule, a *normalized) (cost headgate.Cost, ok bool, er
 	switch {
 	case err != nil:
 		return cost, false, err
-	case text == "" && c.size && slices.Contains(bodiless, a.Method):
-		return cost, false, nil
 	case text == "" && !c.cost.IsZero():
 		return c.cost, true, nil
-	}
-	if text == "" {
-		switch r.missing {
-		case skip:
-			return cost, false, nil
-		case empty:
-			return cost, true, nil
-		case refuse:
-		}
+	case text == "" && (r.missing == skip || c.size && slices.Contains(bodiless, a.Method)):
+		return cost, false, nil
+	case text == "" && r.missing == empty:
+		return cost, true, nil
+	case text == "":
 		return cost, false, headgate.Invalid(c.costFrom.String(), "is missing; rule %s makes a cost of it", r.name)
-	}
-	if c.size && strings.Trim(text, "0") == "" {
+	case c.size && strings.Trim(text, "0") == "":
 		return cost, false, nil
 	}
 	cost, err = headgate.ParseCostUp(text)

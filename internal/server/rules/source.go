@@ -181,7 +181,10 @@ func (s source) plain(a *normalized, p pattern) ([]string, error) {
 		n := 0
 		for pair := range strings.SplitSeq(a.Query, "&") {
 			name, text, _ := strings.Cut(pair, "=")
-			if name = unescaped(name); pair != "" && alike(name) == alike(s.name) {
+			if decoded, err := url.QueryUnescape(name); err == nil { // else it is what it is
+				name = decoded
+			}
+			if pair != "" && alike(name) == alike(s.name) {
 				n++
 			}
 			if name == s.name {
@@ -237,12 +240,4 @@ func cutParameters(path string) string {
 func alike(name string) string {
 	name, _, _ = strings.Cut(strings.ToLower(name), "[")
 	return strings.NewReplacer(".", "_", " ", "_").Replace(name)
-}
-
-// unescaped decodes the name of a parameter. One that cannot be decoded is what it is.
-func unescaped(name string) string {
-	if n, err := url.QueryUnescape(name); err == nil {
-		return n
-	}
-	return name
 }

@@ -51,7 +51,7 @@ type configFiles struct {
 
 func newApplied(c *Config, observer catalog.Observer, log *slog.Logger) *configFiles {
 	a := &configFiles{log: log, config: c, files: c.File.Files, observer: observer}
-	a.useRules(c.File)
+	a.useRules(c.File) // at once: the store may be away, and a proxy must not go without them
 	return a
 }
 
@@ -263,7 +263,7 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 			return
 		case <-f.config.Hangup:
 			asked = true
-			notifyReloading(f.log)
+			notify(f.log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec()) // until it is ready again
 			more.check(f.log, true)
 			if len(f.files) == 0 {
 				f.log.Info("SIGHUP: there is no config file to read again")

@@ -26,35 +26,25 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 )
 
-// unixPrefix begins the address of a Unix socket.
-const unixPrefix = "unix:"
-
-// socketMode lets the owner and the group of a Unix socket use it.
-const socketMode = 0o660
-
-// listen opens the address of a setting.
-func listen(ctx context.Context, s config.Setting, addr string) (net.Listener, error) {
-	path, unix := strings.CutPrefix(addr, unixPrefix)
+// listen opens an address.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	path, unix := strings.CutPrefix(addr, "unix:")
 	if !unix {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Name, err)
-		}
-		return l, nil
+		return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	}
 	if path == "" {
-		return nil, headgate.Invalid(s.Name, "%q names no socket; unix:/run/headgate/headgate.sock does", addr)
+		return nil, headgate.Invalid("", "%q names no socket; unix:/run/headgate/headgate.sock does", addr)
 	}
 	if err := removeStale(ctx, path); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
+		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
+		return nil, err
 	}
-	if err := os.Chmod(path, socketMode); err != nil {
+	if err := os.Chmod(path, 0o660); err != nil { // for the owner and the group
 		l.Close()
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
+		return nil, err
 	}
 	return l, nil
 }
@@ -120,9 +110,9 @@ func (srv *server) listen(ctx context.Context) (all endpoints, err error) {
 		case len(listeners) > 0:
 			srv.addr[setting.Name] = listeners[0].Addr().String()
 		case addr != "":
-			l, err := listen(ctx, setting, addr)
+			l, err := listen(ctx, addr)
 			if err != nil {
-				return all, err
+				return all, fmt.Errorf("%s: %w", setting.Name, err)
 			}
 			listeners = append(listeners, l)
 		}

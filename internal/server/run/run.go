@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,11 +38,11 @@ import (
 type Config struct {
 	// File is what the config files say, which are read again when they are changed. Without one it is empty.
 	File *config.Config
-	// Flags looks up what goes before the file. Nil: nothing does.
+	// Flags looks up what goes before the file.
 	Flags config.Flags
-	// ReadFile reads a config file again. Nil: config.ReadFile.
+	// ReadFile reads a config file again.
 	ReadFile func(path string) ([]byte, error)
-	// Log gets the log, and what people read who have started the server. Nil: it is discarded.
+	// Log gets the log, and what people read who have started the server.
 	Log io.Writer
 	// Version is shown to clients and in metrics.
 	Version string
@@ -71,29 +72,16 @@ type Pauses struct {
 	Close time.Duration
 }
 
-// complete sets defaults.
-func (p *Pauses) complete() {
-	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
-	p.Probe = cmp.Or(p.Probe, 10*time.Second)
-	p.Welcome, p.Close = cmp.Or(p.Welcome, 3*time.Second), cmp.Or(p.Close, 3*time.Second)
-}
-
 // stopWithin is how long requests under way may take when the server stops.
 const stopWithin = 15 * time.Second
 
 // Serve serves until ctx is done, then finishes what is under way. An error says why it did not, or why it has ended
 // before: those of settings are headgate.ErrInvalid.
 func Serve(ctx context.Context, c Config) error {
-	if c.Flags == nil {
-		c.Flags = func(string) (string, bool) { return "", false }
-	}
-	if c.ReadFile == nil {
-		c.ReadFile = config.ReadFile
-	}
-	if c.Log == nil {
-		c.Log = io.Discard
-	}
-	c.Pauses.complete()
+	p := &c.Pauses
+	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
+	p.Probe = cmp.Or(p.Probe, 10*time.Second)
+	p.Welcome, p.Close = cmp.Or(p.Welcome, 3*time.Second), cmp.Or(p.Close, 3*time.Second)
 	defer func() { // those of which an error has kept it
 		for _, listeners := range c.Sockets {
 			for _, l := range listeners {
@@ -128,9 +116,11 @@ func (srv *server) serve(ctx context.Context) error {
 		return cmp.Or(srv.applied.Problem(), srv.followed.Problem(), srv.envoy.Problem())
 	}
 	state := newCondition(log, store.RedactURL(srv.place.URL))
-	state.heard = func(ill string) { notifyStatus(log, cmp.Or(ill, "the state is in "+srv.place.String())) }
+	state.heard = func(ill string) { // one line for people
+		notify(log, "STATUS="+strings.ReplaceAll(cmp.Or(ill, "the state is in "+srv.place.String()), "\n", " "))
+	}
 	srv.rest.Away = state.away
-	state.logState("")
+	state.heard("")
 	s, opened, err := srv.start(ctx, state)
 	if err != nil {
 		return err
@@ -139,7 +129,7 @@ func (srv *server) serve(ctx context.Context) error {
 	limits := catalog.Watch(s, &catalog.Config{
 		Logger: log, Quiet: true, Observer: srv.measure, Every: srv.Pauses.Catalog,
 	})
-	srv.measure.Watch(func() (*front.Store, bool) { return s, true }, limits)
+	srv.measure.Watch(s, limits)
 	srv.applied.watch(limits)
 	end := func() { limits.Close(); s.Close() }
 	defer func() { soon(end, srv.Pauses.Close, log) }()
@@ -149,9 +139,8 @@ func (srv *server) serve(ctx context.Context) error {
 	}
 	names := &earlyNames{limits, srv.File, opened, srv.applied.lost}
 	service, limiter := srv.service(s, names, log)
-	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter, Log: log})
+	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
-	srv.applied.useRules(srv.File) // at once: the store may be away, and a proxy must not go without them
 	service.UseRules(&srv.applied.rules)
 	files, err := srv.envoy.open(service, log)
 	if err != nil {

@@ -23,16 +23,6 @@ func notify(log *slog.Logger, lines ...string) {
 	}
 }
 
-// notifyStatus sends the service manager one line for people.
-func notifyStatus(log *slog.Logger, text string) {
-	notify(log, "STATUS="+strings.ReplaceAll(text, "\n", " "))
-}
-
-// notifyReloading reports to the service manager that files are read again, until daemon.SdNotifyReady.
-func notifyReloading(log *slog.Logger) {
-	notify(log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec())
-}
-
 // watchdog tells the service manager that this process lives, twice in the time within which it wants to hear that,
 // until ctx is done. It calls neither the store nor the addresses: a server whose store is away, or that has more
 // connections than it can serve, is not cured by a restart.

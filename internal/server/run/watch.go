@@ -75,7 +75,7 @@ type condition struct {
 	log       *slog.Logger
 	store     string        // as people may see it
 	ill, well string        // the messages
-	heard     func(string)  // gets the message, and an empty one once all is well; nil: it is not called
+	heard     func(string)  // gets the message, and an empty one once all is well
 	turned    chan struct{} // is sent to when requests find the store away, or back
 
 	mu       sync.Mutex
@@ -91,7 +91,7 @@ type condition struct {
 func newCondition(log *slog.Logger, at string) *condition {
 	return &condition{
 		log: log, store: at, ill: "the store is not available", well: "the store is available",
-		turned: make(chan struct{}, 1), without: func() int64 { return 0 },
+		heard: func(string) {}, turned: make(chan struct{}, 1), without: func() int64 { return 0 },
 	}
 }
 
@@ -161,20 +161,14 @@ func (c *condition) report() {
 		}
 		c.log.Info(c.well, args...)
 		c.reason = ""
-		c.logState("")
+		c.heard("")
 	default:
 		if c.reason == "" {
 			c.since, c.answered = time.Now(), c.without()
 		}
 		c.log.Warn(c.ill, "store", c.store, "error", err)
 		c.reason, c.why = reason, err
-		c.logState(fmt.Sprintf("%s: %v", c.ill, err))
-	}
-}
-
-func (c *condition) logState(message string) {
-	if c.heard != nil {
-		c.heard(message)
+		c.heard(fmt.Sprintf("%s: %v", c.ill, err))
 	}
 }
 

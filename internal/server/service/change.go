@@ -25,31 +25,23 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 		return nil, headgate.Invalid("limit", "%.100q is no name; an override stands in the place of a named limit",
 			r.Limit)
 	}
-	c, err := s.catalog()
-	if err != nil {
-		return nil, err
-	}
-	by := s.author(ctx, r.Reason)
-	if err := c.Refresh(ctx); err != nil { // so that a later version is one of this change
-		return nil, err
-	}
-	before, _ := c.Version()
-	if r.Remove {
-		if r.Override != "" || r.For != "" {
-			return nil, headgate.Invalid("remove", "stands beside a limit or an end; say one or the other")
+	return s.change(ctx, func(c *catalog.Catalog) (int64, error) {
+		by := s.author(ctx, r.Reason)
+		if r.Remove {
+			if r.Override != "" || r.For != "" {
+				return 0, headgate.Invalid("remove", "stands beside a limit or an end; say one or the other")
+			}
+			return c.RemoveOverride(ctx, by, limit.Name(), r.Key, r.Prefix)
 		}
-		version, err := c.RemoveOverride(ctx, by, limit.Name(), r.Key, r.Prefix)
-		return changed(ctx, c, before, version, err)
-	}
-	o := catalog.Override{Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
-	if o.Limit, err = headgate.ParseNamed(limit.Name(), r.Override); err != nil {
-		return nil, InField("override", err)
-	}
-	if o.Until, err = end(c, r.For, r.Until); err != nil {
-		return nil, err
-	}
-	version, err := c.Override(ctx, by, o)
-	return changed(ctx, c, before, version, err)
+		o := catalog.Override{Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
+		if o.Limit, err = headgate.ParseNamed(limit.Name(), r.Override); err != nil {
+			return 0, InField("override", err)
+		}
+		if o.Until, err = end(c, r.For, r.Until); err != nil {
+			return 0, err
+		}
+		return c.Override(ctx, by, o)
+	})
 }
 
 // SetLimit defines a limit of the catalog, or changes it, as a version with the caller as its author.
@@ -106,32 +98,25 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 
 // SetPlan gives a key a plan, or takes it away, as a version with the caller as its author.
 func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error) {
-	caller := auth.From(ctx)
-	c, err := s.catalog()
-	switch {
+	switch caller := auth.From(ctx); {
 	case !caller.All():
 		return nil, fmt.Errorf("%w: %s may not give plans, which may concern all limits", auth.ErrForbidden, caller)
-	case err != nil:
-		return nil, err
 	case r.NoKey:
 		return nil, headgate.Invalid("key", "is missing")
 	case r.Remove && (r.Plan != "" || r.For != ""):
 		return nil, headgate.Invalid("remove", "stands beside a plan or an end; say one or the other")
 	}
-	if err := c.Refresh(ctx); err != nil { // so that a later version is one of this change
-		return nil, err
-	}
-	before, _ := c.Version()
-	if r.Remove {
-		version, err := c.Unassign(ctx, s.author(ctx, r.Reason), r.Key, r.Prefix)
-		return changed(ctx, c, before, version, err)
-	}
-	a := catalog.Assignment{Plan: r.Plan, Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
-	if a.Until, err = end(c, r.For, r.Until); err != nil {
-		return nil, err
-	}
-	version, err := c.Assign(ctx, s.author(ctx, r.Reason), a)
-	return changed(ctx, c, before, version, err)
+	return s.change(ctx, func(c *catalog.Catalog) (version int64, err error) {
+		by := s.author(ctx, r.Reason)
+		if r.Remove {
+			return c.Unassign(ctx, by, r.Key, r.Prefix)
+		}
+		a := catalog.Assignment{Plan: r.Plan, Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
+		if a.Until, err = end(c, r.For, r.Until); err != nil {
+			return 0, err
+		}
+		return c.Assign(ctx, by, a)
+	})
 }
 
 // end returns when something is over by the store's clock: after a length of time, or at until; zero: never.
@@ -146,9 +131,20 @@ func end(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) 
 	return c.Now().Add(d), InField("for", err)
 }
 
-// changed returns what a version of the catalog has changed; nothing if it was there before. The change is made also
-// where it cannot be read again.
-func changed(ctx context.Context, c *catalog.Catalog, before, version int64, err error) (*api.Changed, error) {
+// change makes a version of the catalog, and returns what it has changed; nothing if it was there before. The change is
+// made also where it cannot be read again.
+func (s *Service) change(ctx context.Context, do func(*catalog.Catalog) (version int64, err error)) (
+	*api.Changed, error,
+) {
+	c, err := s.catalog()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Refresh(ctx); err != nil { // so that a later version is one of this change
+		return nil, err
+	}
+	before, _ := c.Version()
+	version, err := do(c)
 	if err != nil {
 		return nil, err
 	}

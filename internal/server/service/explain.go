@@ -25,22 +25,16 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 	m := &e.Match
 	out := &api.Explanation{
 		Allowed: true, Why: e.Why, Rule: m.Rule, At: e.At, Listed: m.Listed.String(), Once: m.ID != "",
-		Charges: make([]api.ExplainCharge, len(m.Charges)), Rules: make([]api.Verdict, len(e.Verdicts)),
+		Charges: make([]api.ExplainCharge, len(m.Charges)), Rules: e.Verdicts,
 	}
 	if m.Rule != "" {
 		out.Mode = m.Mode.String()
-	}
-	for i, v := range e.Verdicts {
-		out.Rules[i] = api.Verdict(v)
 	}
 	enforced := m.Mode == rules.Enforce
 	if m.Listed == rules.Blocked {
 		out.Allowed = !enforced
 	}
-	if lacks := m.Problem; e.Err != nil || lacks != nil {
-		if lacks == nil {
-			lacks = e.Err
-		}
+	if lacks := cmp.Or(m.Problem, e.Err); lacks != nil {
 		out.Allowed, out.Problem = !enforced, Problem(lacks)
 	}
 	for i := range m.Charges {

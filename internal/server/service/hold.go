@@ -50,8 +50,8 @@ func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error)
 func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (
 	*api.Lost, error,
 ) {
-	if len(r.Held) > MaxBatch {
-		return nil, headgate.Invalid("held", "are more than %d", MaxBatch)
+	if len(r.Held) > api.MaxCharges {
+		return nil, headgate.Invalid("held", "are more than %d", api.MaxCharges)
 	}
 	held := make([]headgate.LeaseToken, 0, len(r.Held))
 	caller, lost := auth.From(ctx), false

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -13,10 +14,8 @@ import (
 // longestPause returns how long one response can block a key: an hour, or the longest period of a notation if that is
 // shorter.
 func (s *Service) longestPause() time.Duration {
-	if most := s.config.Notations.MaxPeriod; most > 0 {
-		return min(most, httplimit.DefaultMaxRetryAfter)
-	}
-	return httplimit.DefaultMaxRetryAfter
+	const most = httplimit.DefaultMaxRetryAfter
+	return min(cmp.Or(s.config.Notations.MaxPeriod, most), most)
 }
 
 // Observe blocks a key if the response of a provider asks for that: see [httplimit.Observer].

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -14,8 +15,14 @@ import (
 )
 
 // Problem describes an error to a client. Only what the client did wrong is
-// reported in full; what is wrong here is for the log.
+// reported in full; what is wrong here is for the log. An error that is a problem already is what it is.
 func Problem(err error) *api.Problem {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
+		return new(*p) // callers add to it
+	}
+	ofID := func(kind, title string, status int) *api.Problem {
+		return &api.Problem{Type: kind, Title: title, Status: status, Detail: err.Error(), Field: "id"}
+	}
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
 		detail := err.Error()
@@ -35,10 +42,7 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, headgate.ErrUnknownID):
-		return &api.Problem{
-			Type: api.IDUnknown, Title: "Not found", Status: http.StatusNotFound, Detail: err.Error(),
-			Field: "id",
-		}
+		return ofID(api.IDUnknown, "Not found", http.StatusNotFound)
 	case errors.Is(err, store.ErrVersion):
 		return &api.Problem{
 			Title: "Conflict", Status: http.StatusConflict, Field: "seen",
@@ -46,15 +50,9 @@ func Problem(err error) *api.Problem {
 				strings.TrimPrefix(err.Error(), store.ErrVersion.Error()) + "; look at it again. Nothing was changed.",
 		}
 	case errors.Is(err, headgate.ErrReused):
-		return &api.Problem{
-			Type: api.IDReused, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(),
-			Field: "id",
-		}
+		return ofID(api.IDReused, "Conflict", http.StatusConflict)
 	case errors.Is(err, headgate.ErrSettled):
-		return &api.Problem{
-			Type: api.IDSettled, Title: "Conflict", Status: http.StatusConflict, Detail: err.Error(),
-			Field: "id",
-		}
+		return ofID(api.IDSettled, "Conflict", http.StatusConflict)
 	}
 	if store.NothingDone(err) {
 		p := &api.Problem{
@@ -108,6 +106,19 @@ func Forbidden(err error, where string) *api.Problem {
 		Title: "Not authenticated", Status: http.StatusUnauthorized,
 		Detail: "Nothing was done: " + err.Error() + ". Send a token in " + where + ".",
 	}
+}
+
+// Elsewhere describes to a client that an admin action, of a path or a method, is not served at this address.
+func Elsewhere(name string) *api.Problem {
+	return &api.Problem{
+		Title: "Not served here", Status: http.StatusForbidden,
+		Detail: "Nothing was done. This server has an address of its own for admin actions, and " + name + " is one.",
+	}
+}
+
+// LogFailure logs that count requests to a path have failed for a reason that is not the client's.
+func LogFailure(log *slog.Logger, path string, err error, count int) {
+	log.Error("request failed", "class", Class(err), "count", count, "path", path, "error", err)
 }
 
 // The texts of problems are cut to this many bytes: they may repeat what was sent, or

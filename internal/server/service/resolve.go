@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -164,8 +165,8 @@ func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	if len(nameOrNotation) > maxLine {
 		return l, nil
 	}
-	if len(s.known.limits) >= maxKnown || s.known.limits == nil {
-		s.known.limits = map[string]resolved{}
+	if len(s.known.limits) >= maxKnown {
+		clear(s.known.limits)
 	}
 	s.known.limits[nameOrNotation] = r
 	return l, nil
@@ -185,9 +186,6 @@ func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
 		if len(k.notations) >= most {
 			return nil, headgate.Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)",
 				most, config.MaxNotations.Name)
-		}
-		if k.notations == nil {
-			k.notations = map[string]*notation{}
 		}
 		p := l.Params()
 		// which is two windows of a sliding one
@@ -213,16 +211,8 @@ func (k *known) used() (limits []headgate.Limit) {
 // forget forgets the notations that are in use no more.
 func (k *known) forget(now int64) {
 	k.searched = now
-	for name, n := range k.notations {
-		if n.over(now) {
-			delete(k.notations, name)
-		}
-	}
-	for text, r := range k.limits {
-		if r.used != nil && r.used.over(now) {
-			delete(k.limits, text)
-		}
-	}
+	maps.DeleteFunc(k.notations, func(_ string, n *notation) bool { return n.over(now) })
+	maps.DeleteFunc(k.limits, func(_ string, r resolved) bool { return r.used != nil && r.used.over(now) })
 }
 
 // Limited returns the limits of charges, in their order. Those of which only the name is known here,

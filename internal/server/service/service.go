@@ -2,6 +2,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,10 +47,10 @@ type Service struct {
 // New returns a service. The limiter finds limits by the same names; nil: those of the file
 // are all there are.
 func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
-	if names == nil {
-		names = c
+	s := &Service{
+		limiter: l, config: c, names: cmp.Or[catalog.Names](names, c), rules: &atomic.Pointer[rules.Rules]{},
+		known: known{limits: map[string]resolved{}, notations: map[string]*notation{}}, traffic: traffic.New(nil),
 	}
-	s := &Service{limiter: l, config: c, names: names, rules: &atomic.Pointer[rules.Rules]{}, traffic: traffic.New(nil)}
 	s.observer = httplimit.NewObserver(l, s.longestPause())
 	s.rules.Store(c.Rules)
 	return s

@@ -10,9 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// MaxBatch is how many charges one request or batch may carry.
-const MaxBatch = api.MaxCharges
-
 // Take takes the charges of a request.
 func (s *Service) Take(ctx context.Context, r *api.Request) (*api.Decision, error) {
 	return s.take(ctx, r, false)
@@ -42,7 +39,7 @@ func (s *Service) asked(ctx context.Context, r *api.Request) (
 	if r.Check {
 		return nil, "", 0, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
 	}
-	if charges, err = s.charges(ctx, nil, r); err == nil {
+	if charges, err = s.Charges(ctx, r); err == nil {
 		id, life, err = s.identity(ctx, r, charges)
 	}
 	return charges, id, life, err
@@ -70,7 +67,7 @@ func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Dec
 // Charges returns the charges of a request, with the limits that it names. Errors are
 // headgate.ErrInvalid and name the field, or auth.ErrForbidden if the caller may not touch a limit.
 func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charge, error) {
-	return s.charges(ctx, nil, r)
+	return s.chargesOf(ctx, nil, r, costOf)
 }
 
 // Batch answers many requests; those that are wrong fail alone. failed gets
@@ -79,8 +76,8 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	switch n := len(b.Requests); {
 	case n == 0:
 		return nil, headgate.Invalid("requests", "there is none")
-	case n > MaxBatch: // wrong ones count too
-		return nil, headgate.Invalid("requests", "are more than %d", MaxBatch)
+	case n > api.MaxCharges: // wrong ones count too
+		return nil, headgate.Invalid("requests", "are more than %d", api.MaxCharges)
 	}
 	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
 	requests := make([]headgate.Request, 0, len(b.Requests))
@@ -89,7 +86,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	for i := range b.Requests {
 		r := &b.Requests[i]
 		start := len(all)
-		with, err := s.charges(ctx, all, r)
+		with, err := s.chargesOf(ctx, all, r, costOf)
 		var id string
 		var life time.Duration
 		if err == nil {
@@ -99,8 +96,8 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 			answers.Answers[i].Problem = brief(err)
 			continue
 		}
-		if all = with; len(all) > MaxBatch {
-			return nil, headgate.Invalid("requests", "carry more than %d charges", MaxBatch)
+		if all = with; len(all) > api.MaxCharges {
+			return nil, headgate.Invalid("requests", "carry more than %d charges", api.MaxCharges)
 		}
 		requests = append(requests, headgate.Request{
 			Charges: all[start:len(all):len(all)], Check: r.Check, ID: id,
@@ -125,12 +122,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	return answers, nil
 }
 
-// charges appends what a request asks for to a list.
-func (s *Service) charges(ctx context.Context, list []headgate.Charge, r *api.Request) ([]headgate.Charge, error) {
-	return s.chargesOf(ctx, list, r, costOf)
-}
-
-// chargesOf reads costs by their meaning.
+// chargesOf appends what a request asks for to a list, and reads costs by their meaning.
 func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.Request, cost meaning) (
 	[]headgate.Charge, error,
 ) {
@@ -141,8 +133,8 @@ func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.
 		return s.charge(ctx, list, &r.Charge, cost)
 	case r.Charge != api.Charge{NoKey: r.NoKey}:
 		return nil, headgate.Invalid("charges", "stand beside limit, key, cost or keep; say one or the other")
-	case len(r.Charges) > MaxBatch:
-		return nil, headgate.Invalid("charges", "are more than %d", MaxBatch)
+	case len(r.Charges) > api.MaxCharges:
+		return nil, headgate.Invalid("charges", "are more than %d", api.MaxCharges)
 	}
 	var err error
 	for i := range r.Charges {

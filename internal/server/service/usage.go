@@ -99,9 +99,9 @@ func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(lim
 		}
 		limits = append(limits, l)
 	}
-	if limits = touched(caller, append(limits, s.known.used()...)); len(limits) > MaxBatch {
+	if limits = touched(caller, append(limits, s.known.used()...)); len(limits) > api.MaxCharges {
 		return nil, headgate.Invalid("limit", "%d are too many to tell of at once; name those that matter, at most %d",
-			len(limits), MaxBatch)
+			len(limits), api.MaxCharges)
 	}
 	return limits, hold(len(limits))
 }

@@ -5,6 +5,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -84,11 +85,8 @@ func read(get func(string) string) (s settings, err error) {
 		return s, headgate.Invalid(name, "%.40q is not grpc or http/protobuf", protocol)
 	}
 	_, names := first("OTEL_PROPAGATORS")
-	if names == "" {
-		names = "tracecontext,baggage"
-	}
 	var all []propagation.TextMapPropagator
-	for _, name := range strings.Split(names, ",") {
+	for name := range strings.SplitSeq(cmp.Or(names, "tracecontext,baggage"), ",") {
 		switch strings.TrimSpace(name) {
 		case "tracecontext":
 			all = append(all, propagation.TraceContext{})
@@ -132,12 +130,9 @@ func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, erro
 	return t, nil
 }
 
-// closeWithin is how long the last spans may take to be sent.
-const closeWithin = 3 * time.Second
-
-// Close sends the last spans.
+// Close sends the last spans, for 3 s at most.
 func (t *Tracing) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := t.shutdown(ctx); err != nil {
 		otel.Handle(err)
@@ -151,22 +146,21 @@ func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 	}
 	end := time.Now()
 	d := &e.Decision
+	outcome, limit := "refused", d.LimitName
+	switch {
+	case e.Err != nil:
+		outcome, limit = "failed", e.Limit
+	case d.Allowed:
+		outcome = "admitted"
+	}
 	attrs := make([]attribute.KeyValue, 0, 10)
 	attrs = append(attrs, attribute.String("headgate.verb", string(e.Verb)),
 		attribute.String("headgate.protocol", service.ProtocolOf(ctx).String()),
-		attribute.Int("headgate.charges", len(e.Charges)))
-	if e.Err != nil {
-		attrs = append(attrs, attribute.String("headgate.limit", e.Limit),
-			attribute.String("headgate.outcome", "failed"))
-	} else {
-		outcome := "refused"
-		if d.Allowed {
-			outcome = "admitted"
-		}
-		attrs = append(attrs, attribute.String("headgate.limit", d.LimitName),
-			attribute.String("headgate.outcome", outcome),
-			attribute.String("headgate.way", d.Via.String()), attribute.Int64("headgate.remaining", d.Remaining),
-			attribute.Int64("headgate.capacity", d.Capacity))
+		attribute.Int("headgate.charges", len(e.Charges)), attribute.String("headgate.limit", limit),
+		attribute.String("headgate.outcome", outcome))
+	if e.Err == nil {
+		attrs = append(attrs, attribute.String("headgate.way", d.Via.String()),
+			attribute.Int64("headgate.remaining", d.Remaining), attribute.Int64("headgate.capacity", d.Capacity))
 		if !d.Allowed && d.RetryAfter != headgate.Never {
 			attrs = append(attrs, attribute.Int64("headgate.retry_after_ms", service.Millis(d.RetryAfter)))
 		}

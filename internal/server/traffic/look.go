@@ -78,8 +78,7 @@ func (l *limit) top(by Outcome, part int32, n int, want func(limit string) bool)
 	if s == nil {
 		return nil
 	}
-	for i := range s.entries {
-		e := &s.entries[i]
+	for _, e := range s.entries {
 		if total := e.total(part); total > 0 && want(e.cell.Limit) {
 			list = append(list, ranked{l, e.cell, total, e.weight})
 		}
@@ -94,14 +93,10 @@ func (l *limit) key(c law.Cell, by Outcome, part int32) Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for which, s := range l.most {
-		if s == nil {
+		if s == nil || s.index[c] == nil {
 			continue
 		}
-		i, ok := s.index[c]
-		if !ok {
-			continue
-		}
-		e := &s.entries[i]
+		e := s.index[c]
 		if Outcome(which) == Admitted {
 			k.Used = e.total(part)
 		} else {

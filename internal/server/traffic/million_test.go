@@ -18,7 +18,6 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/internal/server/traffic"
 	"github.com/headgate/headgate/internal/testing/tier"
-	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
 )
 
@@ -49,8 +48,7 @@ func TestAMillionKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	none := func() (*front.Store, bool) { return nil, false }
-	m.Watch(none, limits)
+	m.Watch(nil, limits)
 	wide, _ := headgate.ParseNamed("wide", "fixed-window 1000000/300d")
 	narrow, _ := headgate.ParseNamed("narrow", fmt.Sprintf("fixed-window %d/300d", most))
 	_, err = limits.Set(t.Context(), catalog.By{}, catalog.Definition{Limit: wide}, catalog.Definition{Limit: narrow})
@@ -114,7 +112,7 @@ func TestAMillionKeys(t *testing.T) {
 	}
 	limits.Close()
 	s.Close()
-	m.Watch(none, nil)
+	m.Watch(nil, nil)
 	s, l, limits = nil, nil, nil //nolint:wastedassign // so that they are collected
 	rest := heap() - before
 	if rest > 8<<20 {

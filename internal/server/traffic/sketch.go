@@ -29,9 +29,8 @@ type entry struct {
 // sketch keeps the keys of the greatest weights. It has a lock outside.
 type sketch struct {
 	room    func(n int) bool // takes room for one more entry than n
-	entries []entry
-	index   map[law.Cell]int32 // in entries
-	heap    []int32            // in entries; the smallest weight first
+	entries []*entry         // a heap: the smallest weight first
+	index   map[law.Cell]*entry
 
 	since int64   // seconds: the weight of a charge is 2^((now-since)/halfLife)
 	now   int64   // seconds, for which scale holds
@@ -40,7 +39,7 @@ type sketch struct {
 
 func newSketch(now int64, room func(n int) bool) *sketch {
 	at := now / 1e9
-	return &sketch{room: room, index: map[law.Cell]int32{}, since: at, now: at, scale: 1}
+	return &sketch{room: room, index: map[law.Cell]*entry{}, since: at, now: at, scale: 1}
 }
 
 // add adds to the weight of a key.
@@ -50,12 +49,11 @@ func (s *sketch) add(now int64, c law.Cell, n float64) {
 		s.advance(at)
 	}
 	part := int32(at / Part)
-	i, ok := s.index[c]
-	if !ok {
-		i = s.enter(c)
-		s.entries[i].part = part
+	e := s.index[c]
+	if e == nil {
+		e = s.enter(c)
+		e.part = part
 	}
-	e := &s.entries[i]
 	e.weight += n * s.scale
 	e.shift(part)
 	e.recent[e.part%Parts] += float32(n)
@@ -67,29 +65,27 @@ func (s *sketch) advance(at int64) {
 	s.now = at
 	if steps := (s.now - s.since) / (maxScale * halfLife); steps > 0 {
 		s.since += steps * maxScale * halfLife
-		for i := range s.entries {
-			s.entries[i].weight = math.Ldexp(s.entries[i].weight, int(-maxScale*min(steps, 100)))
+		for _, e := range s.entries {
+			e.weight = math.Ldexp(e.weight, int(-maxScale*min(steps, 100)))
 		}
 	}
 	s.scale = math.Exp2(float64(s.now-s.since) / halfLife)
 }
 
 // enter makes an entry for a key, or takes that of the least weight.
-func (s *sketch) enter(c law.Cell) int32 {
+func (s *sketch) enter(c law.Cell) *entry {
 	c.Key = strings.Clone(c.Key) // which may be a part of a long text
 	if n := len(s.entries); s.room(n) {
-		i := int32(n)
-		s.entries = append(s.entries, entry{cell: c, place: n})
-		s.index[c] = i
-		heap.Push(s, i)
-		return i
+		e := &entry{cell: c, place: n}
+		s.index[c] = e
+		heap.Push(s, e)
+		return e
 	}
-	i := s.heap[0]
-	e := &s.entries[i]
+	e := s.entries[0]
 	delete(s.index, e.cell)
-	s.index[c] = i
+	s.index[c] = e
 	*e = entry{cell: c, weight: e.weight, place: e.place}
-	return i
+	return e
 }
 
 // shift empties the parts between the newest and another one, which is newer.
@@ -110,21 +106,19 @@ func (e *entry) total(part int32) (sum float64) {
 }
 
 // Len implements heap.Interface.
-func (s *sketch) Len() int { return len(s.heap) }
+func (s *sketch) Len() int { return len(s.entries) }
 
 // Less implements heap.Interface.
-func (s *sketch) Less(a, b int) bool {
-	return s.entries[s.heap[a]].weight < s.entries[s.heap[b]].weight
-}
+func (s *sketch) Less(a, b int) bool { return s.entries[a].weight < s.entries[b].weight }
 
 // Swap implements heap.Interface.
 func (s *sketch) Swap(a, b int) {
-	s.heap[a], s.heap[b] = s.heap[b], s.heap[a]
-	s.entries[s.heap[a]].place, s.entries[s.heap[b]].place = a, b
+	s.entries[a], s.entries[b] = s.entries[b], s.entries[a]
+	s.entries[a].place, s.entries[b].place = a, b
 }
 
 // Push implements heap.Interface.
-func (s *sketch) Push(entry any) { s.heap = append(s.heap, entry.(int32)) }
+func (s *sketch) Push(e any) { s.entries = append(s.entries, e.(*entry)) }
 
 // Pop implements heap.Interface. Nothing is taken out.
 func (s *sketch) Pop() any { panic("traffic: a key was taken out") }

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/accesslog"
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/internal/server/auth"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -26,32 +28,33 @@ const (
 	keysAtOnce  = 1000
 )
 
-// recorded reads what a limit has recorded as a log. What it returns writes the log.
-func (l *Logs) recorded(ctx context.Context, name string, q *question) (write func(io.Writer) error, err error) {
+// recorded returns what a limit has recorded as a log. finish ends it, and says what went wrong with it.
+func (l *Logs) recorded(ctx context.Context, name string, q *question) (
+	from io.Reader, finish func() error, err error,
+) {
+	if err := auth.From(ctx).Touches(name); err != nil {
+		return nil, nil, err
+	}
 	if l.cfg.Names == nil || l.cfg.Limiter == nil {
-		return nil, headgate.ErrUnsupported
+		return nil, nil, headgate.ErrUnsupported
 	}
 	limit, err := l.cfg.Names.Find(ctx, name, "")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if limit.Params().History == 0 {
-		return nil, headgate.Invalid("recorded", "%s (%s) keeps no history; sliding-log AMOUNT/PERIOD history PERIOD "+
-			"keeps all attempts. An access log can be sent instead", name, limit)
+		return nil, nil, headgate.Invalid("recorded", "%s (%s) keeps no history; sliding-log AMOUNT/PERIOD history "+
+			"PERIOD keeps all attempts. An access log can be sent instead", name, limit)
 	}
-	if q.key == "" {
-		q.key = "key"
-	}
-	if q.cfg.Cost == "" {
-		q.cfg.Cost = "cost"
-	}
+	q.key, q.cfg.Cost = cmp.Or(q.key, "key"), cmp.Or(q.cfg.Cost, "cost")
 	q.name, q.cfg.Format = "the history of "+name, accesslog.JSON
-	return func(w io.Writer) error {
+	from, finish = piped(func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		return l.eachKey(ctx, limit, func(key string) error {
 			return l.eachAttempt(ctx, name, key, func(a *attempt) error { return e.Encode(a) })
 		})
-	}, nil
+	})
+	return from, finish, nil
 }
 
 // eachKey calls f for each key of a limit.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 	"github.com/headgate/headgate/internal/server/edge"
 	"github.com/headgate/headgate/internal/server/rest"
-	"github.com/headgate/headgate/internal/server/service"
 	"github.com/headgate/headgate/store"
 )
 
@@ -51,46 +49,22 @@ const (
 // Routes returns the paths that it serves.
 func (l *Logs) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Handler: l.with(l.post), MaxBody: held},
-		{Pattern: "GET /v1/whatif", Role: auth.RoleRead, Handler: l.with(l.get)},
-		{Pattern: "GET /v1/whatif/suggest", Role: auth.RoleRead, Handler: l.with(l.suggest)},
-	}
-}
-
-// with serves what answers with JSON, or fails.
-func (l *Logs) with(do func(w http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var text []byte
-		values, err := url.ParseQuery(r.URL.RawQuery)
-		if err != nil {
-			err = headgate.Invalid("query", "%v", err)
-		} else {
-			text, err = do(w, r, values)
-		}
-		if err != nil {
-			l.fail(w, r, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-		if _, err := w.Write(text); err != nil {
-			l.cfg.Log.Debug("write answer", "error", err)
-		}
+		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Answer: l.post, MaxBody: held},
+		{Pattern: "GET /v1/whatif", Role: auth.RoleRead, Answer: l.get},
+		{Pattern: "GET /v1/whatif/suggest", Role: auth.RoleRead, Answer: l.suggest},
 	}
 }
 
 // turn waits for one of the turns of a kind, and returns what gives it back.
-func turn(ctx context.Context, turns chan struct{}, within time.Duration) (end func(), err error) {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
+func turn(ctx context.Context, turns chan struct{}) (end func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, turnWithin,
+		fmt.Errorf("%w: other logs are being replayed", store.ErrBusy))
+	defer cancel()
 	select {
 	case turns <- struct{}{}:
 		return func() { <-turns }, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-timer.C:
-		return nil, fmt.Errorf("%w: other logs are being replayed", store.ErrBusy)
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -108,7 +82,7 @@ func (l *Logs) readingTurn(r *http.Request) (end func(), err error) {
 	if !wait {
 		return nil, fmt.Errorf("%w: other logs wait to be replayed", store.ErrBusy)
 	}
-	end, err = turn(r.Context(), l.reading, turnWithin)
+	end, err = turn(r.Context(), l.reading)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting[caller]--; l.waiting[caller] == 0 {
@@ -152,47 +126,42 @@ func owner(ctx context.Context) string {
 }
 
 // post reads a log that is sent, or what a limit has recorded.
-func (l *Logs) post(w http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
+func (l *Logs) post(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	control := http.NewResponseController(w) // which a test need not have
 	_ = control.SetWriteDeadline(time.Now().Add(readWithin + answerWithin))
 	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
 	defer cancel()
-	q, recorded, err := readQuestion(v)
+	q, recorded, err := readQuestion(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	if recorded == "" {
-		sent := &paced{from: http.MaxBytesReader(w, r.Body, l.cfg.MaxUpload), begin: time.Now(), control: control}
-		a, err := l.read(ctx, owner(ctx), q, sent)
-		if err != nil {
-			return nil, badLog(ctx, err)
+	var from io.Reader = &paced{
+		from: http.MaxBytesReader(w, r.Body, l.cfg.MaxUpload), begin: time.Now(), control: control,
+	}
+	finish := func() error { return nil }
+	if recorded != "" {
+		if from, finish, err = l.recorded(ctx, recorded, q); err != nil {
+			return nil, err
 		}
-		return encode(a)
 	}
-	if err := auth.From(ctx).Touches(recorded); err != nil {
-		return nil, err
-	}
-	write, err := l.recorded(ctx, recorded, q)
-	if err != nil {
-		return nil, err
-	}
-	from, finish := piped(write)
 	a, err := l.read(ctx, owner(ctx), q, from)
 	if wrong := finish(); wrong != nil {
-		return nil, wrong
+		return nil, problem(wrong)
 	}
-	switch {
-	case errors.Is(err, replay.ErrEmpty):
-		return nil, headgate.Invalid("recorded", "%s has recorded nothing yet", recorded)
-	case err != nil:
+	if recorded != "" && errors.Is(err, replay.ErrEmpty) {
+		err = headgate.Invalid("recorded", "%s has recorded nothing yet", recorded)
+	}
+	if err != nil {
 		return nil, badLog(ctx, err)
 	}
-	return encode(a)
+	text, err := json.Marshal(a)
+	return append(text, '\n'), err
 }
 
 // get returns what limits would have done to a log.
-func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
-	if err := edge.Known(v, "id", "limit...", "top"); err != nil {
+func (l *Logs) get(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
+	v, err := edge.Query(r.URL.RawQuery, "id", "limit...", "top")
+	if err != nil {
 		return nil, err
 	}
 	top := replay.DefaultTop
@@ -208,7 +177,6 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte
 	}
 	limits := make([]headgate.Limit, len(v["limit"]))
 	for i, text := range v["limit"] {
-		var err error
 		if limits[i], err = l.limit(r.Context(), text); err != nil {
 			return nil, err
 		}
@@ -241,8 +209,9 @@ func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
 }
 
 // suggest names limits that would have refused little of a log.
-func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request, v url.Values) ([]byte, error) {
-	if err := edge.Known(v, "id", "refuse", "of", "period..."); err != nil {
+func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
+	v, err := edge.Query(r.URL.RawQuery, "id", "refuse", "of", "period...")
+	if err != nil {
 		return nil, err
 	}
 	refuse, of, periods := "0.1%", "requests", []string{"1m", "1h", "1d"}
@@ -278,20 +247,20 @@ func (l *Logs) ask(ctx context.Context, id string,
 	if err != nil {
 		return nil, err
 	}
-	end, err := turn(ctx, l.asking, turnWithin)
+	end, err := turn(ctx, l.asking)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	var out bytes.Buffer
 	err = do(ctx, requests, &out)
-	return out.Bytes(), err
+	return out.Bytes(), problem(err)
 }
 
 // readQuestion reads how a log is to be read; recorded is the limit whose history is requested, if any.
-func readQuestion(v url.Values) (q *question, recorded string, err error) {
-	err = edge.Known(v, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle", "year",
-		"attempts", "time", "time_format")
+func readQuestion(raw string) (q *question, recorded string, err error) {
+	v, err := edge.Query(raw, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle",
+		"year", "attempts", "time", "time_format")
 	if err != nil {
 		return nil, "", err
 	}
@@ -324,61 +293,39 @@ func readQuestion(v url.Values) (q *question, recorded string, err error) {
 // maxName is how long the name of a log may be.
 const maxName = 255
 
-// encode writes JSON.
-func encode(v any) ([]byte, error) {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return text.Bytes(), err
+// errGone is the error about an id of which no log is kept.
+var errGone = &api.Problem{
+	Title: "Not found", Status: http.StatusNotFound, Field: "id",
+	Detail: "no log of this id is kept for you: it was not used for long, or others needed the room; send it again",
 }
 
-// errGone is the error about an id of which no log is kept.
-var errGone = errors.New("no log of this id is kept for you: it was not used for long, or others needed the room; " +
-	"send it again")
-
-// logError is an error in a log.
-type logError struct{ error }
-
-// badLog makes an error of what is wrong with a log that was read, unless it is something else.
+// badLog makes a problem of what is wrong with a log that was read, unless it is something else.
 func badLog(ctx context.Context, err error) error {
-	large := new(http.MaxBytesError)
-	switch {
-	case ctx.Err() != nil, errors.As(err, &large), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.Is(err, headgate.ErrInvalid), errors.Is(err, replay.ErrLarge):
+	err = problem(err)
+	_, told := errors.AsType[*api.Problem](err)
+	if told || ctx.Err() != nil || errors.Is(err, headgate.ErrInvalid) {
 		return err
 	}
-	return logError{err}
+	return &api.Problem{
+		Title: "Bad request", Status: http.StatusBadRequest, Detail: strings.TrimPrefix(err.Error(), "replay: "),
+		Field: "log",
+	}
 }
 
-// fail answers with a problem.
-func (l *Logs) fail(w http.ResponseWriter, r *http.Request, err error) {
-	p := service.Problem(err)
-	text := strings.TrimPrefix(err.Error(), "replay: ")
-	wrong, large := logError{}, new(http.MaxBytesError)
+// problem makes a problem of an error of a bound that the command has not. Other errors stay as they are.
+func problem(err error) error {
+	p := &api.Problem{Title: "Request too large", Status: http.StatusRequestEntityTooLarge}
+	large, ok := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case errors.Is(err, errGone):
-		p = &api.Problem{Title: "Not found", Status: http.StatusNotFound, Detail: text, Field: "id"}
-	case errors.As(err, &large):
-		p = &api.Problem{
-			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
-			Detail: fmt.Sprintf("at most %d bytes are read; headgate replay has no such bound", large.Limit),
-		}
+	case ok:
+		p.Detail = fmt.Sprintf("at most %d bytes are read; headgate replay has no such bound", large.Limit)
 	case errors.Is(err, replay.ErrLarge):
-		p = &api.Problem{
-			Title: "Request too large", Status: http.StatusRequestEntityTooLarge,
-			Detail: text + "; headgate replay has no such bound",
-		}
-	case errors.As(err, &wrong):
-		p = &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: text, Field: "log"}
+		p.Detail = strings.TrimPrefix(err.Error(), "replay: ") + "; headgate replay has no such bound"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		p = &api.Problem{
-			Title: "It took too long", Status: http.StatusGatewayTimeout,
-			Detail: "Nothing was charged. The command headgate replay has no such bound.",
-		}
-	case errors.Is(err, context.Canceled):
-	case p.Status >= http.StatusInternalServerError && !errors.Is(err, store.ErrBusy):
-		l.cfg.Log.Error("request failed", "class", service.Class(err), "path", r.URL.Path, "error", err)
+		p.Title, p.Status = "It took too long", http.StatusGatewayTimeout
+		p.Detail = "Nothing was charged. The command headgate replay has no such bound."
+	default:
+		return err
 	}
-	edge.WriteProblem(w, p)
+	return p
 }

@@ -10,7 +10,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +43,6 @@ type Config struct {
 	MaxUpload int64         // bytes of a log as it is sent; unpacked it may be four times as large
 	Life      time.Duration // of a log after it was used last
 	Now       func() time.Time
-	Log       *slog.Logger
 }
 
 // Logs keeps logs. Create it with [New]. It is safe for concurrent use.
@@ -73,16 +73,12 @@ const atOnce = 2
 func New(c *Config) *Logs {
 	l := &Logs{
 		kept: map[string]*kept{}, waiting: map[string]int{},
-		reading: make(chan struct{}, atOnce), asking: make(chan struct{}, atOnce),
-	}
-	if c != nil {
-		l.cfg = *c
+		reading: make(chan struct{}, atOnce), asking: make(chan struct{}, atOnce), cfg: *cmp.Or(c, &Config{}),
 	}
 	l.cfg.MaxLogs = cmp.Or(l.cfg.MaxLogs, DefaultMaxLogs)
 	l.cfg.MaxMemory = cmp.Or(l.cfg.MaxMemory, DefaultMaxMemory)
 	l.cfg.MaxUpload = cmp.Or(l.cfg.MaxUpload, DefaultMaxUpload)
 	l.cfg.Life = cmp.Or(l.cfg.Life, DefaultLife)
-	l.cfg.Log = cmp.Or(l.cfg.Log, slog.New(slog.DiscardHandler))
 	if l.cfg.Now == nil {
 		l.cfg.Now = time.Now
 	}
@@ -150,13 +146,9 @@ func (l *Logs) keep(k *kept) *api.WhatIfLog {
 	l.sweep(now)
 	delete(l.kept, k.about.ID)
 	for memory := l.memory(); len(l.kept) >= l.cfg.MaxLogs || memory+k.memory > l.cfg.MaxMemory; memory = l.memory() {
-		oldest := ""
-		for id, other := range l.kept {
-			if oldest == "" || other.used.Before(l.kept[oldest].used) {
-				oldest = id
-			}
-		}
-		delete(l.kept, oldest)
+		oldest := slices.MinFunc(slices.Collect(maps.Values(l.kept)),
+			func(a, b *kept) int { return a.used.Compare(b.used) })
+		delete(l.kept, oldest.about.ID)
 	}
 	k.used = now
 	l.kept[k.about.ID] = k
@@ -178,11 +170,7 @@ func (l *Logs) memory() (n int64) {
 
 // sweep drops what is over. The caller holds mu.
 func (l *Logs) sweep(now time.Time) {
-	for id, k := range l.kept {
-		if now.Sub(k.used) >= l.cfg.Life {
-			delete(l.kept, id)
-		}
-	}
+	maps.DeleteFunc(l.kept, func(_ string, k *kept) bool { return now.Sub(k.used) >= l.cfg.Life })
 }
 
 // expire sweeps now and then.

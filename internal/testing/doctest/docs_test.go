@@ -252,7 +252,7 @@ func (r *run) block(t *testing.T, b *block) bool {
 		slices.Contains([]string{"docs/envoy.md", "docs/kubernetes.md", "docs/metrics.md"}, r.page.name):
 		var err error
 		if strings.HasPrefix(b.text, "domain:") {
-			_, err = envoy.Parse(envoy.File{Name: at, Text: []byte(b.text)})
+			_, err = envoy.Parse(false, envoy.File{Name: at, Text: []byte(b.text)})
 		} else { // of Envoy itself, of Prometheus, or of Kubernetes
 			err = yaml.Unmarshal([]byte(b.text), new(any))
 		}

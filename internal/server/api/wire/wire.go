@@ -85,8 +85,6 @@ func (p pair) plan() (list []step) {
 		switch {
 		case v.Type == typeCharges && toMessage:
 			list = append(list, toCharges)
-		case v.Type == typeCharges:
-			list = append(list, fromCharges)
 		case amount && toMessage:
 			list = append(list, toAmount(m.Index, nanos.Index, v.Index))
 		case amount:
@@ -188,22 +186,6 @@ func toCharges(to, from reflect.Value) {
 		list = reflect.ValueOf([]api.Charge{from.FieldByName("Charge").Interface().(api.Charge)})
 	}
 	convert(to.FieldByName("Charges"), list)
-}
-
-// fromCharges copies several charges as such, and one as that of the request itself.
-func fromCharges(to, from reflect.Value) {
-	convert(to.FieldByName("Charges"), from.FieldByName("Charges"))
-	one, list := to.FieldByName("Charge").Addr().Interface().(*api.Charge), to.FieldByName("Charges")
-	switch list.Len() {
-	case 1:
-		*one = list.Index(0).Interface().(api.Charge)
-		list.SetZero()
-	case 0:
-		list.SetZero()
-		fallthrough
-	default:
-		one.NoKey = true
-	}
 }
 
 // toAnswer copies an answer of a batch: a decision, or a problem.

@@ -87,13 +87,11 @@ func text(t *testing.T, v any) string {
 // TestEveryFieldArrives sends each type as a message, with all of its fields and with none.
 func TestEveryFieldArrives(t *testing.T) {
 	t.Parallel()
-	one := func(r *api.Request) { r.Charges = nil }
-	several := func(r *api.Request) { r.Charge = api.Charge{NoKey: true} }
-	there[pb.Request, api.Request](t, one)
+	several := func(r *api.Request) { r.Charge = api.Charge{} }
 	there[pb.Request, api.Request](t, several)
-	there[pb.BatchRequest, api.Batch](t, func(b *api.Batch) { one(&b.Requests[0]); several(&b.Requests[1]) })
-	there[pb.ReserveRequest, api.Reserve](t, func(r *api.Reserve) { one(&r.Request) })
-	there[pb.SettleRequest, api.Settle](t, func(s *api.Settle) { s.Charges = nil })
+	there[pb.BatchRequest, api.Batch](t, func(b *api.Batch) { several(&b.Requests[0]); several(&b.Requests[1]) })
+	there[pb.ReserveRequest, api.Reserve](t, func(r *api.Reserve) { several(&r.Request) })
+	there[pb.SettleRequest, api.Settle](t, func(s *api.Settle) { s.Charge = api.Charge{} })
 	there[pb.LeasesRequest, api.Leases](t)
 	there[pb.InspectRequest, api.InspectRequest](t)
 	there[pb.ResetRequest, api.ResetRequest](t)
@@ -124,6 +122,16 @@ func TestEveryFieldArrives(t *testing.T) {
 	there[pb.RollbackRequest, api.Rollback](t)
 	there[pb.ChangedResponse, api.Changed](t)
 	there[pb.UsageRequest, api.UsageQuery](t)
+}
+
+// TestOneChargeIsAListOfOne: a message has no other place for it.
+func TestOneChargeIsAListOfOne(t *testing.T) {
+	t.Parallel()
+	c := api.Charge{Limit: "login", Key: "k", Cost: "2", Keep: "10%"}
+	got := wire.From[api.Request](wire.To[pb.Request](&api.Request{Charge: c, ID: "i"}))
+	if want := (&api.Request{Charges: []api.Charge{c}, ID: "i"}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }
 
 // TestAnEmptyAnswerIsRead: a server that says nothing about a decision stops no client.
