@@ -48,12 +48,12 @@ func (c *Config) Find(_ context.Context, name, _ string) (headgate.Limit, error)
 }
 
 // FindAll implements headgate.Names, by the limits of the file alone.
-func (c *Config) FindAll(ctx context.Context, charges []headgate.Charge) error {
+func (c *Config) FindAll(_ context.Context, charges []headgate.Charge) error {
 	for i := range charges {
 		if l := charges[i].Limit; l.OnlyName() {
-			found, err := c.Find(ctx, l.Name(), "")
-			if err != nil {
-				return err
+			found, ok := c.find(l.Name())
+			if !ok {
+				return c.unknown(l.Name())
 			}
 			charges[i].Limit = found
 		}
@@ -165,7 +165,26 @@ func parse(path string, text []byte) (*Config, error) {
 			known[s.Name] = c.setting(s)
 		}
 	}
-	return c, root.Fields(known)
+	if err := fields(root, known); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// removed are settings and fields of limits that there are no longer, and wasRemoved says what to do instead.
+var removed = []string{"max_keys", "notation_max_keys"}
+
+const wasRemoved = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys " +
+	"as its URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
+
+// fields reads a mapping of fields.
+func fields(v strict.Value, known strict.Keys) error {
+	for _, name := range removed {
+		if v.Member(name) != nil {
+			return v.At.In(name).Wrong(wasRemoved)
+		}
+	}
+	return v.Fields(known)
 }
 
 func text(to *string) func(strict.Value) error {
@@ -220,7 +239,7 @@ func (c *Config) limits(v strict.Value) error {
 		case yaml.ScalarNode:
 			err = text(&notation)(v)
 		case yaml.MappingNode:
-			err = v.Fields(strict.Keys{
+			err = fields(v, strict.Keys{
 				"limit": func(v strict.Value) error {
 					at = v
 					return text(&notation)(v)

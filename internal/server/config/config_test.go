@@ -233,6 +233,24 @@ func TestNotationsAreBounded(t *testing.T) {
 	}
 }
 
+// TestWhatWasRemoved says what to do instead.
+func TestWhatWasRemoved(t *testing.T) {
+	const instead = "memory:?max_keys=N"
+	for _, text := range []string{
+		"max_keys: 5\n", "notation_max_keys: 5\n", "limits:\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n",
+	} {
+		if _, err := config.Parse("c.yaml", []byte(text)); !errors.Is(err, headgate.ErrInvalid) ||
+			!strings.Contains(err.Error(), instead) || !strings.Contains(err.Error(), "max_keys: was removed") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	t.Setenv("HEADGATE_MAX_KEYS", "5")
+	if _, err := config.Load(given("store", "memory:")); !errors.Is(err, headgate.ErrInvalid) ||
+		!strings.Contains(err.Error(), instead) || !strings.HasPrefix(err.Error(), "HEADGATE_MAX_KEYS: was removed") {
+		t.Errorf("as a variable: %v", err)
+	}
+}
+
 // TestProxies are networks, or none.
 func TestProxies(t *testing.T) {
 	t.Parallel()

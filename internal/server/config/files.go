@@ -15,6 +15,12 @@ import (
 
 // Load reads the file that flags or the variable name, if they name one.
 func Load(flags Flags) (*Config, error) {
+	for _, name := range removed {
+		variable := Setting{Name: name}.Variable()
+		if _, set := os.LookupEnv(variable); set {
+			return nil, headgate.Invalid(variable, wasRemoved)
+		}
+	}
 	file, err := (&Config{}).Get(File, flags)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (c *Config) ruleList(v strict.Value) error {
 		if name := v.Member("name"); name != nil {
 			v.At.Path = "rules." + name.Value
 		}
-		err := v.Fields(strict.Keys{
+		err := fields(v, strict.Keys{
 			"name":       readText(&d.Name),
 			"method":     readTexts(&d.Methods),
 			"host":       readTexts(&d.Hosts),
@@ -66,7 +66,7 @@ func (c *Config) ruleList(v strict.Value) error {
 // charge reads a limit of a rule.
 func charge(v strict.Value) (rules.Charge, error) {
 	d := rules.Charge{At: at(v)}
-	err := v.Fields(strict.Keys{
+	err := fields(v, strict.Keys{
 		"limit":        readText(&d.Limit),
 		"key":          readTexts(&d.Key),
 		"cost":         readText(&d.Cost),
