@@ -27,7 +27,8 @@ type Once interface {
 
 	// Debit is [Limiter.Debit], as Take is [Limiter.Take]: repeated, it returns the first result with
 	// Decision.Replayed, and charges nothing. Of a cost that would take the level to more than a cell counts, 2^53
-	// credits or 2^32 of a sliding window, nothing is charged, and Decision.Allowed is false. It can be settled.
+	// credits or 2^32 of a sliding window, nothing is charged, and Decision.Allowed is false. It can be settled;
+	// a bucket whose level is above its capacity gives back the capacity at most.
 	Debit(ctx context.Context, c Charge) (DebitResult, error)
 
 	// Extend charges more under the id: so much that the charges cost what they say here in all,

@@ -80,16 +80,19 @@ func TestOnceDebit(t *testing.T) {
 				t.Errorf("the id with another cost: %v", err)
 			}
 			other.Cost = headgate.Units(3)
-			if by, err := once.Settle(ctx, other); err != nil || by[0] != headgate.Units(11) {
+			left := int64(3)
+			if name == "bucket" {
+				left = 4 // above its capacity it gives back the capacity at most
+			}
+			if by, err := once.Settle(ctx, other); err != nil || by[0] != headgate.Units(14-left) {
 				t.Errorf("settled at 3: %v, %v", by, err)
 			}
-			if d, err := l.Once("more", 0).Debit(ctx, c); err != nil || d.Level != headgate.Units(17) {
+			if d, err := l.Once("more", 0).Debit(ctx, c); err != nil || d.Level != headgate.Units(14+left) {
 				t.Errorf("under another id: %+v, %v", d, err)
 			}
 			huge := c
 			huge.Cost = headgate.Units(9_000_000_000_000_000)
-			if d, err := l.Once("huge", 0).Debit(ctx, huge); err != nil || d.Decision.Allowed ||
-				d.Charged != headgate.Units(0) {
+			if d, err := l.Once("huge", 0).Debit(ctx, huge); err != nil || d.Decision.Allowed || d.Charged.String() != "0" {
 				t.Errorf("more than a cell counts: %+v, %v", d, err)
 			}
 		})

@@ -45,12 +45,12 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 		return &pb.SettleRequest{Id: "one", Charges: []*pb.Charge{{Limit: "10/1h", Key: key, Cost: cost}}}
 	}
 	return map[string]call{
-		"Take":    {"take", func(ctx context.Context) (proto.Message, error) { return c.Take(ctx, id()) }},
-		"Check":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Check(ctx, of("api", "k", "0.5")) }},
-		"FillUp":  {"take", func(ctx context.Context) (proto.Message, error) { return c.FillUp(ctx, of("7/1h", "k", "9")) }},
-		"Extend":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Extend(ctx, id()) }},
-		"Settle":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Settle(ctx, settle("1")) }},
-		"Cancel":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Cancel(ctx, settle("")) }},
+		"Take":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Take(ctx, id()) }},
+		"Check":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Check(ctx, of("api", "k", "0.5")) }},
+		"FillUp": {"take", func(ctx context.Context) (proto.Message, error) { return c.FillUp(ctx, of("7/1h", "k", "9")) }},
+		"Extend": {"take", func(ctx context.Context) (proto.Message, error) { return c.Extend(ctx, id()) }},
+		"Settle": {"take", func(ctx context.Context) (proto.Message, error) { return c.Settle(ctx, settle("1")) }},
+		"Cancel": {"take", func(ctx context.Context) (proto.Message, error) { return c.Cancel(ctx, settle("")) }},
 		"Debit": {"take", func(ctx context.Context) (proto.Message, error) {
 			return c.Debit(ctx, &pb.Request{Charges: of("10/1h", "k", "20").Charges, Id: "two"})
 		}},
