@@ -25,6 +25,12 @@ type Once interface {
 	// another start: then those that were not are charged a second time.
 	Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error)
 
+	// Debit is [Limiter.Debit], as Take is [Limiter.Take]: repeated, it returns the first result with
+	// Decision.Replayed, and charges nothing. Of a cost that would take the level to more than a cell counts, 2^53
+	// credits or 2^32 of a sliding window, nothing is charged, and Decision.Allowed is false. It can be settled;
+	// a bucket whose level is above its capacity gives back the capacity at most.
+	Debit(ctx context.Context, c Charge) (DebitResult, error)
+
 	// Extend charges more under the id: so much that the charges cost what they say here in all,
 	// such as the tokens of a stream that goes on. It is for charges that were admitted under
 	// the id and not settled, in this process or another, and need not be all of them: all
@@ -101,6 +107,11 @@ func (o onceRequest) Take(ctx context.Context, charges ...Charge) (Decision, err
 // Reserve implements Once.
 func (o onceRequest) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return o.l.reserveWithID(ctx, wait, charges, &o.id)
+}
+
+// Debit implements Once.
+func (o onceRequest) Debit(ctx context.Context, c Charge) (DebitResult, error) {
+	return o.l.debit(ctx, c, &o.id)
 }
 
 // Extend implements Once.

@@ -27,7 +27,12 @@ type DebitResult struct {
 //
 // It takes no headroom. Where the cost is known roughly before, Take an estimate under an id and
 // Settle it: then the bound holds without an exception.
-func (l *Limiter) Debit(ctx context.Context, c Charge) (d DebitResult, err error) {
+func (l *Limiter) Debit(ctx context.Context, c Charge) (DebitResult, error) {
+	return l.debit(ctx, c, nil)
+}
+
+// debit charges a cost whatever the level: under an id all of it or nothing, else as much as a cell can hold.
+func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitResult, err error) {
 	q := question{observed: VerbDebit, verb: law.Take, limits: takenOnly, credits: Cost.saturated, lasting: true}
 	q.prepare = func(r *request) error {
 		op := &r.ops[0]
@@ -35,14 +40,20 @@ func (l *Limiter) Debit(ctx context.Context, c Charge) (d DebitResult, err error
 			return Invalid("keep", "has no meaning for what is charged whatever the level")
 		}
 		op.Ceiling = op.Params.Highest()
-		op.Count, op.Cost, op.Partial = op.Cost, 1, true // what passes the highest level is not lost
 		r.unblock()
+		if id != nil {
+			return id.set(r)
+		}
+		op.Count, op.Cost, op.Partial = op.Cost, 1, true // what passes the highest level is not lost
 		return nil
 	}
 	q.read = func(_ context.Context, r *request) (Decision, error) {
+		if err := r.startsLater(); err != nil {
+			return Decision{}, err
+		}
 		op, out := &r.ops[0], &r.outs[0]
 		d = DebitResult{
-			Charged: costOf(out.Granted, &op.Params, false), Level: costOf(out.Used, &op.Params, true),
+			Charged: costOf(out.Granted*op.Cost, &op.Params, false), Level: costOf(out.Used, &op.Params, true),
 			Over: out.Used > op.Params.Capacity, Decision: r.decision(),
 		}
 		return d.Decision, nil

@@ -60,6 +60,45 @@ func TestDebitChargesWhateverTheLevel(t *testing.T) {
 	}
 }
 
+func TestOnceDebit(t *testing.T) {
+	for name, notation := range debitLimits {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			l, _ := debiting(t)
+			c := headgate.Charge{Limit: headgate.MustParse(notation), Key: "k", Cost: headgate.Units(14)}
+			once := l.Once("work", 0)
+			for _, replayed := range []bool{false, true, true} {
+				d, err := once.Debit(ctx, c)
+				if err != nil || d.Charged != c.Cost || d.Level != c.Cost || !d.Over || !d.Decision.Allowed ||
+					d.Decision.Replayed != replayed {
+					t.Fatalf("replayed %t: %+v, %v", replayed, d, err)
+				}
+			}
+			other := c
+			other.Cost = headgate.Units(15)
+			if _, err := once.Debit(ctx, other); !errors.Is(err, headgate.ErrReused) {
+				t.Errorf("the id with another cost: %v", err)
+			}
+			other.Cost = headgate.Units(3)
+			left := int64(3)
+			if name == "bucket" {
+				left = 4 // above its capacity it gives back the capacity at most
+			}
+			if by, err := once.Settle(ctx, other); err != nil || by[0] != headgate.Units(14-left) {
+				t.Errorf("settled at 3: %v, %v", by, err)
+			}
+			if d, err := l.Once("more", 0).Debit(ctx, c); err != nil || d.Level != headgate.Units(14+left) {
+				t.Errorf("under another id: %+v, %v", d, err)
+			}
+			huge := c
+			huge.Cost = headgate.Units(9_000_000_000_000_000)
+			if d, err := l.Once("huge", 0).Debit(ctx, huge); err != nil || d.Decision.Allowed || d.Charged.String() != "0" {
+				t.Errorf("more than a cell counts: %+v, %v", d, err)
+			}
+		})
+	}
+}
+
 func TestDebitOfMoreThanACellHolds(t *testing.T) {
 	for name, notation := range debitLimits {
 		t.Run(name, func(t *testing.T) {

@@ -43,6 +43,9 @@ func TestCallHasTheSameAnswers(t *testing.T) {
 		}}, fresh[api.Answers]},
 		{"POST", "/v1/reserve", &api.Reserve{Request: api.Request{Charge: one}}, fresh[api.Reserved]},
 		{"POST", "/v1/extend", &api.Request{Charge: api.Charge{Limit: "few", Key: "k", Cost: "3"}, ID: "one"}, fresh[api.Extended]},
+		{"POST", "/v1/debit", &api.Request{Charge: api.Charge{Limit: "few", Key: "work", Cost: "30"}, ID: "work"}, fresh[api.Debited]},
+		{"POST", "/v1/debit", &api.Request{Charge: one}, fresh[api.Debited]}, // without an id
+		{"POST", "/v1/refund", &api.Refund{Subject: api.Subject{Limit: "few", Key: "work"}, Cost: "4", Reason: "r"}, fresh[api.Refunded]},
 		{"POST", "/v1/settle", &api.Settle{Charge: one, ID: "one"}, fresh[api.Settled]},
 		{"POST", "/v1/cancel", &api.Settle{Charge: api.Charge{Limit: "few", Key: "k"}, ID: "two"}, fresh[api.Settled]},
 		{"POST", "/v1/acquire", &api.Request{Charge: jobs}, fresh[api.Acquired]},
@@ -114,8 +117,8 @@ rules:
 			}
 			answers[over] = append(answers[over], ends.ReplaceAllString(string(text), "until then"))
 		}
-		if failed != 9 {
-			t.Errorf("%s: %d requests have failed, want 9: %q", over, failed, answers[over])
+		if failed != 10 {
+			t.Errorf("%s: %d requests have failed, want 10: %q", over, failed, answers[over])
 		}
 	}
 	for i, a := range asked {

@@ -74,6 +74,20 @@ func (c *Client) Reset(ctx context.Context, limit headgate.Limit, key string) (e
 	return out.Existed, err
 }
 
+// Refund gives back what is in use of a key, up to the cost of a charge, and returns how much that was: see
+// [headgate.Limiter.Refund]. It needs the role admin.
+func (c *Client) Refund(ctx context.Context, charge headgate.Charge) (returned headgate.Cost, err error) {
+	in := api.Refund{Subject: api.Subject{Limit: charge.Limit.Name(), Key: charge.Key}}
+	if !charge.Cost.IsZero() {
+		in.Cost = json.Number(charge.Cost.String())
+	}
+	var out api.Refunded
+	if err := c.Call(ctx, http.MethodPost, "/v1/refund", &in, &out); err != nil {
+		return returned, err
+	}
+	return cost(out.Returned)
+}
+
 // status reads a status off the wire.
 func status(w *api.Status) (s headgate.Status, err error) {
 	s = headgate.Status{

@@ -176,6 +176,26 @@ func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headga
 	return o.c.reserve(ctx, wait, charges, o.id, o.life)
 }
 
+// Debit implements headgate.Once.
+func (o once) Debit(ctx context.Context, charge headgate.Charge) (d headgate.DebitResult, err error) {
+	charges := []headgate.Charge{charge}
+	in, err := requestWithID(charges, o.id, o.life)
+	if err != nil {
+		return d, err
+	}
+	var out api.Debited
+	if err := o.c.Call(ctx, http.MethodPost, "/v1/debit", &in, &out); err != nil {
+		return d, err
+	}
+	amounts, err := costs("/v1/debit", []json.Number{out.Charged, out.Level})
+	if err != nil {
+		return d, err
+	}
+	d = headgate.DebitResult{Charged: amounts[0], Level: amounts[1], Over: out.Over}
+	d.Decision, err = decision(&out.Decision, charges)
+	return d, err
+}
+
 // Extend implements headgate.Once.
 func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgate.ExtendResult, err error) {
 	in, err := requestWithID(charges, o.id, o.life)

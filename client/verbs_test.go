@@ -87,6 +87,13 @@ func program(t *testing.T, l limiter) (notes []string) {
 		note("extended: %v", e.Charged)
 		decided("extend to "+cost, e.Decision, err)
 	}
+	for range 2 {
+		o, err := l.Once("work", time.Hour).Debit(ctx, of(pool, "12.5"))
+		note("debit: %s %s %v", o.Charged, o.Level, o.Over)
+		decided("debited", o.Decision, err)
+	}
+	_, err = l.Once("work", 0).Debit(ctx, jobs)
+	note("debit what is held: %v", class(err))
 	_, err = l.Once("nobody", 0).Extend(ctx, few)
 	note("extend what is unknown: %v", class(err))
 	for _, cost := range []string{"1.5", "1.5", "1"} {

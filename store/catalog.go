@@ -47,7 +47,7 @@ type Action struct {
 	Number int64 // of a later one it is greater; there may be gaps
 	At     int64 // by the store's clock, in microseconds
 
-	Verb   string // block, unblock or reset
+	Verb   string // block, unblock, reset or refund
 	Limit  string
 	Key    string
 	For    int64 // microseconds of a block
@@ -58,9 +58,9 @@ type Action struct {
 // Valid returns what is wrong with an action, or nil. Every Catalog calls it first.
 func (a *Action) Valid() error {
 	switch a.Verb {
-	case "block", "unblock", "reset":
+	case "block", "unblock", "reset", "refund":
 	default:
-		return law.Invalid("verb", "%.100q is not block, unblock or reset", a.Verb)
+		return law.Invalid("verb", "%.100q is not block, unblock, reset or refund", a.Verb)
 	}
 	if a.For < 0 {
 		return law.Invalid("for", "is below 0")

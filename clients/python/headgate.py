@@ -167,6 +167,10 @@ class Client:
         """Take for a start that may lie so far ahead, such as "30s"; the answer has delay_ms."""
         return self._decide("reserve", timeout, limit, key, cost, keep, wait=wait, **more)
 
+    def debit(self, id: str, limit: str, key=None, cost=None, timeout=None, **more: Any) -> Decision:
+        """Charge work that is done already, under an id, whatever the level."""
+        return self._decide("debit", timeout, limit, key, cost, id=id, **more)
+
     def extend(self, id: str, limit: Which, key=None, cost=None, timeout=None, **more: Any) -> Decision:
         """Charge more under an id: costs are those in all."""
         return self._decide("extend", timeout, limit, key, cost, id=id, **more)
@@ -197,6 +201,10 @@ class Client:
     def block(self, limit: str, key: str, duration: str, reason: str = "", timeout=None) -> Dict[str, Any]:
         """Refuse a key for a time such as "15m"; "0" lifts a block."""
         return self._post("block", {"limit": limit, "key": key, "for": duration, "reason": reason}, timeout)
+
+    def refund(self, limit: str, key: str, cost: Cost, reason: str = "", timeout=None) -> Cost:
+        """Give back what is in use of a key, up to a cost; how much that was. For what an id names, settle or cancel it."""
+        return self._post("refund", {"limit": limit, "key": key, "cost": cost, "reason": reason}, timeout)["returned"]
 
     def reset(self, limit: str, key: str, reason: str = "", timeout=None) -> bool:
         return self._post("reset", {"limit": limit, "key": key, "reason": reason}, timeout)["existed"]

@@ -35,6 +35,7 @@ export interface Decision extends Omit<Figures, "key"> {
 }
 export interface Reserved extends Decision { start_at: number | null; delay_ms: number | null; refundable: boolean }
 export interface Filled extends Decision { accepted: string; level: string; brim: boolean }
+export interface Debited extends Decision { charged: string; level: string; over: boolean }
 export interface Extended extends Decision { charged: string[] }
 export interface Held { limit: string; key: string; number: number }
 export interface Acquired extends Decision { held?: Held[]; ttl_ms?: number }
@@ -180,6 +181,10 @@ export class Client {
   reserve(charges: Charges, options: Identified & { wait?: string } = {}): Promise<Reserved> {
     return this.post("reserve", request(charges, options), options);
   }
+  /** Charge work that is done already, under an id, whatever the level. */
+  debit(id: string, charge: Charges, options: Identified = {}): Promise<Debited> {
+    return this.post("debit", request(charge, { ...options, id }), options);
+  }
   /** Charge more under an id: costs are those in all. */
   extend(id: string, charges: Charges, options: Identified = {}): Promise<Extended> {
     return this.post("extend", request(charges, { ...options, id }), options);
@@ -203,6 +208,10 @@ export class Client {
   /** Refuse a key for a time such as "15m"; "0" lifts a block. */
   block(limit: string, key: string, time: string, reason = "", options?: Options): Promise<any> {
     return this.post("block", { limit, key, for: time, reason }, options);
+  }
+  /** Give back what is in use of a key, up to a cost; how much that was. For what an id names, settle or cancel it. */
+  async refund(limit: string, key: string, cost: Cost, reason = "", options?: Options): Promise<string> {
+    return (await this.post("refund", { limit, key, cost, reason }, options)).returned;
   }
   async reset(limit: string, key: string, reason = "", options?: Options): Promise<boolean> {
     return (await this.post("reset", { limit, key, reason }, options)).existed;

@@ -24,7 +24,7 @@ async function stage(action, body = "") {
 function costsAsText(name, v) {
   if (Array.isArray(v)) return v.map((x) => costsAsText(["corrected", "charged"].includes(name) ? "cost" : "", x));
   if (v && typeof v === "object") return Object.fromEntries(Object.entries(v).map(([k, x]) => [k, costsAsText(k, x)]));
-  return ["cost", "accepted", "level", "used"].includes(name) ? String(v) : v;
+  return ["cost", "accepted", "level", "used", "charged"].includes(name) ? String(v) : v;
 }
 
 // ask calls the method of a verb, and returns its answer as it was in JSON.
@@ -33,6 +33,7 @@ async function ask(c, verb, given) {
   const of = charges ?? one;
   switch (verb) {
     case "fill-up": return c.fillUp(of, { id, life });
+    case "debit": return c.debit(id, of);
     case "extend": return c.extend(id, of);
     case "settle": case "cancel": return { corrected: await c[verb](id, of) };
     case "renew": case "release": return { lost: !(await c[verb](given.held)) };

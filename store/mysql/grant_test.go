@@ -60,6 +60,7 @@ var asked = []struct{ text, want string }{
 	{"CALL headgate_settle('1', 'api', 'k', 4)", "corrected=1.000000000"},
 	{"CALL headgate_take_once('2', 'api', 'k', 5, 0)", "allowed=1"},
 	{"CALL headgate_cancel('2', 'api', 'k')", "returned=5.000000000"},
+	{"CALL headgate_debit('w', 'api', 'w', 2, 0)", "charged=1"},
 	{"CALL headgate_reserve('api', 'k', 1, 0, NULL, 0)", "allowed=1"},
 	{"CALL headgate_acquire('jobs', 'k', 1)", "acquired=1"},
 	{`CALL headgate_take_all('[{"limit": "api", "key": "m", "cost": 2}]')`, "ordinality=1 allowed=1"},

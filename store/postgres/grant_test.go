@@ -48,7 +48,7 @@ const rolesNeed = `insert into headgate.limits (name, rule) values ('login', 'to
 // forApps are calls that the role app may make, the first of them first.
 var forApps = []string{
 	`take('login', 'k')`, `check('login', 'k')`, `take_once('i', 'login', 'k')`, `extend('i', 'login', 'k', 2)`, `settle('i', 'login', 'k', 0.5)`,
-	`take_once('j', 'login', 'k')`, `cancel('j', 'login', 'k')`, `reserve('login', 'k', 1, '1 s')`,
+	`take_once('j', 'login', 'k')`, `cancel('j', 'login', 'k')`, `debit('w', 'login', 'k', 2)`, `reserve('login', 'k', 1, '1 s')`,
 	`acquire('held', 'k')`, `renew('held', 'k', 1)`, `release('held', 'k', 1)`, `limit_of('login', 'k')`,
 	`take_all(array['login'], '{k}', '{1}')`, `take_all_once('i of all', array['login'], '{k}', '{1}')`,
 	`extend_all('i of all', array['login'], '{k}', '{2}')`, `reserve_all(array['login'], '{k}', '{1}', '1 s')`, `settle_all('i of all', array['login'], '{k}', '{0.5}')`,

@@ -242,6 +242,7 @@ func calls(t *testing.T) []string {
 			"take('%s', 'a', -1)", "take('%s', 'a', 'NaN')", "check('%s', 'a', 3)",
 			"take_once('i', '%s', 'a')", "take_once('i', '%s', 'a')", "take_once('i', '%s', 'a', 2)",
 			"settle('i', '%s', 'a', 0.5)", "cancel('i', '%s', 'a')", "take_once('j', '%s', 'b')",
+			"debit('w', '%s', 'a', 7)", "debit('w', '%s', 'a', 7)",
 			"cancel('j', '%s', 'b')", "reserve('%s', 'a', 1, '1 hour')", "reserve('%s', 'a', 1, '1 hour', 'r')",
 			"reserve('%s', 'a', 1, '-1 s')", "acquire('%s', 'a')", "renew('%s', 'a', 1)", "release('%s', 'a', 1)",
 			"renew('%s', 'a', null)", "attempts('%s', 'a', 5)", "attempts('%s', 'a')",

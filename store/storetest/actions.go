@@ -20,6 +20,7 @@ func actionsAreKept(t *testing.T, s store.Store) {
 	want := []store.Action{
 		{Verb: "block", Limit: "api", Key: "b'\\ä\"", For: 3_600_000_000, Author: "alice", Reason: "scans: 'quoted'"},
 		{Verb: "unblock", Limit: "api", Key: ""},
+		{Verb: "refund", Limit: "api", Key: "k", Author: "bob", Reason: "up to 2.5"},
 		{Verb: "reset", Limit: "token-bucket 5/1m burst 5", Key: strings.Repeat("k", law.MaxKey), Author: "bob"},
 	}
 	for _, a := range want {

@@ -110,6 +110,16 @@ func debit(t *testing.T, s store.Store) {
 					t.Errorf("%d of %d credits were given back: %+v", out.Granted, 100*p.Unit, out)
 				}
 			}
+			whole := named("work", op)[0]
+			whole.Cost, whole.Count, whole.Partial = 30*p.Unit, 1, false
+			for _, replayed := range []bool{false, true} {
+				if out := apply(t, s, whole)[0]; out.Granted != 1 || out.Replayed != replayed || out.Used <= p.Capacity {
+					t.Errorf("under an id, replayed %t: %+v", replayed, out)
+				}
+			}
+			if out := apply(t, s, settled(whole, 10*p.Unit, T0))[0]; out.Granted != 20*p.Unit && p.Kind != law.Bucket {
+				t.Errorf("settled at a third: %+v", out)
+			}
 			op.Count = law.Max // saturates
 			for range 2 {
 				if out := apply(t, s, op)[0]; out.Used > p.Highest() || out.Used <= p.Capacity {

@@ -53,6 +53,27 @@ type Filled struct {
 	Brim     bool        `json:"brim"`     // the level stands at the capacity
 }
 
+// Debited answers a Request with an ID that was charged whatever the level. The Decision has the figures after it, and
+// is allowed if anything was charged.
+type Debited struct {
+	Decision
+	Charged json.Number `json:"charged"` // rounded down to a millionth
+	Level   json.Number `json:"level"`   // in use then, rounded up to a millionth
+	Over    bool        `json:"over"`    // the level is above the capacity
+}
+
+// Refund gives back what is in use of a key, up to a cost. The reason is for the audit.
+type Refund struct {
+	Subject
+	Cost   json.Number `json:"cost,omitempty"` // absent: 1
+	Reason string      `json:"reason,omitempty"`
+}
+
+// Refunded answers a Refund.
+type Refunded struct {
+	Returned json.Number `json:"returned"`
+}
+
 // Extended answers a Request with an ID that was admitted before, whose costs are now those in
 // all. The Decision is about what was charged in addition.
 type Extended struct {

@@ -46,10 +46,10 @@ type Audit struct {
 	Entries []AuditEntry `json:"entries"`
 }
 
-// AuditEntry is something that was done: a block, an unblock or a reset of a key, or a change of the catalog.
+// AuditEntry is something that was done: a block, an unblock, a reset or a refund of a key, or a change of the catalog.
 type AuditEntry struct {
 	At      int64    `json:"at"`           // microseconds since the epoch
-	Verb    string   `json:"verb"`         // block, unblock, reset or change
+	Verb    string   `json:"verb"`         // block, unblock, reset, refund or change
 	By      string   `json:"by,omitempty"` // absent: a caller without a name
 	Reason  string   `json:"reason,omitempty"`
 	Limit   string   `json:"limit,omitempty"` // absent of a change

@@ -81,6 +81,7 @@ func TestWhatAnOperatorDoesIsInTheAudit(t *testing.T) {
 		{"some", "/v1/block", `{"limit":"login","key":"","for":"1h"}`},
 		{"oncall", "/v1/block", `{"limit":"api","key":"k","for":"0"}`},
 		{"oncall", "/v1/reset", `{"limit":"api","key":"k","reason":"ours"}`},
+		{"oncall", "/v1/refund", `{"limit":"api","key":"k","cost":2.5,"reason":"cut off"}`},
 		{"some", "/v1/override", `{"limit":"login","key":"k","override":"sliding-log 50/1m","reason":"moves"}`},
 		{"oncall", "/v1/override", `{"limit":"login","key":"k","remove":true}`},
 	} {
@@ -92,16 +93,16 @@ func TestWhatAnOperatorDoesIsInTheAudit(t *testing.T) {
 	removed := `change by oncall:  - override login of "k" = sliding-log 50/1m; "moves"`
 	blocked := `block by some login "":`
 	all := []string{
-		removed, made, `reset by oncall api "k": ours`, `unblock by oncall api "k":`, blocked,
+		removed, made, `refund by oncall api "k": up to 2.5: cut off`, `reset by oncall api "k": ours`, `unblock by oncall api "k":`, blocked,
 		`block by oncall api "k": scans`,
 	}
 	for _, tt := range []struct {
 		caller, query string
 		want          []string
 	}{
-		{"reader", "?max=6", all},
+		{"reader", "?max=7", all},
 		{"oncall", "?max=2", all[:2]},
-		{"oncall", "?key=k&limit=api", []string{all[2], all[3], all[5]}},
+		{"oncall", "?key=k&limit=api", []string{all[2], all[3], all[4], all[6]}},
 		{"oncall", "?key=", []string{blocked}},
 		{"oncall", "?limit=login&max=3", []string{removed, made, blocked}},
 		// Of other limits, and of what is about no limit, such as a file, who may touch one learns nothing.

@@ -105,8 +105,9 @@ const (
 // bodies are of each path that has one.
 var bodies = map[string]string{
 	"/v1/take": `{` + charge + `}`, "/v1/check": `{` + charge + `}`, "/v1/fill-up": `{` + charge + `}`,
-	"/v1/batch":   `{"requests":[{` + charge + `}]}`,
-	"/v1/extend":  `{` + charge + `,"id":"i"}`,
+	"/v1/batch":  `{"requests":[{` + charge + `}]}`,
+	"/v1/extend": `{` + charge + `,"id":"i"}`, "/v1/debit": `{` + charge + `,"id":"i"}`,
+	"/v1/refund":  `{` + charge + `,"cost":2}`,
 	"/v1/reserve": `{` + charge + `}`, "/v1/settle": `{` + charge + `,"cost":1,"id":"i"}`, "/v1/cancel": `{` + charge +
 		`,"id":"i"}`,
 	"/v1/acquire": `{` + held + `}`, "/v1/renew": `{"held":[{` + held + `,"number":1}]}`, "/v1/release": `{"held":[{` +

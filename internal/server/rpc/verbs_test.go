@@ -45,12 +45,15 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 		return &pb.SettleRequest{Id: "one", Charges: []*pb.Charge{{Limit: "10/1h", Key: key, Cost: cost}}}
 	}
 	return map[string]call{
-		"Take":    {"take", func(ctx context.Context) (proto.Message, error) { return c.Take(ctx, id()) }},
-		"Check":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Check(ctx, of("api", "k", "0.5")) }},
-		"FillUp":  {"take", func(ctx context.Context) (proto.Message, error) { return c.FillUp(ctx, of("7/1h", "k", "9")) }},
-		"Extend":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Extend(ctx, id()) }},
-		"Settle":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Settle(ctx, settle("1")) }},
-		"Cancel":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Cancel(ctx, settle("")) }},
+		"Take":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Take(ctx, id()) }},
+		"Check":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Check(ctx, of("api", "k", "0.5")) }},
+		"FillUp": {"take", func(ctx context.Context) (proto.Message, error) { return c.FillUp(ctx, of("7/1h", "k", "9")) }},
+		"Extend": {"take", func(ctx context.Context) (proto.Message, error) { return c.Extend(ctx, id()) }},
+		"Settle": {"take", func(ctx context.Context) (proto.Message, error) { return c.Settle(ctx, settle("1")) }},
+		"Cancel": {"take", func(ctx context.Context) (proto.Message, error) { return c.Cancel(ctx, settle("")) }},
+		"Debit": {"take", func(ctx context.Context) (proto.Message, error) {
+			return c.Debit(ctx, &pb.Request{Charges: of("10/1h", "k", "20").Charges, Id: "two"})
+		}},
 		"Acquire": {"take", func(ctx context.Context) (proto.Message, error) { return c.Acquire(ctx, held) }},
 		"Batch": {"take", func(ctx context.Context) (proto.Message, error) {
 			return c.Batch(ctx, &pb.BatchRequest{Requests: []*pb.Request{of("api", "k", ""), of("nope", "k", "")}})
@@ -84,6 +87,9 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 		}},
 		"Reset": {"admin", func(ctx context.Context) (proto.Message, error) {
 			return c.Reset(ctx, &pb.ResetRequest{Limit: "api", Key: key})
+		}},
+		"Refund": {"admin", func(ctx context.Context) (proto.Message, error) {
+			return c.Refund(ctx, &pb.RefundRequest{Limit: "10/1h", Key: key, Cost: "3", Reason: "test"})
 		}},
 		"Block": {"admin", func(ctx context.Context) (proto.Message, error) {
 			return c.Block(ctx, &pb.BlockRequest{Limit: "api", Key: key, For: "1m", Reason: "test"})
@@ -123,7 +129,7 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 		}
 	}
 	for _, name := range []string{ // those of one id in their order
-		"Take", "Extend", "Settle", "Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
+		"Take", "Extend", "Settle", "Debit", "Refund", "Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
 		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "SetLimit", "SetOverride",
 		"SetPlan", "Rollback", "Stream",
 	} {

@@ -16,7 +16,7 @@ import (
 
 // AdminAction is a reset or a block, for the audit.
 type AdminAction struct {
-	Verb       string // reset, block, or unblock
+	Verb       string // reset, block, unblock or refund
 	Limit, Key string
 	For        time.Duration // of a block
 	Reason     string        // as the caller says it; empty: it says none

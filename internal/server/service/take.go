@@ -8,6 +8,8 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/server/api"
+	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // Take takes the charges of a request.
@@ -240,6 +242,54 @@ func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]head
 
 // Limiter returns the limiter that decides. A refusal by it does not appear among the recent ones.
 func (s *Service) Limiter() *headgate.Limiter { return s.limiter }
+
+// Debit charges work that is done already, whatever the level. It needs an id: without one, what is sent again would be
+// charged twice.
+func (s *Service) Debit(ctx context.Context, r *api.Request) (*api.Debited, error) {
+	switch {
+	case r.ID == "":
+		return nil, headgate.Invalid("id", "is missing: a debit that is sent again would be charged twice")
+	case len(r.Charges) > 1:
+		return nil, headgate.Invalid("charges", "are %d; one can be debited at a time", len(r.Charges))
+	}
+	charges, id, life, err := s.asked(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.limiter.Once(id, life).Debit(ctx, charges[0])
+	if err != nil {
+		return nil, err
+	}
+	return &api.Debited{
+		Decision: *decisionOf(&d.Decision, false), Charged: json.Number(d.Charged.String()),
+		Level: json.Number(d.Level.String()), Over: d.Over,
+	}, nil
+}
+
+// Refund gives back what is in use of a key, up to a cost.
+func (s *Service) Refund(ctx context.Context, r *api.Refund) (*api.Refunded, error) {
+	charges, err := s.charge(ctx, nil, &api.Charge{Limit: r.Limit, Key: r.Key, NoKey: r.NoKey, Cost: r.Cost}, costOf)
+	if err != nil {
+		return nil, err
+	}
+	c := charges[0]
+	if c.Cost.IsZero() {
+		c.Cost = headgate.Units(1)
+	}
+	note := "up to " + c.Cost.String()
+	if r.Reason != "" {
+		note += ": " + r.Reason
+	}
+	if err := law.ValidText("reason", note, store.MaxNote); err != nil {
+		return nil, err
+	}
+	returned, err := s.limiter.Refund(ctx, c)
+	s.audit(ctx, AdminAction{Verb: "refund", Limit: c.Limit.Name(), Key: c.Key, Reason: note}, err)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Refunded{Returned: json.Number(returned.String())}, nil
+}
 
 // FillUp takes as much of a charge as fits, up to the capacity.
 func (s *Service) FillUp(ctx context.Context, r *api.Request) (*api.Filled, error) {

@@ -910,6 +910,75 @@ func (x *ReserveResponse) GetRefundable() bool {
 	return false
 }
 
+// DebitResponse says what was charged, and whether the level is above the capacity now.
+type DebitResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Decision      *Decision              `protobuf:"bytes,1,opt,name=decision,proto3" json:"decision,omitempty"`
+	Charged       string                 `protobuf:"bytes,2,opt,name=charged,proto3" json:"charged,omitempty"`
+	Level         string                 `protobuf:"bytes,3,opt,name=level,proto3" json:"level,omitempty"`
+	Over          bool                   `protobuf:"varint,4,opt,name=over,proto3" json:"over,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebitResponse) Reset() {
+	*x = DebitResponse{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebitResponse) ProtoMessage() {}
+
+func (x *DebitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebitResponse.ProtoReflect.Descriptor instead.
+func (*DebitResponse) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DebitResponse) GetDecision() *Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *DebitResponse) GetCharged() string {
+	if x != nil {
+		return x.Charged
+	}
+	return ""
+}
+
+func (x *DebitResponse) GetLevel() string {
+	if x != nil {
+		return x.Level
+	}
+	return ""
+}
+
+func (x *DebitResponse) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
+}
+
 // ExtendResponse says what is charged in all, also if more was refused.
 type ExtendResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -921,7 +990,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1002,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[11]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1015,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{11}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExtendResponse) GetDecision() *Decision {
@@ -974,7 +1043,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1055,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[12]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1068,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{12}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SettleRequest) GetId() string {
@@ -1026,7 +1095,7 @@ type SettleResponse struct {
 
 func (x *SettleResponse) Reset() {
 	*x = SettleResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1107,7 @@ func (x *SettleResponse) String() string {
 func (*SettleResponse) ProtoMessage() {}
 
 func (x *SettleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[13]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1120,7 @@ func (x *SettleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResponse.ProtoReflect.Descriptor instead.
 func (*SettleResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{13}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SettleResponse) GetCorrected() []string {
@@ -1073,7 +1142,7 @@ type LeaseToken struct {
 
 func (x *LeaseToken) Reset() {
 	*x = LeaseToken{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1154,7 @@ func (x *LeaseToken) String() string {
 func (*LeaseToken) ProtoMessage() {}
 
 func (x *LeaseToken) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[14]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1167,7 @@ func (x *LeaseToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseToken.ProtoReflect.Descriptor instead.
 func (*LeaseToken) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{14}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LeaseToken) GetLimit() string {
@@ -1134,7 +1203,7 @@ type AcquireResponse struct {
 
 func (x *AcquireResponse) Reset() {
 	*x = AcquireResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1215,7 @@ func (x *AcquireResponse) String() string {
 func (*AcquireResponse) ProtoMessage() {}
 
 func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[15]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1228,7 @@ func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireResponse.ProtoReflect.Descriptor instead.
 func (*AcquireResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{15}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AcquireResponse) GetDecision() *Decision {
@@ -1193,7 +1262,7 @@ type LeasesRequest struct {
 
 func (x *LeasesRequest) Reset() {
 	*x = LeasesRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1274,7 @@ func (x *LeasesRequest) String() string {
 func (*LeasesRequest) ProtoMessage() {}
 
 func (x *LeasesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[16]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1287,7 @@ func (x *LeasesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeasesRequest.ProtoReflect.Descriptor instead.
 func (*LeasesRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{16}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeasesRequest) GetHeld() []*LeaseToken {
@@ -1238,7 +1307,7 @@ type LeasesResponse struct {
 
 func (x *LeasesResponse) Reset() {
 	*x = LeasesResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1319,7 @@ func (x *LeasesResponse) String() string {
 func (*LeasesResponse) ProtoMessage() {}
 
 func (x *LeasesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[17]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1332,7 @@ func (x *LeasesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeasesResponse.ProtoReflect.Descriptor instead.
 func (*LeasesResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{17}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LeasesResponse) GetLost() bool {
@@ -1284,7 +1353,7 @@ type Subject struct {
 
 func (x *Subject) Reset() {
 	*x = Subject{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1365,7 @@ func (x *Subject) String() string {
 func (*Subject) ProtoMessage() {}
 
 func (x *Subject) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[18]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1378,7 @@ func (x *Subject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subject.ProtoReflect.Descriptor instead.
 func (*Subject) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{18}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Subject) GetLimit() string {
@@ -1338,7 +1407,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1419,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[19]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1432,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{19}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *InspectRequest) GetLimit() string {
@@ -1410,7 +1479,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1491,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[20]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1504,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{20}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Status) GetLimit() string {
@@ -1549,7 +1618,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1630,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[21]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1643,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{21}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Attempt) GetNumber() int64 {
@@ -1619,7 +1688,7 @@ type UsageRequest struct {
 
 func (x *UsageRequest) Reset() {
 	*x = UsageRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1700,7 @@ func (x *UsageRequest) String() string {
 func (*UsageRequest) ProtoMessage() {}
 
 func (x *UsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[22]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1713,7 @@ func (x *UsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRequest.ProtoReflect.Descriptor instead.
 func (*UsageRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{22}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UsageRequest) GetKey() string {
@@ -1680,7 +1749,7 @@ type UsageResponse struct {
 
 func (x *UsageResponse) Reset() {
 	*x = UsageResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1761,7 @@ func (x *UsageResponse) String() string {
 func (*UsageResponse) ProtoMessage() {}
 
 func (x *UsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[23]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1774,7 @@ func (x *UsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageResponse.ProtoReflect.Descriptor instead.
 func (*UsageResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{23}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UsageResponse) GetKey() string {
@@ -1748,7 +1817,7 @@ type LimitUsage struct {
 
 func (x *LimitUsage) Reset() {
 	*x = LimitUsage{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1829,7 @@ func (x *LimitUsage) String() string {
 func (*LimitUsage) ProtoMessage() {}
 
 func (x *LimitUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[24]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1842,7 @@ func (x *LimitUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitUsage.ProtoReflect.Descriptor instead.
 func (*LimitUsage) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{24}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LimitUsage) GetStatus() *Status {
@@ -1847,7 +1916,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1928,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[25]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1941,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{25}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Refusal) GetAt() int64 {
@@ -1919,7 +1988,7 @@ type ListLimitsRequest struct {
 
 func (x *ListLimitsRequest) Reset() {
 	*x = ListLimitsRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2000,7 @@ func (x *ListLimitsRequest) String() string {
 func (*ListLimitsRequest) ProtoMessage() {}
 
 func (x *ListLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[26]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2013,7 @@ func (x *ListLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitsRequest.ProtoReflect.Descriptor instead.
 func (*ListLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{26}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
 }
 
 // ListLimitsResponse lists them.
@@ -1957,7 +2026,7 @@ type ListLimitsResponse struct {
 
 func (x *ListLimitsResponse) Reset() {
 	*x = ListLimitsResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2038,7 @@ func (x *ListLimitsResponse) String() string {
 func (*ListLimitsResponse) ProtoMessage() {}
 
 func (x *ListLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[27]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2051,7 @@ func (x *ListLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLimitsResponse.ProtoReflect.Descriptor instead.
 func (*ListLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{27}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListLimitsResponse) GetLimits() []*Limit {
@@ -2007,7 +2076,7 @@ type Limit struct {
 
 func (x *Limit) Reset() {
 	*x = Limit{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2088,7 @@ func (x *Limit) String() string {
 func (*Limit) ProtoMessage() {}
 
 func (x *Limit) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[28]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2101,7 @@ func (x *Limit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limit.ProtoReflect.Descriptor instead.
 func (*Limit) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{28}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Limit) GetName() string {
@@ -2079,7 +2148,7 @@ type ListCellsRequest struct {
 
 func (x *ListCellsRequest) Reset() {
 	*x = ListCellsRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2160,7 @@ func (x *ListCellsRequest) String() string {
 func (*ListCellsRequest) ProtoMessage() {}
 
 func (x *ListCellsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[29]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2173,7 @@ func (x *ListCellsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCellsRequest.ProtoReflect.Descriptor instead.
 func (*ListCellsRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{29}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListCellsRequest) GetLimit() string {
@@ -2145,7 +2214,7 @@ type ListCellsResponse struct {
 
 func (x *ListCellsResponse) Reset() {
 	*x = ListCellsResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +2226,7 @@ func (x *ListCellsResponse) String() string {
 func (*ListCellsResponse) ProtoMessage() {}
 
 func (x *ListCellsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[30]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +2239,7 @@ func (x *ListCellsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCellsResponse.ProtoReflect.Descriptor instead.
 func (*ListCellsResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{30}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListCellsResponse) GetCells() []*Status {
@@ -2195,7 +2264,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2276,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[31]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2289,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{31}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ExplainRequest) GetMethod() string {
@@ -2278,7 +2347,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2359,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[32]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2372,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{32}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExplainResponse) GetAllowed() bool {
@@ -2394,7 +2463,7 @@ type ExplainedCharge struct {
 
 func (x *ExplainedCharge) Reset() {
 	*x = ExplainedCharge{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2406,7 +2475,7 @@ func (x *ExplainedCharge) String() string {
 func (*ExplainedCharge) ProtoMessage() {}
 
 func (x *ExplainedCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[33]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2419,7 +2488,7 @@ func (x *ExplainedCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainedCharge.ProtoReflect.Descriptor instead.
 func (*ExplainedCharge) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{33}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExplainedCharge) GetCharge() *Charge {
@@ -2449,7 +2518,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2530,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[34]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2543,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{34}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Verdict) GetRule() string {
@@ -2518,7 +2587,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2599,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[35]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2612,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{35}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResetRequest) GetLimit() string {
@@ -2577,7 +2646,7 @@ type ResetResponse struct {
 
 func (x *ResetResponse) Reset() {
 	*x = ResetResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2658,7 @@ func (x *ResetResponse) String() string {
 func (*ResetResponse) ProtoMessage() {}
 
 func (x *ResetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[36]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2671,7 @@ func (x *ResetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetResponse.ProtoReflect.Descriptor instead.
 func (*ResetResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{36}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ResetResponse) GetExisted() bool {
@@ -2610,6 +2679,120 @@ func (x *ResetResponse) GetExisted() bool {
 		return x.Existed
 	}
 	return false
+}
+
+// RefundRequest asks to give back up to a cost; empty: 1. The reason is for the audit.
+type RefundRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         string                 `protobuf:"bytes,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Key           *string                `protobuf:"bytes,2,opt,name=key,proto3,oneof" json:"key,omitempty"`
+	Cost          string                 `protobuf:"bytes,3,opt,name=cost,proto3" json:"cost,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefundRequest) Reset() {
+	*x = RefundRequest{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefundRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefundRequest) ProtoMessage() {}
+
+func (x *RefundRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefundRequest.ProtoReflect.Descriptor instead.
+func (*RefundRequest) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RefundRequest) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *RefundRequest) GetKey() string {
+	if x != nil && x.Key != nil {
+		return *x.Key
+	}
+	return ""
+}
+
+func (x *RefundRequest) GetCost() string {
+	if x != nil {
+		return x.Cost
+	}
+	return ""
+}
+
+func (x *RefundRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// RefundResponse says how much was given back.
+type RefundResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Returned      string                 `protobuf:"bytes,1,opt,name=returned,proto3" json:"returned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefundResponse) Reset() {
+	*x = RefundResponse{}
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefundResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefundResponse) ProtoMessage() {}
+
+func (x *RefundResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefundResponse.ProtoReflect.Descriptor instead.
+func (*RefundResponse) Descriptor() ([]byte, []int) {
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *RefundResponse) GetReturned() string {
+	if x != nil {
+		return x.Returned
+	}
+	return ""
 }
 
 // BlockRequest asks to refuse a key for a while.
@@ -2627,7 +2810,7 @@ type BlockRequest struct {
 
 func (x *BlockRequest) Reset() {
 	*x = BlockRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2822,7 @@ func (x *BlockRequest) String() string {
 func (*BlockRequest) ProtoMessage() {}
 
 func (x *BlockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[37]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2835,7 @@ func (x *BlockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockRequest.ProtoReflect.Descriptor instead.
 func (*BlockRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{37}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BlockRequest) GetLimit() string {
@@ -2703,7 +2886,7 @@ type SetLimitRequest struct {
 
 func (x *SetLimitRequest) Reset() {
 	*x = SetLimitRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2715,7 +2898,7 @@ func (x *SetLimitRequest) String() string {
 func (*SetLimitRequest) ProtoMessage() {}
 
 func (x *SetLimitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[38]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2728,7 +2911,7 @@ func (x *SetLimitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLimitRequest.ProtoReflect.Descriptor instead.
 func (*SetLimitRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{38}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetLimitRequest) GetName() string {
@@ -2790,7 +2973,7 @@ type SetOverrideRequest struct {
 
 func (x *SetOverrideRequest) Reset() {
 	*x = SetOverrideRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2985,7 @@ func (x *SetOverrideRequest) String() string {
 func (*SetOverrideRequest) ProtoMessage() {}
 
 func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[39]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2998,7 @@ func (x *SetOverrideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOverrideRequest.ProtoReflect.Descriptor instead.
 func (*SetOverrideRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{39}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetOverrideRequest) GetLimit() string {
@@ -2876,7 +3059,7 @@ type SetPlanRequest struct {
 
 func (x *SetPlanRequest) Reset() {
 	*x = SetPlanRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +3071,7 @@ func (x *SetPlanRequest) String() string {
 func (*SetPlanRequest) ProtoMessage() {}
 
 func (x *SetPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[40]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3084,7 @@ func (x *SetPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPlanRequest.ProtoReflect.Descriptor instead.
 func (*SetPlanRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{40}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetPlanRequest) GetKey() string {
@@ -2956,7 +3139,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3151,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[41]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3164,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{41}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RollbackRequest) GetVersion() int64 {
@@ -3031,7 +3214,7 @@ type ChangedResponse struct {
 
 func (x *ChangedResponse) Reset() {
 	*x = ChangedResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[42]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3226,7 @@ func (x *ChangedResponse) String() string {
 func (*ChangedResponse) ProtoMessage() {}
 
 func (x *ChangedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[42]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3239,7 @@ func (x *ChangedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangedResponse.ProtoReflect.Descriptor instead.
 func (*ChangedResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{42}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ChangedResponse) GetVersion() int64 {
@@ -3093,7 +3276,7 @@ type ItemChange struct {
 
 func (x *ItemChange) Reset() {
 	*x = ItemChange{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[43]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3288,7 @@ func (x *ItemChange) String() string {
 func (*ItemChange) ProtoMessage() {}
 
 func (x *ItemChange) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[43]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3301,7 @@ func (x *ItemChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemChange.ProtoReflect.Descriptor instead.
 func (*ItemChange) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{43}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ItemChange) GetKind() string {
@@ -3178,7 +3361,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[44]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3373,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[44]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3386,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{44}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ObserveRequest) GetLimit() string {
@@ -3247,7 +3430,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[45]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3442,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[45]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3455,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{45}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ObserveResponse) GetBlockedForMs() int64 {
@@ -3308,7 +3491,7 @@ type StreamRequest struct {
 
 func (x *StreamRequest) Reset() {
 	*x = StreamRequest{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[46]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3320,7 +3503,7 @@ func (x *StreamRequest) String() string {
 func (*StreamRequest) ProtoMessage() {}
 
 func (x *StreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[46]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3333,7 +3516,7 @@ func (x *StreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamRequest.ProtoReflect.Descriptor instead.
 func (*StreamRequest) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{46}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StreamRequest) GetId() uint64 {
@@ -3423,7 +3606,7 @@ type StreamResponse struct {
 
 func (x *StreamResponse) Reset() {
 	*x = StreamResponse{}
-	mi := &file_headgate_v1_headgate_proto_msgTypes[47]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3618,7 @@ func (x *StreamResponse) String() string {
 func (*StreamResponse) ProtoMessage() {}
 
 func (x *StreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_headgate_v1_headgate_proto_msgTypes[47]
+	mi := &file_headgate_v1_headgate_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3631,7 @@ func (x *StreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamResponse.ProtoReflect.Descriptor instead.
 func (*StreamResponse) Descriptor() ([]byte, []int) {
-	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{47}
+	return file_headgate_v1_headgate_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StreamResponse) GetId() uint64 {
@@ -3592,7 +3775,12 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"refundable\x18\x04 \x01(\bR\n" +
 	"refundableB\v\n" +
 	"\t_start_atB\v\n" +
-	"\t_delay_ms\"]\n" +
+	"\t_delay_ms\"\x86\x01\n" +
+	"\rDebitResponse\x121\n" +
+	"\bdecision\x18\x01 \x01(\v2\x15.headgate.v1.DecisionR\bdecision\x12\x18\n" +
+	"\acharged\x18\x02 \x01(\tR\acharged\x12\x14\n" +
+	"\x05level\x18\x03 \x01(\tR\x05level\x12\x12\n" +
+	"\x04over\x18\x04 \x01(\bR\x04over\"]\n" +
 	"\x0eExtendResponse\x121\n" +
 	"\bdecision\x18\x01 \x01(\v2\x15.headgate.v1.DecisionR\bdecision\x12\x18\n" +
 	"\acharged\x18\x02 \x03(\tR\acharged\"N\n" +
@@ -3727,7 +3915,15 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reasonB\x06\n" +
 	"\x04_key\")\n" +
 	"\rResetResponse\x12\x18\n" +
-	"\aexisted\x18\x01 \x01(\bR\aexisted\"m\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\"p\n" +
+	"\rRefundRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
+	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x12\n" +
+	"\x04cost\x18\x03 \x01(\tR\x04cost\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reasonB\x06\n" +
+	"\x04_key\",\n" +
+	"\x0eRefundResponse\x12\x1a\n" +
+	"\breturned\x18\x01 \x01(\tR\breturned\"m\n" +
 	"\fBlockRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\tR\x05limit\x12\x15\n" +
 	"\x03key\x18\x02 \x01(\tH\x00R\x03key\x88\x01\x01\x12\x10\n" +
@@ -3803,13 +3999,14 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"\bdecision\x18\x02 \x01(\v2\x15.headgate.v1.DecisionH\x00R\bdecision\x122\n" +
 	"\x05batch\x18\x03 \x01(\v2\x1a.headgate.v1.BatchResponseH\x00R\x05batch\x120\n" +
 	"\aproblem\x18\x04 \x01(\v2\x14.headgate.v1.ProblemH\x00R\aproblemB\b\n" +
-	"\x06result2\xcf\f\n" +
+	"\x06result2\xcd\r\n" +
 	"\x0fHeadgateService\x123\n" +
 	"\x04Take\x12\x14.headgate.v1.Request\x1a\x15.headgate.v1.Decision\x124\n" +
 	"\x05Check\x12\x14.headgate.v1.Request\x1a\x15.headgate.v1.Decision\x12;\n" +
 	"\x06FillUp\x12\x14.headgate.v1.Request\x1a\x1b.headgate.v1.FillUpResponse\x12>\n" +
 	"\x05Batch\x12\x19.headgate.v1.BatchRequest\x1a\x1a.headgate.v1.BatchResponse\x12D\n" +
-	"\aReserve\x12\x1b.headgate.v1.ReserveRequest\x1a\x1c.headgate.v1.ReserveResponse\x12;\n" +
+	"\aReserve\x12\x1b.headgate.v1.ReserveRequest\x1a\x1c.headgate.v1.ReserveResponse\x129\n" +
+	"\x05Debit\x12\x14.headgate.v1.Request\x1a\x1a.headgate.v1.DebitResponse\x12;\n" +
 	"\x06Extend\x12\x14.headgate.v1.Request\x1a\x1b.headgate.v1.ExtendResponse\x12A\n" +
 	"\x06Settle\x12\x1a.headgate.v1.SettleRequest\x1a\x1b.headgate.v1.SettleResponse\x12A\n" +
 	"\x06Cancel\x12\x1a.headgate.v1.SettleRequest\x1a\x1b.headgate.v1.SettleResponse\x12=\n" +
@@ -3822,7 +4019,8 @@ const file_headgate_v1_headgate_proto_rawDesc = "" +
 	"ListLimits\x12\x1e.headgate.v1.ListLimitsRequest\x1a\x1f.headgate.v1.ListLimitsResponse\x12J\n" +
 	"\tListCells\x12\x1d.headgate.v1.ListCellsRequest\x1a\x1e.headgate.v1.ListCellsResponse\x12D\n" +
 	"\aExplain\x12\x1b.headgate.v1.ExplainRequest\x1a\x1c.headgate.v1.ExplainResponse\x12>\n" +
-	"\x05Reset\x12\x19.headgate.v1.ResetRequest\x1a\x1a.headgate.v1.ResetResponse\x127\n" +
+	"\x05Reset\x12\x19.headgate.v1.ResetRequest\x1a\x1a.headgate.v1.ResetResponse\x12A\n" +
+	"\x06Refund\x12\x1a.headgate.v1.RefundRequest\x1a\x1b.headgate.v1.RefundResponse\x127\n" +
 	"\x05Block\x12\x19.headgate.v1.BlockRequest\x1a\x13.headgate.v1.Status\x12F\n" +
 	"\bSetLimit\x12\x1c.headgate.v1.SetLimitRequest\x1a\x1c.headgate.v1.ChangedResponse\x12L\n" +
 	"\vSetOverride\x12\x1f.headgate.v1.SetOverrideRequest\x1a\x1c.headgate.v1.ChangedResponse\x12D\n" +
@@ -3843,7 +4041,7 @@ func file_headgate_v1_headgate_proto_rawDescGZIP() []byte {
 	return file_headgate_v1_headgate_proto_rawDescData
 }
 
-var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_headgate_v1_headgate_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Charge)(nil),             // 0: headgate.v1.Charge
 	(*Request)(nil),            // 1: headgate.v1.Request
@@ -3856,44 +4054,47 @@ var file_headgate_v1_headgate_proto_goTypes = []any{
 	(*Answer)(nil),             // 8: headgate.v1.Answer
 	(*ReserveRequest)(nil),     // 9: headgate.v1.ReserveRequest
 	(*ReserveResponse)(nil),    // 10: headgate.v1.ReserveResponse
-	(*ExtendResponse)(nil),     // 11: headgate.v1.ExtendResponse
-	(*SettleRequest)(nil),      // 12: headgate.v1.SettleRequest
-	(*SettleResponse)(nil),     // 13: headgate.v1.SettleResponse
-	(*LeaseToken)(nil),         // 14: headgate.v1.LeaseToken
-	(*AcquireResponse)(nil),    // 15: headgate.v1.AcquireResponse
-	(*LeasesRequest)(nil),      // 16: headgate.v1.LeasesRequest
-	(*LeasesResponse)(nil),     // 17: headgate.v1.LeasesResponse
-	(*Subject)(nil),            // 18: headgate.v1.Subject
-	(*InspectRequest)(nil),     // 19: headgate.v1.InspectRequest
-	(*Status)(nil),             // 20: headgate.v1.Status
-	(*Attempt)(nil),            // 21: headgate.v1.Attempt
-	(*UsageRequest)(nil),       // 22: headgate.v1.UsageRequest
-	(*UsageResponse)(nil),      // 23: headgate.v1.UsageResponse
-	(*LimitUsage)(nil),         // 24: headgate.v1.LimitUsage
-	(*Refusal)(nil),            // 25: headgate.v1.Refusal
-	(*ListLimitsRequest)(nil),  // 26: headgate.v1.ListLimitsRequest
-	(*ListLimitsResponse)(nil), // 27: headgate.v1.ListLimitsResponse
-	(*Limit)(nil),              // 28: headgate.v1.Limit
-	(*ListCellsRequest)(nil),   // 29: headgate.v1.ListCellsRequest
-	(*ListCellsResponse)(nil),  // 30: headgate.v1.ListCellsResponse
-	(*ExplainRequest)(nil),     // 31: headgate.v1.ExplainRequest
-	(*ExplainResponse)(nil),    // 32: headgate.v1.ExplainResponse
-	(*ExplainedCharge)(nil),    // 33: headgate.v1.ExplainedCharge
-	(*Verdict)(nil),            // 34: headgate.v1.Verdict
-	(*ResetRequest)(nil),       // 35: headgate.v1.ResetRequest
-	(*ResetResponse)(nil),      // 36: headgate.v1.ResetResponse
-	(*BlockRequest)(nil),       // 37: headgate.v1.BlockRequest
-	(*SetLimitRequest)(nil),    // 38: headgate.v1.SetLimitRequest
-	(*SetOverrideRequest)(nil), // 39: headgate.v1.SetOverrideRequest
-	(*SetPlanRequest)(nil),     // 40: headgate.v1.SetPlanRequest
-	(*RollbackRequest)(nil),    // 41: headgate.v1.RollbackRequest
-	(*ChangedResponse)(nil),    // 42: headgate.v1.ChangedResponse
-	(*ItemChange)(nil),         // 43: headgate.v1.ItemChange
-	(*ObserveRequest)(nil),     // 44: headgate.v1.ObserveRequest
-	(*ObserveResponse)(nil),    // 45: headgate.v1.ObserveResponse
-	(*StreamRequest)(nil),      // 46: headgate.v1.StreamRequest
-	(*StreamResponse)(nil),     // 47: headgate.v1.StreamResponse
-	nil,                        // 48: headgate.v1.ObserveRequest.HeadersEntry
+	(*DebitResponse)(nil),      // 11: headgate.v1.DebitResponse
+	(*ExtendResponse)(nil),     // 12: headgate.v1.ExtendResponse
+	(*SettleRequest)(nil),      // 13: headgate.v1.SettleRequest
+	(*SettleResponse)(nil),     // 14: headgate.v1.SettleResponse
+	(*LeaseToken)(nil),         // 15: headgate.v1.LeaseToken
+	(*AcquireResponse)(nil),    // 16: headgate.v1.AcquireResponse
+	(*LeasesRequest)(nil),      // 17: headgate.v1.LeasesRequest
+	(*LeasesResponse)(nil),     // 18: headgate.v1.LeasesResponse
+	(*Subject)(nil),            // 19: headgate.v1.Subject
+	(*InspectRequest)(nil),     // 20: headgate.v1.InspectRequest
+	(*Status)(nil),             // 21: headgate.v1.Status
+	(*Attempt)(nil),            // 22: headgate.v1.Attempt
+	(*UsageRequest)(nil),       // 23: headgate.v1.UsageRequest
+	(*UsageResponse)(nil),      // 24: headgate.v1.UsageResponse
+	(*LimitUsage)(nil),         // 25: headgate.v1.LimitUsage
+	(*Refusal)(nil),            // 26: headgate.v1.Refusal
+	(*ListLimitsRequest)(nil),  // 27: headgate.v1.ListLimitsRequest
+	(*ListLimitsResponse)(nil), // 28: headgate.v1.ListLimitsResponse
+	(*Limit)(nil),              // 29: headgate.v1.Limit
+	(*ListCellsRequest)(nil),   // 30: headgate.v1.ListCellsRequest
+	(*ListCellsResponse)(nil),  // 31: headgate.v1.ListCellsResponse
+	(*ExplainRequest)(nil),     // 32: headgate.v1.ExplainRequest
+	(*ExplainResponse)(nil),    // 33: headgate.v1.ExplainResponse
+	(*ExplainedCharge)(nil),    // 34: headgate.v1.ExplainedCharge
+	(*Verdict)(nil),            // 35: headgate.v1.Verdict
+	(*ResetRequest)(nil),       // 36: headgate.v1.ResetRequest
+	(*ResetResponse)(nil),      // 37: headgate.v1.ResetResponse
+	(*RefundRequest)(nil),      // 38: headgate.v1.RefundRequest
+	(*RefundResponse)(nil),     // 39: headgate.v1.RefundResponse
+	(*BlockRequest)(nil),       // 40: headgate.v1.BlockRequest
+	(*SetLimitRequest)(nil),    // 41: headgate.v1.SetLimitRequest
+	(*SetOverrideRequest)(nil), // 42: headgate.v1.SetOverrideRequest
+	(*SetPlanRequest)(nil),     // 43: headgate.v1.SetPlanRequest
+	(*RollbackRequest)(nil),    // 44: headgate.v1.RollbackRequest
+	(*ChangedResponse)(nil),    // 45: headgate.v1.ChangedResponse
+	(*ItemChange)(nil),         // 46: headgate.v1.ItemChange
+	(*ObserveRequest)(nil),     // 47: headgate.v1.ObserveRequest
+	(*ObserveResponse)(nil),    // 48: headgate.v1.ObserveResponse
+	(*StreamRequest)(nil),      // 49: headgate.v1.StreamRequest
+	(*StreamResponse)(nil),     // 50: headgate.v1.StreamResponse
+	nil,                        // 51: headgate.v1.ObserveRequest.HeadersEntry
 }
 var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	0,  // 0: headgate.v1.Request.charges:type_name -> headgate.v1.Charge
@@ -3905,84 +4106,89 @@ var file_headgate_v1_headgate_proto_depIdxs = []int32{
 	4,  // 6: headgate.v1.Answer.problem:type_name -> headgate.v1.Problem
 	1,  // 7: headgate.v1.ReserveRequest.request:type_name -> headgate.v1.Request
 	2,  // 8: headgate.v1.ReserveResponse.decision:type_name -> headgate.v1.Decision
-	2,  // 9: headgate.v1.ExtendResponse.decision:type_name -> headgate.v1.Decision
-	0,  // 10: headgate.v1.SettleRequest.charges:type_name -> headgate.v1.Charge
-	2,  // 11: headgate.v1.AcquireResponse.decision:type_name -> headgate.v1.Decision
-	14, // 12: headgate.v1.AcquireResponse.held:type_name -> headgate.v1.LeaseToken
-	14, // 13: headgate.v1.LeasesRequest.held:type_name -> headgate.v1.LeaseToken
-	21, // 14: headgate.v1.Status.history:type_name -> headgate.v1.Attempt
-	24, // 15: headgate.v1.UsageResponse.limits:type_name -> headgate.v1.LimitUsage
-	25, // 16: headgate.v1.UsageResponse.refusals:type_name -> headgate.v1.Refusal
-	20, // 17: headgate.v1.LimitUsage.status:type_name -> headgate.v1.Status
-	28, // 18: headgate.v1.ListLimitsResponse.limits:type_name -> headgate.v1.Limit
-	18, // 19: headgate.v1.ListCellsRequest.after:type_name -> headgate.v1.Subject
-	20, // 20: headgate.v1.ListCellsResponse.cells:type_name -> headgate.v1.Status
-	33, // 21: headgate.v1.ExplainResponse.charges:type_name -> headgate.v1.ExplainedCharge
-	2,  // 22: headgate.v1.ExplainResponse.decision:type_name -> headgate.v1.Decision
-	4,  // 23: headgate.v1.ExplainResponse.problem:type_name -> headgate.v1.Problem
-	34, // 24: headgate.v1.ExplainResponse.rules:type_name -> headgate.v1.Verdict
-	0,  // 25: headgate.v1.ExplainedCharge.charge:type_name -> headgate.v1.Charge
-	43, // 26: headgate.v1.ChangedResponse.changes:type_name -> headgate.v1.ItemChange
-	48, // 27: headgate.v1.ObserveRequest.headers:type_name -> headgate.v1.ObserveRequest.HeadersEntry
-	1,  // 28: headgate.v1.StreamRequest.take:type_name -> headgate.v1.Request
-	1,  // 29: headgate.v1.StreamRequest.check:type_name -> headgate.v1.Request
-	6,  // 30: headgate.v1.StreamRequest.batch:type_name -> headgate.v1.BatchRequest
-	2,  // 31: headgate.v1.StreamResponse.decision:type_name -> headgate.v1.Decision
-	7,  // 32: headgate.v1.StreamResponse.batch:type_name -> headgate.v1.BatchResponse
-	4,  // 33: headgate.v1.StreamResponse.problem:type_name -> headgate.v1.Problem
-	1,  // 34: headgate.v1.HeadgateService.Take:input_type -> headgate.v1.Request
-	1,  // 35: headgate.v1.HeadgateService.Check:input_type -> headgate.v1.Request
-	1,  // 36: headgate.v1.HeadgateService.FillUp:input_type -> headgate.v1.Request
-	6,  // 37: headgate.v1.HeadgateService.Batch:input_type -> headgate.v1.BatchRequest
-	9,  // 38: headgate.v1.HeadgateService.Reserve:input_type -> headgate.v1.ReserveRequest
-	1,  // 39: headgate.v1.HeadgateService.Extend:input_type -> headgate.v1.Request
-	12, // 40: headgate.v1.HeadgateService.Settle:input_type -> headgate.v1.SettleRequest
-	12, // 41: headgate.v1.HeadgateService.Cancel:input_type -> headgate.v1.SettleRequest
-	1,  // 42: headgate.v1.HeadgateService.Acquire:input_type -> headgate.v1.Request
-	16, // 43: headgate.v1.HeadgateService.Renew:input_type -> headgate.v1.LeasesRequest
-	16, // 44: headgate.v1.HeadgateService.Release:input_type -> headgate.v1.LeasesRequest
-	19, // 45: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.InspectRequest
-	22, // 46: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
-	26, // 47: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
-	29, // 48: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
-	31, // 49: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
-	35, // 50: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
-	37, // 51: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
-	38, // 52: headgate.v1.HeadgateService.SetLimit:input_type -> headgate.v1.SetLimitRequest
-	39, // 53: headgate.v1.HeadgateService.SetOverride:input_type -> headgate.v1.SetOverrideRequest
-	40, // 54: headgate.v1.HeadgateService.SetPlan:input_type -> headgate.v1.SetPlanRequest
-	41, // 55: headgate.v1.HeadgateService.Rollback:input_type -> headgate.v1.RollbackRequest
-	44, // 56: headgate.v1.HeadgateService.Observe:input_type -> headgate.v1.ObserveRequest
-	46, // 57: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
-	2,  // 58: headgate.v1.HeadgateService.Take:output_type -> headgate.v1.Decision
-	2,  // 59: headgate.v1.HeadgateService.Check:output_type -> headgate.v1.Decision
-	5,  // 60: headgate.v1.HeadgateService.FillUp:output_type -> headgate.v1.FillUpResponse
-	7,  // 61: headgate.v1.HeadgateService.Batch:output_type -> headgate.v1.BatchResponse
-	10, // 62: headgate.v1.HeadgateService.Reserve:output_type -> headgate.v1.ReserveResponse
-	11, // 63: headgate.v1.HeadgateService.Extend:output_type -> headgate.v1.ExtendResponse
-	13, // 64: headgate.v1.HeadgateService.Settle:output_type -> headgate.v1.SettleResponse
-	13, // 65: headgate.v1.HeadgateService.Cancel:output_type -> headgate.v1.SettleResponse
-	15, // 66: headgate.v1.HeadgateService.Acquire:output_type -> headgate.v1.AcquireResponse
-	17, // 67: headgate.v1.HeadgateService.Renew:output_type -> headgate.v1.LeasesResponse
-	17, // 68: headgate.v1.HeadgateService.Release:output_type -> headgate.v1.LeasesResponse
-	20, // 69: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
-	23, // 70: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
-	27, // 71: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
-	30, // 72: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
-	32, // 73: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
-	36, // 74: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
-	20, // 75: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
-	42, // 76: headgate.v1.HeadgateService.SetLimit:output_type -> headgate.v1.ChangedResponse
-	42, // 77: headgate.v1.HeadgateService.SetOverride:output_type -> headgate.v1.ChangedResponse
-	42, // 78: headgate.v1.HeadgateService.SetPlan:output_type -> headgate.v1.ChangedResponse
-	42, // 79: headgate.v1.HeadgateService.Rollback:output_type -> headgate.v1.ChangedResponse
-	45, // 80: headgate.v1.HeadgateService.Observe:output_type -> headgate.v1.ObserveResponse
-	47, // 81: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
-	58, // [58:82] is the sub-list for method output_type
-	34, // [34:58] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	2,  // 9: headgate.v1.DebitResponse.decision:type_name -> headgate.v1.Decision
+	2,  // 10: headgate.v1.ExtendResponse.decision:type_name -> headgate.v1.Decision
+	0,  // 11: headgate.v1.SettleRequest.charges:type_name -> headgate.v1.Charge
+	2,  // 12: headgate.v1.AcquireResponse.decision:type_name -> headgate.v1.Decision
+	15, // 13: headgate.v1.AcquireResponse.held:type_name -> headgate.v1.LeaseToken
+	15, // 14: headgate.v1.LeasesRequest.held:type_name -> headgate.v1.LeaseToken
+	22, // 15: headgate.v1.Status.history:type_name -> headgate.v1.Attempt
+	25, // 16: headgate.v1.UsageResponse.limits:type_name -> headgate.v1.LimitUsage
+	26, // 17: headgate.v1.UsageResponse.refusals:type_name -> headgate.v1.Refusal
+	21, // 18: headgate.v1.LimitUsage.status:type_name -> headgate.v1.Status
+	29, // 19: headgate.v1.ListLimitsResponse.limits:type_name -> headgate.v1.Limit
+	19, // 20: headgate.v1.ListCellsRequest.after:type_name -> headgate.v1.Subject
+	21, // 21: headgate.v1.ListCellsResponse.cells:type_name -> headgate.v1.Status
+	34, // 22: headgate.v1.ExplainResponse.charges:type_name -> headgate.v1.ExplainedCharge
+	2,  // 23: headgate.v1.ExplainResponse.decision:type_name -> headgate.v1.Decision
+	4,  // 24: headgate.v1.ExplainResponse.problem:type_name -> headgate.v1.Problem
+	35, // 25: headgate.v1.ExplainResponse.rules:type_name -> headgate.v1.Verdict
+	0,  // 26: headgate.v1.ExplainedCharge.charge:type_name -> headgate.v1.Charge
+	46, // 27: headgate.v1.ChangedResponse.changes:type_name -> headgate.v1.ItemChange
+	51, // 28: headgate.v1.ObserveRequest.headers:type_name -> headgate.v1.ObserveRequest.HeadersEntry
+	1,  // 29: headgate.v1.StreamRequest.take:type_name -> headgate.v1.Request
+	1,  // 30: headgate.v1.StreamRequest.check:type_name -> headgate.v1.Request
+	6,  // 31: headgate.v1.StreamRequest.batch:type_name -> headgate.v1.BatchRequest
+	2,  // 32: headgate.v1.StreamResponse.decision:type_name -> headgate.v1.Decision
+	7,  // 33: headgate.v1.StreamResponse.batch:type_name -> headgate.v1.BatchResponse
+	4,  // 34: headgate.v1.StreamResponse.problem:type_name -> headgate.v1.Problem
+	1,  // 35: headgate.v1.HeadgateService.Take:input_type -> headgate.v1.Request
+	1,  // 36: headgate.v1.HeadgateService.Check:input_type -> headgate.v1.Request
+	1,  // 37: headgate.v1.HeadgateService.FillUp:input_type -> headgate.v1.Request
+	6,  // 38: headgate.v1.HeadgateService.Batch:input_type -> headgate.v1.BatchRequest
+	9,  // 39: headgate.v1.HeadgateService.Reserve:input_type -> headgate.v1.ReserveRequest
+	1,  // 40: headgate.v1.HeadgateService.Debit:input_type -> headgate.v1.Request
+	1,  // 41: headgate.v1.HeadgateService.Extend:input_type -> headgate.v1.Request
+	13, // 42: headgate.v1.HeadgateService.Settle:input_type -> headgate.v1.SettleRequest
+	13, // 43: headgate.v1.HeadgateService.Cancel:input_type -> headgate.v1.SettleRequest
+	1,  // 44: headgate.v1.HeadgateService.Acquire:input_type -> headgate.v1.Request
+	17, // 45: headgate.v1.HeadgateService.Renew:input_type -> headgate.v1.LeasesRequest
+	17, // 46: headgate.v1.HeadgateService.Release:input_type -> headgate.v1.LeasesRequest
+	20, // 47: headgate.v1.HeadgateService.Inspect:input_type -> headgate.v1.InspectRequest
+	23, // 48: headgate.v1.HeadgateService.Usage:input_type -> headgate.v1.UsageRequest
+	27, // 49: headgate.v1.HeadgateService.ListLimits:input_type -> headgate.v1.ListLimitsRequest
+	30, // 50: headgate.v1.HeadgateService.ListCells:input_type -> headgate.v1.ListCellsRequest
+	32, // 51: headgate.v1.HeadgateService.Explain:input_type -> headgate.v1.ExplainRequest
+	36, // 52: headgate.v1.HeadgateService.Reset:input_type -> headgate.v1.ResetRequest
+	38, // 53: headgate.v1.HeadgateService.Refund:input_type -> headgate.v1.RefundRequest
+	40, // 54: headgate.v1.HeadgateService.Block:input_type -> headgate.v1.BlockRequest
+	41, // 55: headgate.v1.HeadgateService.SetLimit:input_type -> headgate.v1.SetLimitRequest
+	42, // 56: headgate.v1.HeadgateService.SetOverride:input_type -> headgate.v1.SetOverrideRequest
+	43, // 57: headgate.v1.HeadgateService.SetPlan:input_type -> headgate.v1.SetPlanRequest
+	44, // 58: headgate.v1.HeadgateService.Rollback:input_type -> headgate.v1.RollbackRequest
+	47, // 59: headgate.v1.HeadgateService.Observe:input_type -> headgate.v1.ObserveRequest
+	49, // 60: headgate.v1.HeadgateService.Stream:input_type -> headgate.v1.StreamRequest
+	2,  // 61: headgate.v1.HeadgateService.Take:output_type -> headgate.v1.Decision
+	2,  // 62: headgate.v1.HeadgateService.Check:output_type -> headgate.v1.Decision
+	5,  // 63: headgate.v1.HeadgateService.FillUp:output_type -> headgate.v1.FillUpResponse
+	7,  // 64: headgate.v1.HeadgateService.Batch:output_type -> headgate.v1.BatchResponse
+	10, // 65: headgate.v1.HeadgateService.Reserve:output_type -> headgate.v1.ReserveResponse
+	11, // 66: headgate.v1.HeadgateService.Debit:output_type -> headgate.v1.DebitResponse
+	12, // 67: headgate.v1.HeadgateService.Extend:output_type -> headgate.v1.ExtendResponse
+	14, // 68: headgate.v1.HeadgateService.Settle:output_type -> headgate.v1.SettleResponse
+	14, // 69: headgate.v1.HeadgateService.Cancel:output_type -> headgate.v1.SettleResponse
+	16, // 70: headgate.v1.HeadgateService.Acquire:output_type -> headgate.v1.AcquireResponse
+	18, // 71: headgate.v1.HeadgateService.Renew:output_type -> headgate.v1.LeasesResponse
+	18, // 72: headgate.v1.HeadgateService.Release:output_type -> headgate.v1.LeasesResponse
+	21, // 73: headgate.v1.HeadgateService.Inspect:output_type -> headgate.v1.Status
+	24, // 74: headgate.v1.HeadgateService.Usage:output_type -> headgate.v1.UsageResponse
+	28, // 75: headgate.v1.HeadgateService.ListLimits:output_type -> headgate.v1.ListLimitsResponse
+	31, // 76: headgate.v1.HeadgateService.ListCells:output_type -> headgate.v1.ListCellsResponse
+	33, // 77: headgate.v1.HeadgateService.Explain:output_type -> headgate.v1.ExplainResponse
+	37, // 78: headgate.v1.HeadgateService.Reset:output_type -> headgate.v1.ResetResponse
+	39, // 79: headgate.v1.HeadgateService.Refund:output_type -> headgate.v1.RefundResponse
+	21, // 80: headgate.v1.HeadgateService.Block:output_type -> headgate.v1.Status
+	45, // 81: headgate.v1.HeadgateService.SetLimit:output_type -> headgate.v1.ChangedResponse
+	45, // 82: headgate.v1.HeadgateService.SetOverride:output_type -> headgate.v1.ChangedResponse
+	45, // 83: headgate.v1.HeadgateService.SetPlan:output_type -> headgate.v1.ChangedResponse
+	45, // 84: headgate.v1.HeadgateService.Rollback:output_type -> headgate.v1.ChangedResponse
+	48, // 85: headgate.v1.HeadgateService.Observe:output_type -> headgate.v1.ObserveResponse
+	50, // 86: headgate.v1.HeadgateService.Stream:output_type -> headgate.v1.StreamResponse
+	61, // [61:87] is the sub-list for method output_type
+	35, // [35:61] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_headgate_v1_headgate_proto_init() }
@@ -3998,26 +4204,27 @@ func file_headgate_v1_headgate_proto_init() {
 		(*Answer_Problem)(nil),
 	}
 	file_headgate_v1_headgate_proto_msgTypes[10].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[14].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[18].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[15].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[19].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[20].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[22].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[24].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[21].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[23].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[25].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[35].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[37].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[26].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[36].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[38].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[39].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[40].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[41].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[42].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[43].OneofWrappers = []any{}
 	file_headgate_v1_headgate_proto_msgTypes[44].OneofWrappers = []any{}
-	file_headgate_v1_headgate_proto_msgTypes[46].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[47].OneofWrappers = []any{}
+	file_headgate_v1_headgate_proto_msgTypes[49].OneofWrappers = []any{
 		(*StreamRequest_Take)(nil),
 		(*StreamRequest_Check)(nil),
 		(*StreamRequest_Batch)(nil),
 	}
-	file_headgate_v1_headgate_proto_msgTypes[47].OneofWrappers = []any{
+	file_headgate_v1_headgate_proto_msgTypes[50].OneofWrappers = []any{
 		(*StreamResponse_Decision)(nil),
 		(*StreamResponse_Batch)(nil),
 		(*StreamResponse_Problem)(nil),
@@ -4028,7 +4235,7 @@ func file_headgate_v1_headgate_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_headgate_v1_headgate_proto_rawDesc), len(file_headgate_v1_headgate_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const (
 	HeadgateService_FillUp_FullMethodName      = "/headgate.v1.HeadgateService/FillUp"
 	HeadgateService_Batch_FullMethodName       = "/headgate.v1.HeadgateService/Batch"
 	HeadgateService_Reserve_FullMethodName     = "/headgate.v1.HeadgateService/Reserve"
+	HeadgateService_Debit_FullMethodName       = "/headgate.v1.HeadgateService/Debit"
 	HeadgateService_Extend_FullMethodName      = "/headgate.v1.HeadgateService/Extend"
 	HeadgateService_Settle_FullMethodName      = "/headgate.v1.HeadgateService/Settle"
 	HeadgateService_Cancel_FullMethodName      = "/headgate.v1.HeadgateService/Cancel"
@@ -45,6 +46,7 @@ const (
 	HeadgateService_ListCells_FullMethodName   = "/headgate.v1.HeadgateService/ListCells"
 	HeadgateService_Explain_FullMethodName     = "/headgate.v1.HeadgateService/Explain"
 	HeadgateService_Reset_FullMethodName       = "/headgate.v1.HeadgateService/Reset"
+	HeadgateService_Refund_FullMethodName      = "/headgate.v1.HeadgateService/Refund"
 	HeadgateService_Block_FullMethodName       = "/headgate.v1.HeadgateService/Block"
 	HeadgateService_SetLimit_FullMethodName    = "/headgate.v1.HeadgateService/SetLimit"
 	HeadgateService_SetOverride_FullMethodName = "/headgate.v1.HeadgateService/SetOverride"
@@ -70,6 +72,8 @@ type HeadgateServiceClient interface {
 	Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (*BatchResponse, error)
 	// Reserve takes charges for a start that may lie ahead. Role take.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
+	// Debit charges work that is done already under an id, whatever the level. Role take.
+	Debit(ctx context.Context, in *Request, opts ...grpc.CallOption) (*DebitResponse, error)
 	// Extend charges more under an id. Role take.
 	Extend(ctx context.Context, in *Request, opts ...grpc.CallOption) (*ExtendResponse, error)
 	// Settle corrects the costs of charges that were admitted under an id. Role take.
@@ -94,6 +98,8 @@ type HeadgateServiceClient interface {
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// Reset forgets a key. Role admin.
 	Reset(ctx context.Context, in *ResetRequest, opts ...grpc.CallOption) (*ResetResponse, error)
+	// Refund gives back what is in use of a key, up to a cost. Role admin.
+	Refund(ctx context.Context, in *RefundRequest, opts ...grpc.CallOption) (*RefundResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(ctx context.Context, in *BlockRequest, opts ...grpc.CallOption) (*Status, error)
 	// SetLimit defines a named limit, or changes it, for all its keys. Role admin.
@@ -163,6 +169,16 @@ func (c *headgateServiceClient) Reserve(ctx context.Context, in *ReserveRequest,
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReserveResponse)
 	err := c.cc.Invoke(ctx, HeadgateService_Reserve_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *headgateServiceClient) Debit(ctx context.Context, in *Request, opts ...grpc.CallOption) (*DebitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DebitResponse)
+	err := c.cc.Invoke(ctx, HeadgateService_Debit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -289,6 +305,16 @@ func (c *headgateServiceClient) Reset(ctx context.Context, in *ResetRequest, opt
 	return out, nil
 }
 
+func (c *headgateServiceClient) Refund(ctx context.Context, in *RefundRequest, opts ...grpc.CallOption) (*RefundResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RefundResponse)
+	err := c.cc.Invoke(ctx, HeadgateService_Refund_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *headgateServiceClient) Block(ctx context.Context, in *BlockRequest, opts ...grpc.CallOption) (*Status, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Status)
@@ -378,6 +404,8 @@ type HeadgateServiceServer interface {
 	Batch(context.Context, *BatchRequest) (*BatchResponse, error)
 	// Reserve takes charges for a start that may lie ahead. Role take.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
+	// Debit charges work that is done already under an id, whatever the level. Role take.
+	Debit(context.Context, *Request) (*DebitResponse, error)
 	// Extend charges more under an id. Role take.
 	Extend(context.Context, *Request) (*ExtendResponse, error)
 	// Settle corrects the costs of charges that were admitted under an id. Role take.
@@ -402,6 +430,8 @@ type HeadgateServiceServer interface {
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// Reset forgets a key. Role admin.
 	Reset(context.Context, *ResetRequest) (*ResetResponse, error)
+	// Refund gives back what is in use of a key, up to a cost. Role admin.
+	Refund(context.Context, *RefundRequest) (*RefundResponse, error)
 	// Block refuses a key for a while, or lifts that. Role admin.
 	Block(context.Context, *BlockRequest) (*Status, error)
 	// SetLimit defines a named limit, or changes it, for all its keys. Role admin.
@@ -442,6 +472,9 @@ func (UnimplementedHeadgateServiceServer) Batch(context.Context, *BatchRequest) 
 func (UnimplementedHeadgateServiceServer) Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reserve not implemented")
 }
+func (UnimplementedHeadgateServiceServer) Debit(context.Context, *Request) (*DebitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Debit not implemented")
+}
 func (UnimplementedHeadgateServiceServer) Extend(context.Context, *Request) (*ExtendResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Extend not implemented")
 }
@@ -477,6 +510,9 @@ func (UnimplementedHeadgateServiceServer) Explain(context.Context, *ExplainReque
 }
 func (UnimplementedHeadgateServiceServer) Reset(context.Context, *ResetRequest) (*ResetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reset not implemented")
+}
+func (UnimplementedHeadgateServiceServer) Refund(context.Context, *RefundRequest) (*RefundResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Refund not implemented")
 }
 func (UnimplementedHeadgateServiceServer) Block(context.Context, *BlockRequest) (*Status, error) {
 	return nil, status.Error(codes.Unimplemented, "method Block not implemented")
@@ -606,6 +642,24 @@ func _HeadgateService_Reserve_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(HeadgateServiceServer).Reserve(ctx, req.(*ReserveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HeadgateService_Debit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Request)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HeadgateServiceServer).Debit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HeadgateService_Debit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HeadgateServiceServer).Debit(ctx, req.(*Request))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -826,6 +880,24 @@ func _HeadgateService_Reset_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HeadgateService_Refund_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RefundRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HeadgateServiceServer).Refund(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HeadgateService_Refund_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HeadgateServiceServer).Refund(ctx, req.(*RefundRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HeadgateService_Block_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(BlockRequest)
 	if err := dec(in); err != nil {
@@ -969,6 +1041,10 @@ var HeadgateService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _HeadgateService_Reserve_Handler,
 		},
 		{
+			MethodName: "Debit",
+			Handler:    _HeadgateService_Debit_Handler,
+		},
+		{
 			MethodName: "Extend",
 			Handler:    _HeadgateService_Extend_Handler,
 		},
@@ -1015,6 +1091,10 @@ var HeadgateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reset",
 			Handler:    _HeadgateService_Reset_Handler,
+		},
+		{
+			MethodName: "Refund",
+			Handler:    _HeadgateService_Refund_Handler,
 		},
 		{
 			MethodName: "Block",

@@ -26,7 +26,7 @@ end
 
 -- headgate_charge_N checks the key and the cost of a charge, and returns the limit that holds for the key at a time
 -- of the server's, and until when; the cost in credits; whether it may start late, and up to which level it may
--- charge then. field is what the cost is called; the others are those of headgate_verb_N.
+-- charge then. A wait of -1 charges whatever the level. field is what the cost is called; the others are those of headgate_verb_N.
 create procedure headgate_charge_N(verb int, held int, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
     `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), field varchar(8) character set utf8mb4, wait bigint, moment bigint,
     out name varchar(255) character set utf8mb4, out law int, out anchor int, out unit bigint, out capacity bigint, out step bigint, out drain bigint,
@@ -63,10 +63,15 @@ begin
         call headgate_fail_N(concat(field, ': is too large'));
     end if;
     set credits = exact;
-    if wait > 0 or @hg_keep is not null then -- a refusal does not block a key for a caller that waits, or leaves headroom
+    if wait <> 0 or @hg_keep is not null then -- a refusal does not block a key for a caller that waits, or leaves headroom
         set block = 0;
     end if;
-    if @hg_keep is not null then
+    if wait < 0 then
+        if @hg_keep is not null then
+            call headgate_fail_N('keep: has no meaning for what is charged whatever the level');
+        end if;
+        set ceiling = if(law = 2, 4294967295, 9007199254740991); -- Highest of package law
+    elseif @hg_keep is not null then
         if verb in (1, 2, 9, 10) then
             call headgate_keeping_N(@hg_keep, unit, capacity, ceiling);
         end if;
@@ -173,6 +178,28 @@ begin
         call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
     end if;
     {{figures}},
+        @hg_how = 2 as replayed;
+end
+//
+
+-- headgate_debit charges work that is done already, under an id, whatever the level: called again, it charges nothing
+-- and returns the first result, replayed 1. One row: charged, 0 if the key is blocked; used, what is in use then; is_over,
+-- 1 if that is more than the limit allows at once; limit_name; at; replayed. What is above delays others until it has
+-- drained. A life of 0 or null is an hour.
+create procedure headgate_debit(id varchar(1024) character set utf8mb4 collate utf8mb4_bin, rule varchar(2048) character set utf8mb4 collate utf8mb4_bin,
+    `key` varchar(1024) character set utf8mb4 collate utf8mb4_bin, cost decimal(65, 30), life_seconds decimal(65, 30))
+modifies sql data sql security definer comment 'Charges work that is done already, under an id, whatever the level.'
+begin
+    declare life bigint;
+    call headgate_enter_N();
+    call headgate_life_N(life_seconds, life);
+    call headgate_verb_N(1, 0, rule, `key`, cost, coalesce(id, ''), life, -1, 0, '');
+    if @hg_when > @hg_clk then
+        call headgate_fail_N(concat('id: "', left(id, 40), '" was reserved, and starts at ', cast('1970-01-01' + interval @hg_when microsecond as datetime(6)), ' UTC'));
+    end if;
+    select @hg_g > 0 as charged,
+        cast(cast(@hg_x div @hg_c as decimal(26, 6)) + cast((cast(@hg_x mod @hg_c as decimal(38)) * 1000000 + @hg_c - 1) div @hg_c as decimal(26, 6)) / 1000000 as decimal(26, 6)) as used,
+        @hg_x > @hg_capacity as is_over, @hg_name as limit_name, cast('1970-01-01' + interval @hg_now microsecond as datetime(6)) as at,
         @hg_how = 2 as replayed;
 end
 //

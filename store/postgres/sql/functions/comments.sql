@@ -104,6 +104,7 @@ comment on function headgate.take_once(text, text, text, numeric, interval) is '
 comment on function headgate.extend(text, text, text, numeric, interval) is 'Charges more under an id, so that it is total in all, or nothing. charged is what is charged then.';
 comment on function headgate.settle(text, text, text, numeric) is 'Sets the cost of the charge under an id. Returns what was given back; below 0: charged in addition.';
 comment on function headgate.cancel(text, text, text) is 'Takes back the charge under an id. Returns how much of it.';
+comment on function headgate.debit(text, text, text, numeric, interval) is 'Charges work that is done already, under an id, whatever the level.';
 comment on function headgate.reserve(text, text, numeric, interval, text, interval) is 'Takes cost now for a start at most wait later.';
 comment on function headgate.take_all(text[], text[], numeric[]) is 'Takes several charges, all or none. One row for each; refused says which would not have passed.';
 comment on function headgate.take_all_once(text, text[], text[], numeric[], interval) is 'headgate.take_all, charged once however often it is called with the id.';

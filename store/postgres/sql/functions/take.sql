@@ -277,7 +277,7 @@ end $$;
 
 -- headgate_internal.charge_N decides by the limit that holds for a key when the cell is locked. Where what
 -- was found does not hold at that time, it finds again with the time that it was told. life
--- and note are of a request with an id, which verb 8 extends; wait is how much later a reservation may start; hold says that the
+-- and note are of a request with an id, which verb 8 extends; wait is how much later a reservation may start, -1 charges whatever the level; hold says that the
 -- charge is held; fill that what fits of it is taken, and counted in credits.
 create or replace function headgate_internal.charge_N(verb int, rule text, key text, cost numeric, life bigint, note text, wait bigint, hold boolean,
     fill boolean default false,
@@ -294,10 +294,15 @@ begin
         else
             perform headgate_internal.takeable_N(c);
         end if;
-        if wait > 0 or keep is not null then
+        if wait <> 0 or keep is not null then
             asked := headgate_internal.unblocking_N(c);
         end if;
-        if keep is not null then
+        if wait < 0 then
+            if keep is not null then
+                perform headgate_internal.fail_N('keep: has no meaning for what is charged whatever the level');
+            end if;
+            ceiling := case c.params[{limit.kind}] when 2 then 4294967295 else 9007199254740991 end; -- Highest of package law
+        elsif keep is not null then
             ceiling := headgate_internal.keeping_N(c, keep);
         elsif wait > 0 and headgate_internal.queues_N(c) then
             how := 2; ceiling := headgate_internal.ceiling_N(c, wait);

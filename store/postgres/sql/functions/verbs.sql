@@ -136,6 +136,26 @@ begin
     returned := headgate_internal.corrected_N(res[{out.granted}], f.c);
 end $$;
 
+-- headgate.debit charges work that is done already, under an id, whatever the level: called again, it charges nothing and
+-- returns the first result, replayed. One row: charged, false if the key is blocked; used, what is in use then; is_over,
+-- that it is more than the limit allows at once; the limit's name; at. What is above delays others until it has drained.
+create or replace function headgate.debit(id text, rule text, key text, cost numeric, life interval default '1 hour')
+returns table (charged boolean, used numeric, is_over boolean, limit_name text, at timestamptz, replayed boolean)
+language plpgsql volatile security definer set plan_cache_mode = 'force_generic_plan' set enable_seqscan = off set search_path = pg_catalog, pg_temp as $$
+declare
+    f record; c headgate.compiled; res bigint[];
+begin
+    f := headgate_internal.charge_N(1, rule, key, cost, greatest(headgate_internal.micros_N('life', life), 1), headgate_internal.checked_id_N(id), -1, false);
+    res := f.res; c := f.c;
+    perform headgate_internal.started_N(id, res);
+    charged := res[{out.granted}] = 1;
+    used := trim_scale(ceil(res[{out.used}]::numeric * 1000000 / c.params[{limit.unit}]) / 1000000);
+    is_over := res[{out.used}] > c.params[{limit.capacity}];
+    limit_name := f.name; at := headgate_internal.instant_N(headgate_internal.decided_at_N(res, c));
+    replayed := headgate_internal.replayed_N(res);
+    return next;
+end $$;
+
 -- headgate.reserve takes cost now for a start at most wait from now: with
 -- token-bucket, leaky-bucket and gcra each reservation has a start of its own, first
 -- come first served; under other limits it starts at once or is not made. Sleep for
