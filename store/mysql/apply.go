@@ -64,5 +64,5 @@ func (s *Store) applyPlain(ctx context.Context, n *node, ops []law.Op, outs []la
 	if err != nil || answer == nil {
 		return nil, err
 	}
-	return b.hear(answer, outs)
+	return b.read(answer, outs)
 }

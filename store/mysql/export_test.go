@@ -23,7 +23,7 @@ var (
 func Statements(s *Store, ops []law.Op) (list []string) {
 	f := &flight{ctx: context.Background(), ops: ops}
 	f.Batch = rows.New(ops, remembers{ops})
-	text := f.look(s.begin(onlyChecks(ops)))
+	text := f.lockText(s.begin(onlyChecks(ops)))
 	for _, c := range f.Cells {
 		c.Found = true
 		first := []law.Op{{Verb: law.Take, Cell: c.Name, Params: ops[0].Params, Cost: 1000, Count: 1}}

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// applyFree decides those groups of a batch of which nobody else holds a cell. Cells that
-// are not there count as held: they are soon asked for without the others.
+// applyFree decides those groups of a batch of which nobody else has locked a cell. Cells that do not exist count as
+// locked: their groups are soon decided without the others.
 func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	cells := make([]law.Cell, len(ops))
 	for i := range ops {
@@ -39,8 +39,8 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	})
 }
 
-// holdFree has do work in a transaction in which those of some cells are locked that are there, and that nobody else
-// holds. What do does not commit is rolled back.
+// holdFree calls do in a transaction that has locked those of the cells that exist and that nobody else has locked. What
+// do does not commit is rolled back.
 func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn,
 	return err
 }
 
-// findFree locks those of some cells, which are in order, that are there and that nobody holds, and returns them in
-// order. Where one of them is held, it asks about each half. TiDB accepts SKIP LOCKED, and then locks nothing.
+// findFree locks those of the cells that exist and that nobody else has locked, and returns them. Both lists are in order.
+// Where one of the cells is locked, it tries each half. TiDB accepts SKIP LOCKED, and then locks nothing.
 func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
 	var b strings.Builder
 	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")

@@ -69,7 +69,7 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 		return nil, err
 	}
 	err = s.administer(ctx, "grant", func(conn *sql.Conn) error {
-		err := alone(ctx, conn, func() (err error) {
+		err := withMigrationLock(ctx, conn, func() (err error) {
 			lines, err = s.grantBy(ctx, conn, role, a)
 			return err
 		})

@@ -57,7 +57,7 @@ func (s *Store) migrateAt(ctx context.Context, conn *sql.Conn) (report []string,
 	}
 	// One migrator for all attempts: what an attempt has made, the next one finds there.
 	m := &migrator{definition: s.def, conn: conn, articles: s.cfg.Articles}
-	err = alone(ctx, conn, func() error { return m.migrate(ctx) })
+	err = withMigrationLock(ctx, conn, func() error { return m.migrate(ctx) })
 	switch {
 	case errors.Is(err, store.ErrSchemaNewer):
 		return nil, err
@@ -68,7 +68,7 @@ func (s *Store) migrateAt(ctx context.Context, conn *sql.Conn) (report []string,
 		}
 		return nil, classify("migrate", err)
 	}
-	return m.report, s.look(ctx, conn)
+	return m.report, s.detect(ctx, conn)
 }
 
 // migrator makes a definition in a database.
@@ -296,10 +296,10 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 // of all databases wait for each other. MySQL takes names of up to 64 characters, and 9.7 has no md5.
 const migrating = "concat('headgate migrate ', left(sha2(database(), 256), 32))"
 
-// alone has f change the schema, and repeats it for up to a minute while it conflicts with others.
-// Two that migrate at once would see each other's procedures come and go. The lock is a courtesy: where
-// a server has no such locks, the one that stumbles tries again.
-func alone(ctx context.Context, conn *sql.Conn, f func() error) error {
+// withMigrationLock calls f, which changes the schema, while it holds the lock of the database, and repeats it for up to
+// a minute while it conflicts with others. Two that migrate at once would see each other's procedures come and go. A
+// server without such locks is served too: then the one that fails tries again.
+func withMigrationLock(ctx context.Context, conn *sql.Conn, f func() error) error {
 	if _, err := conn.ExecContext(ctx, "DO GET_LOCK("+migrating+", 60)"); err == nil {
 		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+migrating+")") }()
 	}

@@ -137,7 +137,7 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 // transactions that use the tables.
 func (s *Store) Remove(ctx context.Context) error {
 	err := s.administer(ctx, "remove", func(conn *sql.Conn) error {
-		err := alone(ctx, conn, func() error { return s.removeAt(ctx, conn) })
+		err := withMigrationLock(ctx, conn, func() error { return s.removeAt(ctx, conn) })
 		if err == nil || errors.Is(err, store.ErrSchemaNewer) {
 			return err
 		}

@@ -149,7 +149,7 @@ func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outco
 
 // decide sends the first text, and decides.
 func (f *flight) decide(begin string, outs []law.Outcome) error {
-	if err := f.read(f.look(begin)); err != nil {
+	if err := f.read(f.lockText(begin)); err != nil {
 		return err
 	}
 	return f.Decide(outs, f.clock)

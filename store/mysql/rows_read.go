@@ -12,10 +12,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// look returns the text that locks and reads the rows of the cells, and reads what the laws are known
-// to ask for: receipts, entries, the clock, and for each log the credits that have expired since its
-// cell was written last.
-func (f *flight) look(begin string) string {
+// lockText returns the first text: it locks and reads the rows of the cells, and reads what the laws are known to need:
+// receipts, entries, the clock, and for each log the credits that have expired since its cell was written last.
+func (f *flight) lockText(begin string) string {
 	var b strings.Builder
 	b.Grow(1024 + 160*len(f.Cells))
 	b.WriteString(begin)
@@ -31,12 +30,13 @@ func (f *flight) look(begin string) string {
 	}
 	b.WriteByte(';')
 	f.steps = append(f.steps, f.readCell)
-	f.lookForReceipts(&b)
-	f.lookForEntries(&b)
-	b.WriteString("SET @hg_clock=" + readClock + ";SELECT @hg_clock")
+	f.selectReceipts(&b)
+	f.selectEntries(&b)
 	f.steps = append(f.steps, func(r *sql.Rows) error { return r.Scan(&f.clock) })
-	f.lookForSums(&b)
-	return b.String()
+	if sums := f.selectSums(); sums != "" {
+		return b.String() + "SET @hg_clock=" + readClock + ";SELECT @hg_clock" + sums
+	}
+	return b.String() + "SELECT " + readClock
 }
 
 // whereCells writes the condition that a row is one of some cells, which are in order. MariaDB uses the
@@ -62,7 +62,7 @@ func whereCells(b *strings.Builder, cells []law.Cell) {
 // maxListed bounds a list: MariaDB makes a subquery of one of 1,000.
 const maxListed = 500
 
-// step writes a statement that reads what one of some conditions is true of, and how its rows are taken in.
+// step writes a statement that reads the rows for which one of the conditions holds; take stores each of them.
 func (f *flight) step(b *strings.Builder, query string, conditions []string, take func(*sql.Rows) error) {
 	if len(conditions) == 0 {
 		return
@@ -71,8 +71,8 @@ func (f *flight) step(b *strings.Builder, query string, conditions []string, tak
 	f.steps = append(f.steps, take)
 }
 
-// lookForReceipts writes what reads the requests that ops name.
-func (f *flight) lookForReceipts(b *strings.Builder) {
+// selectReceipts writes the statement that reads the requests that ops name.
+func (f *flight) selectReceipts(b *strings.Builder) {
 	f.receipts = map[admission]law.Receipt{}
 	var named []string
 	for i := range f.ops {
@@ -85,9 +85,9 @@ func (f *flight) lookForReceipts(b *strings.Builder) {
 		"headgate_admissions FORCE INDEX (PRIMARY) WHERE ", named, f.readReceipt)
 }
 
-// lookForEntries writes what reads the entries that ops name, or that requests which they name were
-// charged in.
-func (f *flight) lookForEntries(b *strings.Builder) {
+// selectEntries writes the statements that read the entries that ops name, and those in which requests that they name
+// were charged.
+func (f *flight) selectEntries(b *strings.Builder) {
 	f.entries = map[int64]entry{}
 	var numbered, charged []string
 	for i := range f.ops {
@@ -120,12 +120,13 @@ func spaced(text string, n int) string {
 	return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(%s, ' ', %d), ' ', -1) AS SIGNED)", text, n)
 }
 
-// lookForSums writes what reads the sums of logs. In a transaction of the caller's that might be of an
-// older snapshot than the rows: there the laws ask for them one by one.
-func (f *flight) lookForSums(b *strings.Builder) {
+// selectSums returns the statement that reads the sums of logs; "": there are none. In a transaction of the caller's it might read an older
+// snapshot than the rows: there each sum is read when the laws need it.
+func (f *flight) selectSums() string {
 	if f.locks != "" {
-		return
+		return ""
 	}
+	var b strings.Builder
 	logs := map[law.Cell]bool{}
 	for i := range f.ops {
 		if op := &f.ops[i]; op.Params.Kind == law.Log {
@@ -137,21 +138,22 @@ func (f *flight) lookForSums(b *strings.Builder) {
 		if !logs[c.Name] {
 			continue
 		}
-		join(b, &n, ";(SELECT ", " UNION ALL (SELECT ")
-		literals(b, c.Name)
+		join(&b, &n, ";(SELECT ", " UNION ALL (SELECT ")
+		literals(&b, c.Name)
 		b.WriteString(",COALESCE(SUM(cost),0) FROM headgate_entries FORCE INDEX (by_cell) WHERE ")
-		whereCell(b, c.Name)
+		whereCell(&b, c.Name)
 		b.WriteString(" AND expires_at>(SELECT at FROM headgate_cells WHERE ")
-		whereCell(b, c.Name)
+		whereCell(&b, c.Name)
 		b.WriteString(") AND expires_at<=@hg_clock)")
 	}
 	if n > 0 {
 		f.sums = map[law.Cell]span{}
 		f.steps = append(f.steps, f.readSum)
 	}
+	return b.String()
 }
 
-// read sends the text of look and takes in what it answers.
+// read sends the first text and stores what the server answers.
 func (f *flight) read(text string) error {
 	ctx, cancel := context.WithTimeout(f.ctx, patience)
 	defer cancel()

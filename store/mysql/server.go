@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// look finds out whether the server is a node of a cluster, or a member of a group, whether
-// it knows innodb_snapshot_isolation, and whether an INSERT can return rows. It says why a TiDB will not do.
-func (s *transport) look(ctx context.Context, db querier) error {
+// detect finds out whether the server is a node of a Galera cluster or a member of a Group Replication, whether it knows
+// innodb_snapshot_isolation, and whether an INSERT can return rows. A TiDB with settings that will not do is ErrSetup.
+func (s *transport) detect(ctx context.Context, db querier) error {
 	values, err := variables(ctx, db, "SESSION", "version", "wsrep_on", "group_replication_group_name",
 		"innodb_snapshot_isolation", "tidb_txn_mode", "tidb_constraint_check_in_place_pessimistic")
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Store) ready(ctx context.Context) error {
 			s.log.Warn("the procedures in the database are older than this binary: run headgate migrate", "revision",
 				have.revision, "binary", s.def.revision)
 		}
-		return s.look(ctx, db)
+		return s.detect(ctx, db)
 	})
 	if err == nil {
 		s.checked.Store(true)

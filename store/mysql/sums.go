@@ -139,8 +139,8 @@ func (s *sums) add(i, j int, place []int32) {
 // decided about here; the level, time, end and block that it has then; the clock; and 1 if it was made.
 const sumsWidth = 7
 
-// hear turns an answer into outcomes, and returns which ops it has decided, in their order.
-func (s *sums) hear(answer []int64, outs []law.Outcome) (decided []int, err error) {
+// read turns an answer into outcomes, and returns which ops it has decided, in their order.
+func (s *sums) read(answer []int64, outs []law.Outcome) (decided []int, err error) {
 	if len(answer) != len(s.cells)*sumsWidth {
 		return nil, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
 	}
