@@ -73,6 +73,7 @@ var (
 	askCheck    = newQuery(http.MethodPost, "/v1/check", (*service.Service).Check)
 	askFillUp   = newQuery(http.MethodPost, "/v1/fill-up", (*service.Service).FillUp)
 	askReset    = newQuery(http.MethodPost, "/v1/reset", (*service.Service).Reset)
+	askRefund   = newQuery(http.MethodPost, "/v1/refund", (*service.Service).Refund)
 	askBlock    = newQuery(http.MethodPost, "/v1/block", (*service.Service).Block)
 	askExplain  = newQuery(http.MethodPost, "/v1/explain", (*service.Service).Explain)
 	askSetLimit = newQuery(http.MethodPost, "/v1/limit", (*service.Service).SetLimit)

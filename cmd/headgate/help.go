@@ -40,7 +40,7 @@ func groups() []group {
 			newWhyCommand(), newListCommand(), newTopCommand(), newInspectCommand(), newHistoryCommand(),
 			newAuditCommand(), newExportCommand(),
 		}},
-		{"Act:", []*cobra.Command{newBlockCommand(), newResetCommand(), newOverrideCommand()}},
+		{"Act:", []*cobra.Command{newBlockCommand(), newResetCommand(), newRefundCommand(), newOverrideCommand()}},
 		{"Limits:", []*cobra.Command{
 			newLimitsCommand(), newPlanCommand(), newExplainCommand(), newValidateCommand(),
 		}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -123,6 +124,42 @@ func newResetCommand() *cobra.Command {
 					_, err = fmt.Fprintf(w, "nothing to reset  %s\n", key(args[0]))
 				}
 				return err
+			})
+		},
+	}
+	a.flags(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the audit")
+	return cmd
+}
+
+func newRefundCommand() *cobra.Command {
+	var a queryFlags
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "refund KEY LIMIT COST",
+		Short: "Give back what is in use of a key, up to a cost",
+		Long: "Give back what is in use of a key, up to a cost. What was charged under an id is settled or cancelled by that.\n" +
+			"A sliding log and a concurrency limit give back single charges only.",
+		SuggestFor:        []string{"return", "credit", "give-back"},
+		Example:           "  headgate refund acme tokens 500 --reason 'the answer was cut off'",
+		Args:              cobra.ExactArgs(3),
+		ValidArgsFunction: completed(completeKey, completeLimit),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cost, err := headgate.ParseCost(args[2])
+			if err != nil {
+				return service.InField("cost", err)
+			}
+			return ask(cmd, func(s backend) error {
+				r, err := askRefund(cmd.Context(), s, &api.Refund{
+					Subject: api.Subject{Limit: args[1], Key: args[0]}, Cost: json.Number(cost.String()), Reason: reason,
+				})
+				if err != nil {
+					return err
+				}
+				return a.json.print(cmd.OutOrStdout(), r, func(w io.Writer) error {
+					_, err := fmt.Fprintf(w, "gave back %s of %s  %s  %s\n", r.Returned, cost, args[1], key(args[0]))
+					return err
+				})
 			})
 		},
 	}
