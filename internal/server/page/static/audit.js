@@ -5,7 +5,7 @@ import { every } from "./api.js";
 import { clock, ago, span } from "./format.js";
 
 let stop = null;
-const verbs = { block: "Blocked", unblock: "Unblocked", reset: "Reset", change: "Changed" };
+const verbs = { block: "Blocked", unblock: "Unblocked", reset: "Reset", refund: "Refunded", change: "Changed" };
 
 export const view = {
   name: "audit",
