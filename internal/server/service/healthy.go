@@ -54,7 +54,27 @@ func (s *Service) Reachable(ctx context.Context) error {
 // Healthy lets the store write a new key: a store that still reads, or changes what
 // it has, may have no room for more. Callers at the same time share one probe, and a
 // success answers for a tenth of a second. If ctx ends first, the error has its cause.
+//
+// It also reads the limits of the store if that was never done: until then a limit by name cannot be decided.
 func (s *Service) Healthy(ctx context.Context) error {
+	if err := s.writable(ctx); err != nil {
+		return err
+	}
+	c, err := s.catalog()
+	if err == nil {
+		if _, read := c.Version(); !read.IsZero() {
+			return nil
+		}
+		err = c.Refresh(ctx)
+	}
+	if errors.Is(err, headgate.ErrUnsupported) { // the limits are those of the file
+		return nil
+	}
+	return err
+}
+
+// writable probes the store, unless that has just succeeded.
+func (s *Service) writable(ctx context.Context) error {
 	if at := s.probe.succeeded.Load(); at != nil && time.Since(*at) < probeFresh {
 		return nil
 	}
