@@ -35,7 +35,7 @@ const (
 	// column of headgate_cells, so that an older process which is still running fails.
 	state      = 2
 	firstState = 2  // the first state that migrations start from: what was before was never released
-	revision   = 15 // of the texts of the procedures
+	revision   = 16 // of the texts of the procedures
 )
 
 // definition has the objects that a binary makes in a database.

@@ -36,7 +36,7 @@ const (
 	state      = 4 // what the rows of the tables mean
 	firstState = 4 // the first state that migrations start from: what was before was never released
 	layout     = 1
-	revision   = 17 // of the texts of the functions
+	revision   = 18 // of the texts of the functions
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be

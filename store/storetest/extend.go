@@ -117,7 +117,7 @@ func debit(t *testing.T, s store.Store) {
 					t.Errorf("under an id, replayed %t: %+v", replayed, out)
 				}
 			}
-			if out := apply(t, s, settled(whole, 10*p.Unit, T0))[0]; out.Granted != 20*p.Unit && p.Kind != law.Bucket {
+			if out := apply(t, s, settled(whole, 10, T0))[0]; out.Granted != 20*p.Unit && p.Kind != law.Bucket {
 				t.Errorf("settled at a third: %+v", out)
 			}
 			op.Count = law.Max // saturates

@@ -94,7 +94,7 @@ begin
                                 set was_kind = s_kind, was_level = s_level, was_prev = s_prev, was_at = s_at, was_unit = s_unit, was_step = s_step,
                                     was_empty_at = s_empty_at, was_blocked_until = s_blocked_until;
                                 call headgate_decide_N(p_limit, p_key, if(p_verb = 10, 10, 1), p_kind, p_anchor, p_unit, p_capacity, p_step, p_drain, p_block, charge, 1, 0,
-                                    if(p_late or p_ceiling < p_capacity, p_ceiling, 0), p_late, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, pending, cleared,
+                                    if(p_late or p_ceiling < p_capacity, abs(p_ceiling), 0), p_late, p_b0, p_b1, p_b2, p_b3, p_since, p_lapse, clock, pending, cleared,
                                     {{state}}, base_level, base_prev, base_at, base_step, base_empty_at, moved, moment, clears, carry, granted, used, retry_at, stale);
                                 set fits = granted, left_level = s_level, left_prev = s_prev, left_at = s_at, left_empty_at = s_empty_at,
                                     pending = pending + granted * charge;

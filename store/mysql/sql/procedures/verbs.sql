@@ -70,7 +70,7 @@ begin
         if @hg_keep is not null then
             call headgate_fail_N('keep: has no meaning for what is charged whatever the level');
         end if;
-        set ceiling = if(law = 2, 4294967295, 9007199254740991); -- Highest of package law
+        set ceiling = if(law = 2, -4294967295, -9007199254740991); -- Highest of package law; below 0: also if nothing starts late
     elseif @hg_keep is not null then
         if verb in (1, 2, 9, 10) then
             call headgate_keeping_N(@hg_keep, unit, capacity, ceiling);
