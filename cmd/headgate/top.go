@@ -108,8 +108,8 @@ func (t *topOptions) table(ctx context.Context, s backend, most, width int) ([]s
 	return frame(fmt.Sprintf("%s  keys: %d, refused of those below: %d", now, total, refused), rows, false, width), err
 }
 
-// frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. Lately says that there
-// are the figures of the last minutes.
+// frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. Lately says that
+// there are the figures of the last minutes.
 func frame(head string, rows []topRow, lately bool, width int) []string {
 	keys, limits, uses := len("KEY"), len("LIMIT"), len("USED")
 	for _, r := range rows {

@@ -39,8 +39,8 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	})
 }
 
-// holdFree calls do in a transaction that has locked those of the cells that exist and that nobody else has locked. What
-// do does not commit is rolled back.
+// holdFree calls do in a transaction that has locked those of the cells that exist and that nobody else has locked.
+// What do does not commit is rolled back.
 func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn,
 	return err
 }
 
-// findFree locks those of the cells that exist and that nobody else has locked, and returns them. Both lists are in order.
-// Where one of the cells is locked, it tries each half. TiDB accepts SKIP LOCKED, and then locks nothing.
+// findFree locks those of the cells that exist and that nobody else has locked, and returns them. Both lists are in
+// order. Where one of the cells is locked, it tries each half. TiDB accepts SKIP LOCKED, and then locks nothing.
 func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
 	var b strings.Builder
 	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")

@@ -120,8 +120,8 @@ func spaced(text string, n int) string {
 	return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(%s, ' ', %d), ' ', -1) AS SIGNED)", text, n)
 }
 
-// selectSums returns the statement that reads the sums of logs; "": there are none. In a transaction of the caller's it might read an older
-// snapshot than the rows: there each sum is read when the laws need it.
+// selectSums returns the statement that reads the sums of logs; "": there are none. In a transaction of the caller's it
+// might read an older snapshot than the rows: there each sum is read when the laws need it.
 func (f *flight) selectSums() string {
 	if f.locks != "" {
 		return ""

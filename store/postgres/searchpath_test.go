@@ -14,7 +14,8 @@ import (
 const entries = `apply apply_once apply_plain take_one take_sums take_sums_or_nothing sweep_from compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions record_action actions
-	take check limit_of grant_role block reset attempts take_once extend settle cancel debit reserve acquire renew release
+	take check limit_of grant_role block reset attempts take_once extend settle cancel debit reserve
+	acquire renew release
 	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce sweep
 	used_at capacity_at override set_plan unblock
 	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`

@@ -113,7 +113,8 @@ func debit(t *testing.T, s store.Store) {
 			whole := named("work", op)[0]
 			whole.Cost, whole.Count, whole.Partial = 30*p.Unit, 1, false
 			for _, replayed := range []bool{false, true} {
-				if out := apply(t, s, whole)[0]; out.Granted != 1 || out.Replayed != replayed || out.Used <= p.Capacity {
+				out := apply(t, s, whole)[0]
+				if out.Granted != 1 || out.Replayed != replayed || out.Used <= p.Capacity {
 					t.Errorf("under an id, replayed %t: %+v", replayed, out)
 				}
 			}

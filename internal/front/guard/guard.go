@@ -215,8 +215,8 @@ func away(ctx context.Context, err error) bool {
 }
 
 // trouble returns the error by which the store seems to be away as a whole, or nil. A conflict is an answer, and so is
-// every outcome. A store that is not open yet fails at once, and can be called the moment it is open: behind a breaker that
-// had opened it would be away for another half second.
+// every outcome. A store that is not open yet fails at once, and can be called the moment it is open: behind a breaker
+// that had opened it would be away for another half second.
 func trouble(ctx context.Context, outs []law.Outcome, err error) error {
 	if err == nil {
 		for i := range outs {

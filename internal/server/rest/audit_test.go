@@ -93,7 +93,8 @@ func TestWhatAnOperatorDoesIsInTheAudit(t *testing.T) {
 	removed := `change by oncall:  - override login of "k" = sliding-log 50/1m; "moves"`
 	blocked := `block by some login "":`
 	all := []string{
-		removed, made, `refund by oncall api "k": up to 2.5: cut off`, `reset by oncall api "k": ours`, `unblock by oncall api "k":`, blocked,
+		removed, made, `refund by oncall api "k": up to 2.5: cut off`, `reset by oncall api "k": ours`,
+		`unblock by oncall api "k":`, blocked,
 		`block by oncall api "k": scans`,
 	}
 	for _, tt := range []struct {

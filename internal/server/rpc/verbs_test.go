@@ -129,7 +129,8 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 		}
 	}
 	for _, name := range []string{ // those of one id in their order
-		"Take", "Extend", "Settle", "Debit", "Refund", "Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
+		"Take", "Extend", "Settle", "Debit", "Refund",
+		"Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
 		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "SetLimit", "SetOverride",
 		"SetPlan", "Rollback", "Stream",
 	} {
