@@ -138,8 +138,8 @@ func newRefundCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refund KEY LIMIT COST",
 		Short: "Give back what is in use of a key, up to a cost",
-		Long: "Give back what is in use of a key, up to a cost. What was charged under an id is settled or cancelled by that.\n" +
-			"A sliding log and a concurrency limit give back single charges only.",
+		Long: "Give back what is in use of a key, up to a cost. What was charged under an id is settled or cancelled\n" +
+			"by that. A sliding log and a concurrency limit give back single charges only.",
 		SuggestFor:        []string{"return", "credit", "give-back"},
 		Example:           "  headgate refund acme tokens 500 --reason 'the answer was cut off'",
 		Args:              cobra.ExactArgs(3),
@@ -151,7 +151,8 @@ func newRefundCommand() *cobra.Command {
 			}
 			return ask(cmd, func(s backend) error {
 				r, err := askRefund(cmd.Context(), s, &api.Refund{
-					Subject: api.Subject{Limit: args[1], Key: args[0]}, Cost: json.Number(cost.String()), Reason: reason,
+					Subject: api.Subject{Limit: args[1], Key: args[0]}, Cost: json.Number(cost.String()),
+					Reason: reason,
 				})
 				if err != nil {
 					return err
