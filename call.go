@@ -145,9 +145,7 @@ func (l *Limiter) refresh(ctx context.Context, r *request) error {
 			err = l.store.Apply(ctx, r.ops, r.outs)
 		}
 		if err != nil {
-			for i := range r.outs {
-				r.outs[i] = law.Outcome{Err: err}
-			}
+			law.FailAll(r.outs, err)
 		}
 	}
 	return nil

@@ -29,6 +29,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/store"
 )
 
@@ -162,14 +163,15 @@ func (c *Catalog) watch() {
 	})
 }
 
-// keeper returns the store's catalog.
-func (c *Catalog) keeper() (store.Catalog, error) {
-	k, ok := store.As[store.Catalog](c.store)
-	if !ok {
-		return nil, fmt.Errorf("%w: the store keeps no catalog of limits", headgate.ErrUnsupported)
+// keeper returns the store's catalog, which may be another one each time: see package pending.
+func (c *Catalog) keeper() store.Catalog {
+	if k, ok := store.As[store.Catalog](c.store); ok {
+		return k
 	}
-	return k, nil
+	return wrap.Failing{Err: errNoCatalog}
 }
+
+var errNoCatalog = fmt.Errorf("%w: the store keeps no catalog of limits", headgate.ErrUnsupported)
 
 // Refresh reads the catalog now.
 func (c *Catalog) Refresh(ctx context.Context) (err error) {
@@ -204,11 +206,7 @@ func (c *Catalog) Err() error {
 
 // refresh allows one caller at a time.
 func (c *Catalog) refresh(ctx context.Context) error {
-	k, err := c.keeper()
-	if err != nil {
-		return err
-	}
-	old, begin, asked, since := c.now.Load(), sched.Wall(), sched.Now(), int64(0)
+	k, old, begin, asked, since := c.keeper(), c.now.Load(), sched.Wall(), sched.Now(), int64(0)
 	if old != nil {
 		since = old.version
 	}

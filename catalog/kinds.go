@@ -83,10 +83,7 @@ func (c *Catalog) unlike(ctx context.Context, now *snapshot, edited map[store.It
 	if !now.overrides {
 		return nil, nil
 	}
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
+	k := c.keeper()
 	_, items, err := k.Items(ctx, []store.Item{{Kind: store.KindOverride, Name: name}})
 	for after := (store.Item{Name: name}); err == nil; {
 		for _, i := range items {

@@ -18,7 +18,7 @@ func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
 			err = Invalid("time", "the clock of the store shows %d, which is out of range", clock)
 		}
 		if err != nil {
-			failAll(outs[i:j], err)
+			FailAll(outs[i:j], err)
 		} else {
 			applyGroup(group, outs[i:j], clock, records[i:j], i+1)
 		}

@@ -38,6 +38,7 @@ import (
 	"github.com/headgate/headgate/internal/front/deny"
 	"github.com/headgate/headgate/internal/front/guard"
 	"github.com/headgate/headgate/internal/front/prefetch"
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -142,7 +143,7 @@ type Store struct {
 func New(s store.Store, cfg *Config) *Store {
 	c := cfg.withDefaults()
 	if s == nil {
-		s, c.SweepEvery = none{}, -1
+		s, c.SweepEvery = wrap.Failing{Err: law.Invalid("store", "is nil; front.New was given none")}, -1
 	}
 	f := &Store{top: s}
 	if !isLocal(s) {
@@ -211,14 +212,3 @@ func (s *Store) Close() error {
 	})
 	return s.closed
 }
-
-// none replaces a nil store.
-type none struct{}
-
-func (none) err() error { return law.Invalid("store", "is nil; front.New was given none") }
-
-func (n none) Apply(context.Context, []law.Op, []law.Outcome) error { return n.err() }
-
-func (n none) Sweep(context.Context, int) (int, error) { return 0, n.err() }
-
-func (none) Close() error { return nil }

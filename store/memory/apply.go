@@ -23,12 +23,6 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return nil
 }
 
-func fail(outs []law.Outcome, err error) {
-	for i := range outs {
-		outs[i] = law.Outcome{Err: err}
-	}
-}
-
 // plain reports whether an op is nothing but a charge that TakePlain knows.
 func plain(op *law.Op) bool {
 	return op.Plain() && op.Params.Plain() && op.Now == 0 && op.Cost >= 1 && op.Cost <= law.Max
@@ -61,7 +55,7 @@ func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 // circle.
 func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	if err := law.ValidGroup(ops); err != nil {
-		fail(outs, err)
+		law.FailAll(outs, err)
 		return
 	}
 	sc := s.scratch.Get().(*scratch)
@@ -80,7 +74,7 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 			if op := &ops[0]; len(ops) == 1 && op.Verb == law.Block && op.TTL == 0 { // there is no block to lift
 				outs[0] = law.Outcome{Granted: op.Count, Clock: s.clock()}
 			} else {
-				fail(outs, s.full(l))
+				law.FailAll(outs, s.full(l))
 			}
 			break
 		}

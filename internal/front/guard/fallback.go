@@ -19,7 +19,7 @@ func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
 			e = own
 		}
 		if e = s.answer(ops[i:j], outs[i:j], e); e != nil {
-			fail(outs[i:j], e)
+			law.FailAll(outs[i:j], e)
 		} else {
 			answered = true
 			s.degraded.Add(int64(j - i))
