@@ -32,7 +32,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	calls, trials := s.plan(ops, outs)
 	var failures []error
-	for i, err := range s.do(ctx, calls) {
+	for i, err := range s.do(ctx, calls, ops, outs) {
 		if err == nil {
 			continue
 		}
@@ -80,7 +80,7 @@ func (s *Store) refusal(ops []law.Op) error {
 // plan cuts a batch into calls. Groups that are refused are left out, and outs says so.
 // trials are the parts of a batch that no single slot can decide: their groups
 // in order, of which some are in several slots.
-func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trials [][][]int) {
+func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*call, trials [][][]int) {
 	valid := make([]int, 0, len(ops))
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
@@ -97,7 +97,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 		return nil, nil
 	}
 	if !s.cluster && len(valid) <= maxOps {
-		return []*answered{{s.encode(ops, valid, forGood), ops, outs}}, nil
+		return []*call{s.encode(ops, valid, forGood)}, nil
 	}
 	// What hangs together by cells and requests goes together, in its order.
 	component := law.Components(ops)
@@ -124,7 +124,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 		indexes[b] = append(indexes[b], group...)
 	}
 	for _, n := range order {
-		calls = append(calls, &answered{s.encode(ops, indexes[n], forGood), ops, outs})
+		calls = append(calls, s.encode(ops, indexes[n], forGood))
 	}
 	return calls, slices.Collect(maps.Values(byComponent))
 }
@@ -165,23 +165,12 @@ func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 	return bundle
 }
 
-// answered is a call, and where its answers go.
-type answered struct {
-	*call
-	ops  []law.Op
-	outs []law.Outcome
-}
-
 // do makes calls, all at once, and repeats those that found nothing done.
-func (s *Store) do(ctx context.Context, calls []*answered) []error {
-	list := make([]*call, len(calls))
-	for i, c := range calls {
-		list[i] = c.call
-	}
-	errs, repeated, err := s.repeat(ctx, list, func(i int, res rueidis.RedisResult) error {
+func (s *Store) do(ctx context.Context, calls []*call, ops []law.Op, outs []law.Outcome) []error {
+	errs, repeated, err := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		v, err := res.ToString()
 		if err == nil {
-			err = calls[i].decode(v, calls[i].ops, calls[i].outs)
+			err = calls[i].decode(v, ops, outs)
 		}
 		return err
 	})

@@ -68,7 +68,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if quick != "ok" { // rows of a damaged file cannot be counted
 		return f, nil
 	}
-	counts, err := s.countKeys(ctx)
+	counts, err := s.countIn(ctx, db) // not by a reader of its own: in memory there is one
 	if err == nil {
 		f.Keys(counts)
 	}

@@ -120,6 +120,9 @@ func ioFailed(err error) bool {
 // classify wraps an error with what was being done and its class, if it does not
 // say that itself.
 func classify(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if store.Class(err) != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("sqlite: %s: %w", doing, err)
 	}
