@@ -2,6 +2,7 @@ package replay
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -59,22 +60,12 @@ func plainCost(text string) (int64, error) {
 	return n, nil
 }
 
-// amount writes millionths as a decimal.
-func amount(n int64) string {
-	s := strconv.FormatInt(n/million, 10)
-	if n %= million; n != 0 {
-		f := strconv.FormatInt(million+n, 10)[1:]
-		s += "." + strings.TrimRight(f, "0")
-	}
-	return s
-}
-
 // costOf returns the cost of millionths.
 func costOf(n int64) (headgate.Cost, error) {
 	if n%million == 0 {
 		return headgate.Units(n / million), nil
 	}
-	return headgate.ParseCost(amount(n))
+	return headgate.ParseCost(Total{n / million, n % million}.String())
 }
 
 // Total is the sum of costs.
@@ -89,8 +80,8 @@ func (t *Total) add(n int64) {
 // String writes the sum as a decimal.
 func (t Total) String() string {
 	s := strconv.FormatInt(t.units, 10)
-	if _, frac, ok := strings.Cut(amount(t.rest), "."); ok {
-		s += "." + frac
+	if t.rest != 0 {
+		s += "." + strings.TrimRight(fmt.Sprintf("%06d", t.rest), "0")
 	}
 	return s
 }
