@@ -73,17 +73,11 @@ var prefetching = map[string]bool{
 var later = []string{"wait"}
 
 func (n *parser) split() {
-	for at := 0; at < len(n.text); {
-		if n.text[at] == ' ' || n.text[at] == '\t' {
-			at++
-			continue
-		}
-		end := at
-		for end < len(n.text) && n.text[end] != ' ' && n.text[end] != '\t' {
-			end++
-		}
-		n.fields = append(n.fields, token{n.text[at:end], at})
-		at = end
+	at := 0
+	for word := range strings.FieldsFuncSeq(n.text, func(c rune) bool { return c == ' ' || c == '\t' }) {
+		at += strings.Index(n.text[at:], word)
+		n.fields = append(n.fields, token{word, at})
+		at += len(word)
 	}
 }
 

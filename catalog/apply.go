@@ -289,6 +289,6 @@ func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done 
 	if known == Lost || known == Older && how != Once {
 		known = New // it is in force again
 	}
-	c.tell.applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
+	c.tell.Applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
 	return done, version, err
 }

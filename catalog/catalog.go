@@ -65,7 +65,7 @@ type Catalog struct {
 	every  time.Duration
 	log    *slog.Logger
 	quiet  bool
-	tell   tell
+	tell   Observer
 	now    atomic.Pointer[snapshot] // nil: nothing was read yet
 	failed atomic.Pointer[error]    // why it could not be read, of the last look; nil: it could
 	look   chan struct{}            // empty while somebody reads, so that no older version replaces a newer one
@@ -112,7 +112,10 @@ func newCatalog(s store.Store, cfg *Config) *Catalog {
 	cfg = cmp.Or(cfg, &Config{})
 	c := &Catalog{
 		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet,
-		tell: tell{cfg.Observer}, cancel: func() {}, look: make(chan struct{}, 1),
+		tell: cfg.Observer, cancel: func() {}, look: make(chan struct{}, 1),
+	}
+	if c.tell == nil {
+		c.tell = unobserved{}
 	}
 	c.look <- struct{}{}
 	c.keys.init(cfg.Keys, c.fly)
@@ -186,7 +189,7 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 		c.failed.Store(nil)
 	}
 	version, _ := c.Version()
-	c.tell.looked(Look{Version: version, Took: sched.Since(begin), Err: err})
+	c.tell.Looked(Look{Version: version, Took: sched.Since(begin), Err: err})
 	return err
 }
 

@@ -173,7 +173,8 @@ func (c *Catalog) back(ctx context.Context, now *snapshot, version int64, names 
 	if version < 0 || version > now.version {
 		return nil, headgate.Invalid("version", "there is no version %d; the newest is %d", version, now.version)
 	}
-	was, err := c.before(ctx, now.version+1, version)
+	was := map[store.Item]store.Item{} // before the first change after version
+	err = c.since(ctx, now.version+1, version, func(change store.Change) { was[change.After.ID()] = change.Before })
 	if err != nil {
 		return nil, err
 	}
@@ -259,14 +260,6 @@ func sortChanges(list []store.Change) {
 // compareIDs compares items by what they are.
 func compareIDs(a, b store.Item) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
-}
-
-// before returns the items that the versions from after version to below next have changed,
-// as they were before that.
-func (c *Catalog) before(ctx context.Context, next, version int64) (map[store.Item]store.Item, error) {
-	was := map[store.Item]store.Item{}
-	err := c.since(ctx, next, version, func(change store.Change) { was[change.After.ID()] = change.Before })
-	return was, err
 }
 
 // since calls f for the changes of the versions from after version to below next, the newest version first.

@@ -145,13 +145,26 @@ func New(s store.Store, cfg *Config) *Store {
 	if s == nil {
 		s, c.SweepEvery = wrap.Failing{Err: law.Invalid("store", "is nil; front.New was given none")}, -1
 	}
+	return stack(s, &c, true)
+}
+
+// stack puts the wrappers in front of a store, with package guard or without it, and starts the sweeper.
+func stack(s store.Store, c *Config, guarded bool) *Store {
 	f := &Store{top: s}
 	if !isLocal(s) {
-		f.wrap(s, &c)
-		f.guard = guard.New(f.top, c.guard())
-		f.top = f.guard
+		f.coalesce = coalesce.New(s, c.coalesce())
+		f.prefetch = prefetch.New(f.coalesce)
+		f.deny = deny.New(f.prefetch)
+		f.top = f.deny
+		if guarded {
+			f.guard = guard.New(f.deny, c.guard())
+			f.top = f.guard
+		}
+		f.sweeper.asked = func() int64 { return f.coalesce.Stats().Ops }
 	}
-	f.start(s, &c)
+	f.one, _ = f.top.(store.OneTaker)
+	f.sweeper.info = func() store.Info { return store.InfoOf(s) }
+	f.sweeper.start(f.Sweep, c)
 	return f
 }
 
@@ -159,24 +172,6 @@ func New(s store.Store, cfg *Config) *Store {
 func isLocal(s store.Store) bool {
 	i, ok := s.(store.Informer)
 	return ok && i.Info().Local
-}
-
-// wrap puts the wrappers around a store that package guard stands in front of.
-func (s *Store) wrap(inner store.Store, c *Config) {
-	s.coalesce = coalesce.New(inner, c.coalesce())
-	s.prefetch = prefetch.New(s.coalesce)
-	s.deny = deny.New(s.prefetch)
-	s.top = s.deny
-}
-
-// start finds what the store can do, and starts the sweeper.
-func (s *Store) start(inner store.Store, c *Config) {
-	s.one, _ = s.top.(store.OneTaker)
-	s.sweeper.info = func() store.Info { return store.InfoOf(inner) }
-	if s.coalesce != nil {
-		s.sweeper.asked = func() int64 { return s.coalesce.Stats().Ops }
-	}
-	s.sweeper.start(s.Sweep, c)
 }
 
 // Unwrap implements store.Unwrapper. It returns the first of the wrappers.
