@@ -59,10 +59,7 @@ func newCalendar(unit CalendarUnit, zone string) (*calendar, error) {
 	default:
 		return nil, Invalid("period", "%q is no unit of the calendar: minute, hour, day, week, month", string(unit))
 	}
-	if zone == "" {
-		zone = "UTC"
-	}
-	loc, err := time.LoadLocation(zone)
+	loc, err := time.LoadLocation(zone) // of which "" is UTC
 	if err != nil || zone == "Local" {
 		return nil, Invalid("zone", "%q is not a known time zone such as Europe/Berlin", zone)
 	}

@@ -34,9 +34,6 @@ var pow10 = [...]int64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 // have cost in the end, see [Reservation.Settle]; every other use refuses it. An n
 // below 0 makes a Cost that every use of it refuses.
 func Units(n int64) Cost {
-	if n == 0 {
-		return nothing
-	}
 	return Cost{coef: n}.said()
 }
 
@@ -44,9 +41,6 @@ func Units(n int64) Cost {
 // tokens cost Nanos(104 * 3000), which is 0.000312. For n of 0 and below it is as Units; an n above 2^53-1, some nine
 // million units, makes a Cost that every use of it refuses.
 func Nanos(n int64) Cost {
-	if n == 0 {
-		return nothing
-	}
 	return Cost{coef: n, exp: maxExp}.said()
 }
 
@@ -55,7 +49,10 @@ var nothing = Cost{exp: 1}
 
 // said keeps a zero or negative number apart from the zero Cost.
 func (c Cost) said() Cost {
-	if c.coef <= 0 || c.coef > maxCoef {
+	switch {
+	case c.coef == 0:
+		return nothing
+	case c.coef < 0 || c.coef > maxCoef:
 		return Cost{coef: -1}
 	}
 	return c.normal()

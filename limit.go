@@ -58,11 +58,7 @@ func Named(name string) (Limit, error) {
 
 // MustNamed panics where Named returns an error. The name should be a constant.
 func MustNamed(name string) Limit {
-	l, err := Named(name)
-	if err != nil {
-		panic("headgate: " + err.Error())
-	}
-	return l
+	return must(Named(name))
 }
 
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors

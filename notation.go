@@ -200,7 +200,7 @@ func parseNotation(text string) (Algorithm, error) {
 	if err := n.parseOptions(n.fields[2:]); err != nil {
 		return nil, err
 	}
-	if err := n.readTail(); err != nil {
+	if err := n.readTail(strings.HasSuffix(algorithms[i].syntax, refillOptions)); err != nil {
 		return nil, err
 	}
 	a, err := algorithms[i].parse(n)

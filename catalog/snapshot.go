@@ -46,9 +46,7 @@ func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, asked time.Time
 	}
 	if old != nil {
 		s.overrides, s.assignments = old.overrides, old.assignments
-		for id, item := range old.items {
-			s.items[id] = item
-		}
+		maps.Copy(s.items, old.items)
 	}
 	for _, item := range read.Items {
 		switch {

@@ -10,8 +10,8 @@ package law
 // The Entry of outcomes and admissions is less than 0 for those in Record.Add: see
 // [Record.Number].
 func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
-	for i := 0; i < len(ops); {
-		j := GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = GroupEnd(ops, i)
 		group := ops[i:j]
 		err := ValidGroup(group)
 		if clock > Max {
@@ -22,7 +22,6 @@ func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
 		} else {
 			applyGroup(group, outs[i:j], clock, records[i:j], i+1)
 		}
-		i = j
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // Costs are counted in millionths, so that those of many requests can be summed.
 const (
 	million = 1_000_000
-	maxCost = int64(1) << 59 // 5.7e11 of one request
+	maxCost = 1 << 59 // 5.7e11 of one request
 )
 
 var (
@@ -47,17 +47,14 @@ func plainCost(text string) (int64, error) {
 	if frac = strings.TrimRight(frac, "0"); whole == "" || point && len(text) == len(whole)+1 || len(frac) > 6 {
 		return 0, errCost
 	}
-	var n int64
-	for _, c := range whole + frac + "000000"[len(frac):] {
-		if c < '0' || c > '9' {
-			return 0, errCost
-		}
-		if n > maxCost/10-1 {
-			return 0, errCostHigh
-		}
-		n = 10*n + int64(c-'0')
+	n, err := strconv.ParseUint(whole+frac+"000000"[len(frac):], 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
+		return 0, errCost
+	case err != nil || n > maxCost:
+		return 0, errCostHigh
 	}
-	return n, nil
+	return int64(n), nil
 }
 
 // costOf returns the cost of millionths.

@@ -97,9 +97,6 @@ func (c *Config) withDefaults() Config {
 
 // coalesce returns the settings of package coalesce.
 func (c *Config) coalesce() *coalesce.Config {
-	if c.Observer == nil {
-		return c.Coalesce
-	}
 	d := *cmp.Or(c.Coalesce, &coalesce.Config{})
 	if d.Observer == nil {
 		d.Observer = c.Observer

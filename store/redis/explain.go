@@ -27,8 +27,7 @@ var (
 // before the server's alert is read: so the servers are asked once more.
 func connecting(ctx context.Context, o *rueidis.ClientOption, err error) error {
 	failed := classifyRead("connect", err)
-	var operation *net.OpError
-	if !errors.Is(failed, store.ErrUnavailable) || errors.As(err, &operation) && operation.Op == "dial" {
+	if !errors.Is(failed, store.ErrUnavailable) || unconnected(err) {
 		return failed
 	}
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)

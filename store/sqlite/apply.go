@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	codes "modernc.org/sqlite/lib"
+
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/rows"
@@ -71,7 +73,7 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 		return classify(doing, err)
 	}
 	if err = do(ctx); err == nil {
-		if _, err = s.stmts.commit.ExecContext(ctx); ioFailed(err) {
+		if _, err = s.stmts.commit.ExecContext(ctx); code(err) == codes.SQLITE_IOERR {
 			// What reached the disk is not known, only what this process sees of it.
 			err = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 		}

@@ -17,6 +17,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
+	codes "modernc.org/sqlite/lib"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -73,10 +75,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	if cfg == nil {
-		cfg = &Config{}
-	}
-	s := &Store{clock: cfg.Clock, synchronous: synchronous}
+	s := &Store{clock: cmp.Or(cfg, &Config{}).Clock, synchronous: synchronous}
 	if s.clock == nil {
 		s.clock = store.SystemClock
 	}
@@ -149,13 +148,12 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	if _, err := store.Retry(ctx, busyTimeout, func() error {
 		_, err := s.migrate(ctx)
 		return err
-	}, busy); err != nil {
+	}, func(err error) bool { return code(err) == codes.SQLITE_BUSY }); err != nil {
 		return err
 	}
 	if s.conn, err = s.write.Conn(ctx); err != nil {
 		return err
 	}
-	s.read = nil
 	if path != ":memory:" {
 		if s.read, err = sql.Open("sqlite", dsn+"?"+waits+"&_pragma=query_only(1)"); err != nil {
 			return err

@@ -119,8 +119,8 @@ func (p *payload) giveBack(rank int, back []law.Op) []law.Op {
 		// They were decided at the same instant: any of them may have been last.
 		outs[0].State = p.outs[0].State
 	}
-	for i := 0; i < len(p.ops); {
-		j := law.GroupEnd(p.ops, i)
+	for i, j := 0, 0; i < len(p.ops); i = j {
+		j = law.GroupEnd(p.ops, i)
 		// One with an ID is asked again under it, and must have been charged then.
 		granted := p.ops[i].Verb == law.Take && p.ops[i].ID == ""
 		for k := i; k < j; k++ {
@@ -136,7 +136,6 @@ func (p *payload) giveBack(rank int, back []law.Op) []law.Op {
 			op.Group = uint32(len(back) + 1)
 			back = append(back, op)
 		}
-		i = j
 	}
 	return back
 }

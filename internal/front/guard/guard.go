@@ -161,8 +161,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		store.Void(outs)
 		return err
 	}
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
 		for k := i; k < j; k++ {
 			if e := outs[k].Err; e != nil && away(ctx, e) {
 				if e = s.fallback(ops[i:j], outs[i:j], e); e != nil {
@@ -171,7 +171,6 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 				break
 			}
 		}
-		i = j
 	}
 	return nil
 }

@@ -97,9 +97,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(ops) == 1 && prefetching(&ops[0]) && ops[0].Valid() == nil {
 		return s.take(ctx, ops, outs)
 	}
+	if !wrap.Asks(ops) {
+		return s.ask(ctx, ops, outs)
+	}
 	var skip []int
-	for i := 0; i < len(ops) && wrap.Asks(ops); {
-		j := law.GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
 		if j == i+1 && prefetching(&ops[i]) {
 			if h, ok := s.locals.GetIfPresent(ops[i].Cell); ok {
 				if out, ok := h.hand(&ops[i].Params, ops[i].Cost, s.now()); ok {
@@ -109,7 +112,6 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 				}
 			}
 		}
-		i = j
 	}
 	if skip == nil {
 		return s.ask(ctx, ops, outs)
