@@ -212,14 +212,19 @@ func (c Cost) String() string {
 	if c.coef < 0 {
 		return "invalid"
 	}
-	s := big.NewInt(c.coef).String()
-	if c.exp == 0 || c == nothing {
-		return s
+	return decimalOf(strconv.FormatInt(c.coef, 10), int(c.exp))
+}
+
+// decimalOf returns the shortest decimal of digits of which the last ones stand after the point.
+func decimalOf(digits string, after int) string {
+	if n := after + 1 - len(digits); n > 0 {
+		digits = strings.Repeat("0", n) + digits
 	}
-	if n := int(c.exp) + 1 - len(s); n > 0 {
-		s = strings.Repeat("0", n) + s
+	whole, fraction := digits[:len(digits)-after], strings.TrimRight(digits[len(digits)-after:], "0")
+	if fraction == "" {
+		return whole
 	}
-	return s[:len(s)-int(c.exp)] + "." + s[len(s)-int(c.exp):]
+	return whole + "." + fraction
 }
 
 // Float64 returns the nearest float, for pictures; decisions never use it.

@@ -87,12 +87,6 @@ func (out *Outcome) Numbers() Numbers {
 // String returns the numbers with spaces between them.
 func (n Numbers) String() string { return join(n[:]) }
 
-// ParseNumbers parses what String returns.
-func ParseNumbers(s string) (n Numbers, err error) {
-	err = split(s, n[:])
-	return n, err
-}
-
 // String returns the rule with spaces between its numbers.
 func (r Terms) String() string { return join(r[:]) }
 
