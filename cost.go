@@ -196,9 +196,7 @@ func digits(s string) bool {
 }
 
 // MustCost parses a constant. It panics where ParseCost would fail.
-func MustCost(s string) Cost {
-	return must(ParseCost(s))
-}
+func MustCost(s string) Cost { return must(ParseCost(s)) }
 
 func must[T any](v T, err error) T {
 	if err != nil {

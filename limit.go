@@ -57,9 +57,7 @@ func Named(name string) (Limit, error) {
 }
 
 // MustNamed panics where Named returns an error. The name should be a constant.
-func MustNamed(name string) Limit {
-	return must(Named(name))
-}
+func MustNamed(name string) Limit { return must(Named(name)) }
 
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors
 // are ErrInvalid and name the field.

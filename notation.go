@@ -155,9 +155,7 @@ func ParseNamed(name, notation string) (Limit, error) {
 func MustParse(notation string) Limit { return MustParseNamed("", notation) }
 
 // MustParseNamed parses a constant. It panics where ParseNamed would fail.
-func MustParseNamed(name, notation string) Limit {
-	return must(ParseNamed(name, notation))
-}
+func MustParseNamed(name, notation string) Limit { return must(ParseNamed(name, notation)) }
 
 // parseNotation parses a one-line limit.
 func parseNotation(text string) (Algorithm, error) {

@@ -79,7 +79,7 @@ func (p *Params) Valid() error {
 		return Invalid("limit", "drain must be from 1 to 2^53-1")
 	case p.Kind == Window && p.Capacity >= maxWindow:
 		return Invalid("limit", "capacity of a sliding window must be below 2^32 credits")
-	case p.drainTime() > maxDrain:
+	case p.DrainTime() > maxDrain:
 		return Invalid("limit", "a full cell would take more than 142 years to drain")
 	case min(p.Block, p.History, p.Deadline) < 0 || max(p.Block, p.History, p.Deadline) > maxDrain:
 		return Invalid("limit", "block, history and deadline must be from 0 to 142 years")

@@ -106,10 +106,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*call, trials []
 	var order []int
 	byComponent := map[int][][]int{}
 	for n := 0; n < len(valid); {
-		m := n + 1
-		for m < len(valid) && together(ops, valid[m-1], valid[m]) {
-			m++
-		}
+		m := requestEnd(ops, valid, n)
 		group := valid[n:m]
 		n = m
 		c := component[group[0]]
@@ -167,28 +164,23 @@ func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 
 // do makes calls, all at once, and repeats those that found nothing done.
 func (s *Store) do(ctx context.Context, calls []*call, ops []law.Op, outs []law.Outcome) []error {
-	errs, repeated, err := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+	return s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		v, err := res.ToString()
 		if err == nil {
 			err = calls[i].decode(v, ops, outs)
 		}
 		return err
 	})
-	s.repeats.Add(int64(repeated))
-	store.Observe(s.cfg.Observer, repeated, err)
-	return errs
 }
 
 // repeat makes calls, all at once, and repeats those that found nothing done. read reads the answer of call i. The
-// errors are the last ones of each call, and err is one of those that were given up.
-func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) (
-	errs []error, repeated int, err error,
-) {
+// errors are the last ones of each call.
+func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) []error {
 	errs, open := make([]error, len(calls)), make([]int, len(calls))
 	for i := range calls {
 		open[i] = i
 	}
-	repeated, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
+	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
 		some := make([]*call, len(open))
 		for k, i := range open {
 			some[k] = calls[i]
@@ -205,7 +197,14 @@ func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res 
 		}
 		return nil
 	}, again)
-	return errs, repeated, err
+	s.repeated(repeated, err)
+	return errs
+}
+
+// repeated counts repetitions, and tells them.
+func (s *Store) repeated(n int, err error) {
+	s.repeats.Add(int64(n))
+	store.Observe(s.cfg.Observer, n, err)
 }
 
 // send makes calls by the scripts' names, and again with their texts where a

@@ -290,14 +290,12 @@ func (s *Store) readCatalog(ctx context.Context, doing string, calls ...*call) (
 // and an empty one for what is not there.
 func (s *Store) askCatalog(ctx context.Context, calls ...*call) ([][]string, error) {
 	answers := make([][]string, len(calls))
-	errs, repeated, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
+	return answers, worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
 		if answers[i], err = res.AsStrSlice(); err == nil && len(answers[i]) == 0 {
 			err = errAnswer
 		}
 		return err
-	})
-	s.repeats.Add(int64(repeated))
-	return answers, worst(errs)
+	}))
 }
 
 func parseItems(texts []string) (list []store.Item, err error) {

@@ -107,14 +107,13 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
-	errs, _, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+	failed := worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		list, err := res.ToArray()
 		if err == nil {
 			err = parts[i].read(ops, outs, list)
 		}
 		return err
-	})
-	failed := worst(errs)
+	}))
 	admitted, stale := true, false
 	for _, p := range parts {
 		admitted = admitted && p.admitted
