@@ -86,10 +86,7 @@ const sweepMax = 5000
 // withDefaults returns the settings that apply.
 func (c *Config) withDefaults() Config {
 	d := *cmp.Or(c, &Config{})
-	switch {
-	case d.SweepEvery == 0:
-		d.SweepEvery = DefaultSweepEvery
-	case d.SweepEvery > 0:
+	if d.SweepEvery = cmp.Or(d.SweepEvery, DefaultSweepEvery); d.SweepEvery > 0 {
 		d.SweepEvery = min(max(d.SweepEvery, time.Millisecond), 1<<62)
 	}
 	return d

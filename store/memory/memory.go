@@ -132,10 +132,7 @@ const unbounded = math.MaxInt64
 
 // bounds returns how many cells each limit, and all together, may have.
 func bounds(cfg *Config) (each, total int64) {
-	switch each = int64(cfg.MaxKeys); {
-	case each == 0:
-		each = DefaultMaxKeys
-	case each < 0:
+	if each = int64(cmp.Or(cfg.MaxKeys, DefaultMaxKeys)); each < 0 {
 		each = unbounded
 	}
 	switch total = int64(cfg.MaxTotal); {

@@ -62,9 +62,7 @@ func (c *Config) orDefault(inner store.Store) Config {
 	if d.Flights <= 0 {
 		d.Flights = cmp.Or(store.InfoOf(inner).Batches, 4)
 	}
-	if d.maxWaiting == 0 {
-		d.maxWaiting = maxWaiting
-	}
+	d.maxWaiting = cmp.Or(d.maxWaiting, maxWaiting)
 	if d.Timeout <= 0 {
 		d.Timeout = 10 * time.Second
 	}
