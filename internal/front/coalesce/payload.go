@@ -87,12 +87,8 @@ func (p *payload) failed() bool {
 // held reports whether nothing was done for it, since somebody else holds a cell of each of
 // its groups. So it can be asked again as a whole.
 func (p *payload) held() bool {
-	for i := range p.outs {
-		if !errors.Is(p.outs[i].Err, store.ErrHeld) {
-			return false
-		}
-	}
-	return len(p.outs) > 0
+	free := func(o law.Outcome) bool { return !errors.Is(o.Err, store.ErrHeld) }
+	return len(p.outs) > 0 && !slices.ContainsFunc(p.outs, free)
 }
 
 // answer copies the outcomes of the caller of a rank. Of a shared op, grants go to those
