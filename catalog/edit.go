@@ -91,7 +91,7 @@ func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version i
 		for _, name := range names {
 			id := store.Item{Kind: store.KindLimit, Name: name}
 			if _, ok := now.items[id]; !ok {
-				return nil, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, known(now.limits))
+				return nil, now.unknownLimit(name)
 			}
 			id.Removed = true
 			items = append(items, id)
@@ -181,7 +181,7 @@ func (c *Catalog) back(ctx context.Context, now *snapshot, version int64, names 
 	for _, name := range names {
 		id := store.Item{Kind: store.KindLimit, Name: name}
 		if _, changed := was[id]; !changed && now.items[id] == (store.Item{}) {
-			return nil, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, known(now.limits))
+			return nil, now.unknownLimit(name)
 		}
 	}
 	have, err := c.present(ctx, now, was)

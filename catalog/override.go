@@ -24,8 +24,8 @@ const maxPrefixes = 10_000
 
 func (o *Override) item() store.Item {
 	return store.Item{
-		Kind: kindOf(store.KindOverride, o.Prefix), Name: o.Limit.Name(), Key: o.Key, Text: o.Limit.String(), Note: o.Reason,
-		Until: micros(o.Until),
+		Kind: kindOf(store.KindOverride, o.Prefix), Name: o.Limit.Name(), Key: o.Key, Text: o.Limit.String(),
+		Note: o.Reason, Until: micros(o.Until),
 	}
 }
 

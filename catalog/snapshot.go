@@ -150,7 +150,11 @@ func (s *snapshot) find(name string) (headgate.Limit, error) {
 	if err := s.broken[name]; err != nil {
 		return headgate.Limit{}, fmt.Errorf("limit %q of the catalog cannot be read by this program: %w", name, err)
 	}
-	return headgate.Limit{}, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, known(s.limits))
+	return headgate.Limit{}, s.unknownLimit(name)
+}
+
+func (s *snapshot) unknownLimit(name string) error {
+	return fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, known(s.limits))
 }
 
 // List implements Names.

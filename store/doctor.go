@@ -90,8 +90,9 @@ const MostUnswept = 10_000
 
 // Sweeper adds how many keys have counted for nothing for ten minutes, and are still there.
 func (f *Findings) Sweeper(dead int) {
-	f.Expect(dead <= MostUnswept, "sweeper", fmt.Sprintf("%d keys that count for nothing wait to be removed", dead),
-		Wrong, fmt.Sprintf("more than %d keys have counted for nothing for ten minutes, and are still there", MostUnswept),
+	f.Expect(dead <= MostUnswept, "sweeper",
+		fmt.Sprintf("%d keys that count for nothing wait to be removed", dead), Wrong,
+		fmt.Sprintf("more than %d keys have counted for nothing for ten minutes, and are still there", MostUnswept),
 		"run a server, which sweeps in the background, or headgate sweep from cron")
 }
 
