@@ -136,7 +136,7 @@ func (r *Report) traffic(f frame) chart {
 	for _, b := range r.Buckets {
 		most = max(most, b.Allowed+b.Denied)
 	}
-	yes, no := r.words()
+	yes, no := words(r.Fill)
 	start := r.Buckets[0].Start.UnixMicro()
 	width := r.Width.Microseconds()
 	f.Top = 12
@@ -233,16 +233,9 @@ func (p *picture) whole(f frame) chart {
 	}
 	fmt.Fprintf(&area, "V%gZ", f.Bottom)
 	c.Area = area.String()
-	c.addLane(a, p.word(), list)
+	_, no := words(p.fill)
+	c.addLane(a, no, list)
 	return c
-}
-
-// word returns what a request is called that does not pass.
-func (p *picture) word() string {
-	if p.fill {
-		return "overflowed"
-	}
-	return "refused"
 }
 
 // maxNotes is how many levels are written beside their dots at most.
@@ -280,7 +273,7 @@ func (p *picture) close(f frame) chart {
 		c.Notes = nil
 	}
 	if !p.fill { // what overflows has a mark of its own
-		c.addLane(a, p.word(), list)
+		c.addLane(a, "refused", list)
 	}
 	return c
 }

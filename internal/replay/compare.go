@@ -19,7 +19,7 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 	b.WriteByte('\n')
 	r.textRequests(&b)
 	r.textLines(&b)
-	yes, no := r.words()
+	yes, no := words(r.Fill)
 	rows := [][]any{{"limit", yes, no, "share", "keys", "share"}}
 	for _, r := range reports {
 		rows = append(rows, []any{
