@@ -2,7 +2,6 @@ package replay
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -78,7 +77,7 @@ func (t *Total) add(n int64) {
 func (t Total) String() string {
 	s := strconv.FormatInt(t.units, 10)
 	if t.rest != 0 {
-		s += "." + strings.TrimRight(fmt.Sprintf("%06d", t.rest), "0")
+		s += "." + strings.TrimRight(strconv.FormatInt(million+t.rest, 10)[1:], "0")
 	}
 	return s
 }
