@@ -2,7 +2,6 @@ package headgate
 
 import (
 	"math/big"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -134,13 +133,5 @@ func (a Amount) Float64() float64 {
 // point, as a third has, is rounded up.
 func (a Amount) String() string {
 	r := a.Rat()
-	digits := ceilRat(r.Mul(r, big.NewRat(pow10[maxExp], 1))).String()
-	if n := maxExp + 1 - len(digits); n > 0 {
-		digits = strings.Repeat("0", n) + digits
-	}
-	whole, fraction := digits[:len(digits)-maxExp], strings.TrimRight(digits[len(digits)-maxExp:], "0")
-	if fraction == "" {
-		return whole
-	}
-	return whole + "." + fraction
+	return decimalOf(ceilRat(r.Mul(r, big.NewRat(pow10[maxExp], 1))).String(), maxExp)
 }

@@ -59,10 +59,7 @@ func newCalendar(unit CalendarUnit, zone string) (*calendar, error) {
 	default:
 		return nil, Invalid("period", "%q is no unit of the calendar: minute, hour, day, week, month", string(unit))
 	}
-	if zone == "" {
-		zone = "UTC"
-	}
-	loc, err := time.LoadLocation(zone)
+	loc, err := time.LoadLocation(zone) // of which "" is UTC
 	if err != nil || zone == "Local" {
 		return nil, Invalid("zone", "%q is not a known time zone such as Europe/Berlin", zone)
 	}
@@ -96,17 +93,15 @@ func (c *calendar) bounds(now int64) [4]int64 {
 
 // index numbers the days, weeks or months of local time.
 func (c *calendar) index(t time.Time) int {
-	switch c.unit {
-	case Month:
+	if c.unit == Month {
 		return t.Year()*12 + int(t.Month()) - 1
-	default:
-		y, m, d := t.Date()
-		days := int(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / 86400)
-		if c.unit == Week {
-			return (days + 3) / 7 // the epoch was a Thursday
-		}
-		return days
 	}
+	y, m, d := t.Date()
+	days := int(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / 86400)
+	if c.unit == Week {
+		return (days + 3) / 7 // the epoch was a Thursday
+	}
+	return days
 }
 
 // startOf returns the first instant at which the local clock shows the start of

@@ -115,12 +115,11 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	if !r.stale() {
 		return nil
 	}
-	for i := 0; i < len(r.ops); {
-		j := law.GroupEnd(r.ops, i)
+	for i, j := 0, 0; i < len(r.ops); i = j {
+		j = law.GroupEnd(r.ops, i)
 		if err := l.refresh(ctx, r.part(i, j)); err != nil {
 			return err
 		}
-		i = j
 	}
 	return nil
 }
@@ -145,9 +144,7 @@ func (l *Limiter) refresh(ctx context.Context, r *request) error {
 			err = l.store.Apply(ctx, r.ops, r.outs)
 		}
 		if err != nil {
-			for i := range r.outs {
-				r.outs[i] = law.Outcome{Err: err}
-			}
+			law.FailAll(r.outs, err)
 		}
 	}
 	return nil

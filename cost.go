@@ -34,9 +34,6 @@ var pow10 = [...]int64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 // have cost in the end, see [Reservation.Settle]; every other use refuses it. An n
 // below 0 makes a Cost that every use of it refuses.
 func Units(n int64) Cost {
-	if n == 0 {
-		return nothing
-	}
 	return Cost{coef: n}.said()
 }
 
@@ -44,9 +41,6 @@ func Units(n int64) Cost {
 // tokens cost Nanos(104 * 3000), which is 0.000312. For n of 0 and below it is as Units; an n above 2^53-1, some nine
 // million units, makes a Cost that every use of it refuses.
 func Nanos(n int64) Cost {
-	if n == 0 {
-		return nothing
-	}
 	return Cost{coef: n, exp: maxExp}.said()
 }
 
@@ -55,7 +49,10 @@ var nothing = Cost{exp: 1}
 
 // said keeps a zero or negative number apart from the zero Cost.
 func (c Cost) said() Cost {
-	if c.coef <= 0 || c.coef > maxCoef {
+	switch {
+	case c.coef == 0:
+		return nothing
+	case c.coef < 0 || c.coef > maxCoef:
 		return Cost{coef: -1}
 	}
 	return c.normal()
@@ -199,9 +196,7 @@ func digits(s string) bool {
 }
 
 // MustCost parses a constant. It panics where ParseCost would fail.
-func MustCost(s string) Cost {
-	return must(ParseCost(s))
-}
+func MustCost(s string) Cost { return must(ParseCost(s)) }
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -215,14 +210,19 @@ func (c Cost) String() string {
 	if c.coef < 0 {
 		return "invalid"
 	}
-	s := big.NewInt(c.coef).String()
-	if c.exp == 0 || c == nothing {
-		return s
+	return decimalOf(strconv.FormatInt(c.coef, 10), int(c.exp))
+}
+
+// decimalOf returns the shortest decimal of digits of which the last ones stand after the point.
+func decimalOf(digits string, after int) string {
+	if n := after + 1 - len(digits); n > 0 {
+		digits = strings.Repeat("0", n) + digits
 	}
-	if n := int(c.exp) + 1 - len(s); n > 0 {
-		s = strings.Repeat("0", n) + s
+	whole, fraction := digits[:len(digits)-after], strings.TrimRight(digits[len(digits)-after:], "0")
+	if fraction == "" {
+		return whole
 	}
-	return s[:len(s)-int(c.exp)] + "." + s[len(s)-int(c.exp):]
+	return whole + "." + fraction
 }
 
 // Float64 returns the nearest float, for pictures; decisions never use it.

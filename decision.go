@@ -105,12 +105,9 @@ func figure(units int64, nanos int32) Cost {
 	if units <= 0 && nanos <= 0 {
 		return nothing
 	}
-	coef, exp := nanos, uint8(maxExp)
-	for exp > 0 && coef%10 == 0 {
-		coef /= 10
-		exp--
-	}
-	return Cost{coef: units*pow10[exp] + int64(coef), exp: exp}
+	c := Cost{coef: int64(nanos), exp: maxExp}.normal()
+	c.coef += units * pow10[c.exp]
+	return c
 }
 
 // figures are a charge's part of a decision, before it is known which charge

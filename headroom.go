@@ -43,9 +43,7 @@ func ParseHeadroom(s string) (Headroom, error) {
 }
 
 // MustHeadroom parses a constant. It panics where ParseHeadroom would fail.
-func MustHeadroom(s string) Headroom {
-	return must(ParseHeadroom(s))
-}
+func MustHeadroom(s string) Headroom { return must(ParseHeadroom(s)) }
 
 // String returns what ParseHeadroom reads, and "" for none.
 func (h Headroom) String() string {

@@ -128,11 +128,14 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	if err != nil {
 		return nil, err
 	}
-	known := byName(limits)
+	known := make(map[string]Limit, len(limits)+1)
+	for _, limit := range limits {
+		known[limit.Name()] = limit
+	}
 	ops, used := make([]law.Op, len(cells)), make([]int64, len(cells))
 	var logs []int // those of which the entries say what is in use
 	for i, c := range cells {
-		ops[i] = checkOf(c, known.find(c.Limit), uint32(i+1), clock)
+		ops[i] = checkOf(c, findIn(known, c.Limit), uint32(i+1), clock)
 		if used[i] = c.State.InUse(&ops[i], clock); used[i] > 0 && c.State.Kind == law.Log &&
 			ops[i].Params.Kind == law.Log {
 			logs = append(logs, i)
@@ -143,7 +146,7 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	}
 	list = make([]Status, len(cells))
 	for i, c := range cells {
-		list[i] = newStatus(c, known.find(c.Limit), &ops[i], used[i], clock)
+		list[i] = newStatus(c, findIn(known, c.Limit), &ops[i], used[i], clock)
 		list[i].Rule, list[i].Applied = "", "" // a key may have another one
 	}
 	return list, nil
@@ -182,26 +185,15 @@ func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, log
 	return nil
 }
 
-// limitsByName are the limits that cells can be of.
-type limitsByName map[string]Limit
-
-func byName(limits []Limit) limitsByName {
-	n := make(limitsByName, len(limits)+1)
-	for _, limit := range limits {
-		n[limit.Name()] = limit
-	}
-	return n
-}
-
-// find returns the limit of a name, or of a notation; the zero Limit if it is not
-// known.
-func (n limitsByName) find(name string) Limit {
-	limit, ok := n[name]
+// findIn returns the limit of a name, or of a notation, which it adds to those that are known; the zero Limit if it is
+// neither.
+func findIn(known map[string]Limit, name string) Limit {
+	limit, ok := known[name]
 	if !ok {
 		if parsed, err := Parse(name); err == nil && parsed.Name() == name {
 			limit = parsed
 		}
-		n[name] = limit
+		known[name] = limit
 	}
 	return limit
 }

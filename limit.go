@@ -57,13 +57,7 @@ func Named(name string) (Limit, error) {
 }
 
 // MustNamed panics where Named returns an error. The name should be a constant.
-func MustNamed(name string) Limit {
-	l, err := Named(name)
-	if err != nil {
-		panic("headgate: " + err.Error())
-	}
-	return l
-}
+func MustNamed(name string) Limit { return must(Named(name)) }
 
 // NewLimit returns a limit of an algorithm's values. name may be empty. Errors
 // are ErrInvalid and name the field.

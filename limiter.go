@@ -78,9 +78,7 @@ type knower interface {
 // New returns a limiter over a store. The caller closes the store. Without one, as
 // with the zero Limiter, calls return ErrInvalid.
 func New(s store.Store, cfg *Config) *Limiter {
-	if cfg == nil {
-		cfg = new(Config)
-	}
+	cfg = cmp.Or(cfg, &Config{})
 	l := &Limiter{store: s, clock: cfg.Clock, observer: cfg.Observer, names: cfg.Names}
 	l.direct, _ = s.(store.OneTaker)
 	l.known, _ = cfg.Names.(knower)

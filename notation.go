@@ -155,9 +155,7 @@ func ParseNamed(name, notation string) (Limit, error) {
 func MustParse(notation string) Limit { return MustParseNamed("", notation) }
 
 // MustParseNamed parses a constant. It panics where ParseNamed would fail.
-func MustParseNamed(name, notation string) Limit {
-	return must(ParseNamed(name, notation))
-}
+func MustParseNamed(name, notation string) Limit { return must(ParseNamed(name, notation)) }
 
 // parseNotation parses a one-line limit.
 func parseNotation(text string) (Algorithm, error) {
@@ -200,7 +198,7 @@ func parseNotation(text string) (Algorithm, error) {
 	if err := n.parseOptions(n.fields[2:]); err != nil {
 		return nil, err
 	}
-	if err := n.readTail(); err != nil {
+	if err := n.readTail(strings.HasSuffix(algorithms[i].syntax, refillOptions)); err != nil {
 		return nil, err
 	}
 	a, err := algorithms[i].parse(n)

@@ -62,28 +62,15 @@ type token struct {
 // valued are the options that are followed by a value.
 var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale"}
 
-// prefetching are the algorithms that can have a prefetch. Of others it is an option
-// that does not apply.
-var prefetching = map[string]bool{
-	"token-bucket": true, "leaky-bucket": true, "gcra": true, "interval": true,
-	"fixed-window": true,
-}
-
-// later are options that the grammar reserves.
-var later = []string{"wait"}
+// reservedOption is an option that the grammar keeps for later.
+const reservedOption = "wait"
 
 func (n *parser) split() {
-	for at := 0; at < len(n.text); {
-		if n.text[at] == ' ' || n.text[at] == '\t' {
-			at++
-			continue
-		}
-		end := at
-		for end < len(n.text) && n.text[end] != ' ' && n.text[end] != '\t' {
-			end++
-		}
-		n.fields = append(n.fields, token{n.text[at:end], at})
-		at = end
+	at := 0
+	for word := range strings.FieldsFuncSeq(n.text, func(c rune) bool { return c == ' ' || c == '\t' }) {
+		at += strings.Index(n.text[at:], word)
+		n.fields = append(n.fields, token{word, at})
+		at += len(word)
 	}
 }
 
@@ -157,7 +144,7 @@ func (n *parser) parseOptions(words []token) error {
 			i++
 			value = words[i]
 		case w.text == "from-first":
-		case slices.Contains(later, w.text):
+		case w.text == reservedOption:
 			return n.fail(w.text, w.at, "is reserved and does nothing yet")
 		case strings.Contains(w.text, "/") || w.text == "UTC" || n.calendar != "" && w.text[0] >= 'A' &&
 			w.text[0] <= 'Z':
@@ -174,12 +161,13 @@ func (n *parser) parseOptions(words []token) error {
 	return nil
 }
 
-// readTail takes the options that all algorithms share.
-func (n *parser) readTail() (err error) {
+// readTail takes the options that all algorithms share, and the prefetch if a limit can have one: of others it is an
+// option that does not apply.
+func (n *parser) readTail(refills bool) (err error) {
 	if n.Block, err = n.periodOption("block"); err != nil {
 		return err
 	}
-	if prefetching[n.name] {
+	if refills {
 		if n.Prefetch, err = n.prefetchOption(); err != nil {
 			return err
 		}

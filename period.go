@@ -38,17 +38,10 @@ func parsePeriod(field, s string) (time.Duration, error) {
 	}
 	var total time.Duration
 	for rest := s; rest != ""; {
-		n := 0
-		for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
-			n++
-		}
-		number, tail := rest[:n], rest[n:]
-		u := 0
-		for u < len(tail) && tail[u] >= 'a' && tail[u] <= 'z' {
-			u++
-		}
-		name := tail[:u]
-		rest = tail[u:]
+		tail := strings.TrimLeft(rest, "0123456789")
+		number := rest[:len(rest)-len(tail)]
+		rest = strings.TrimLeft(tail, "abcdefghijklmnopqrstuvwxyz")
+		name := tail[:len(tail)-len(rest)]
 		if number == "" {
 			if total != 0 || rest != "" {
 				return bad("is not a length of time such as 30s, 15m or 30d")

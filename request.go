@@ -128,12 +128,11 @@ func (r *request) compile(clock store.Clock, group uint32, q *question, charges 
 
 // valid returns the first error in the ops of one or more requests.
 func (r *request) valid() error {
-	for i := 0; i < len(r.ops); {
-		j := law.GroupEnd(r.ops, i)
+	for i, j := 0, 0; i < len(r.ops); i = j {
+		j = law.GroupEnd(r.ops, i)
 		if err := law.ValidGroup(r.ops[i:j]); err != nil {
 			return err
 		}
-		i = j
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -256,7 +255,7 @@ func shortened(path string) string {
 func (c *Catalog) Status(f File) (Difference, error) {
 	s := c.now.Load()
 	if s == nil {
-		return Difference{}, fmt.Errorf("%w: the catalog of limits was not read yet", store.ErrUnavailable)
+		return Difference{}, errUnread
 	}
 	return s.compare(&f)
 }
@@ -290,6 +289,6 @@ func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done 
 	if known == Lost || known == Older && how != Once {
 		known = New // it is in force again
 	}
-	c.tell.applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
+	c.tell.Applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
 	return done, version, err
 }

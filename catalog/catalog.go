@@ -29,6 +29,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/store"
 )
 
@@ -64,7 +65,7 @@ type Catalog struct {
 	every  time.Duration
 	log    *slog.Logger
 	quiet  bool
-	tell   tell
+	tell   Observer
 	now    atomic.Pointer[snapshot] // nil: nothing was read yet
 	failed atomic.Pointer[error]    // why it could not be read, of the last look; nil: it could
 	look   chan struct{}            // empty while somebody reads, so that no older version replaces a newer one
@@ -111,7 +112,10 @@ func newCatalog(s store.Store, cfg *Config) *Catalog {
 	cfg = cmp.Or(cfg, &Config{})
 	c := &Catalog{
 		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet,
-		tell: tell{cfg.Observer}, cancel: func() {}, look: make(chan struct{}, 1),
+		tell: cfg.Observer, cancel: func() {}, look: make(chan struct{}, 1),
+	}
+	if c.tell == nil {
+		c.tell = unobserved{}
 	}
 	c.look <- struct{}{}
 	c.keys.init(cfg.Keys, c.fly)
@@ -162,14 +166,15 @@ func (c *Catalog) watch() {
 	})
 }
 
-// keeper returns the store's catalog.
-func (c *Catalog) keeper() (store.Catalog, error) {
-	k, ok := store.As[store.Catalog](c.store)
-	if !ok {
-		return nil, fmt.Errorf("%w: the store keeps no catalog of limits", headgate.ErrUnsupported)
+// keeper returns the store's catalog, which may be another one each time: see package pending.
+func (c *Catalog) keeper() store.Catalog {
+	if k, ok := store.As[store.Catalog](c.store); ok {
+		return k
 	}
-	return k, nil
+	return wrap.Failing{Err: errNoCatalog}
 }
+
+var errNoCatalog = fmt.Errorf("%w: the store keeps no catalog of limits", headgate.ErrUnsupported)
 
 // Refresh reads the catalog now.
 func (c *Catalog) Refresh(ctx context.Context) (err error) {
@@ -184,7 +189,7 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 		c.failed.Store(nil)
 	}
 	version, _ := c.Version()
-	c.tell.looked(Look{Version: version, Took: sched.Since(begin), Err: err})
+	c.tell.Looked(Look{Version: version, Took: sched.Since(begin), Err: err})
 	return err
 }
 
@@ -204,11 +209,7 @@ func (c *Catalog) Err() error {
 
 // refresh allows one caller at a time.
 func (c *Catalog) refresh(ctx context.Context) error {
-	k, err := c.keeper()
-	if err != nil {
-		return err
-	}
-	old, begin, asked, since := c.now.Load(), sched.Wall(), sched.Now(), int64(0)
+	k, old, begin, asked, since := c.keeper(), c.now.Load(), sched.Wall(), sched.Now(), int64(0)
 	if old != nil {
 		since = old.version
 	}

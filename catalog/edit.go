@@ -28,10 +28,6 @@ const tries = 10
 // first it is asked again.
 func (c *Catalog) write(ctx context.Context, by By, items func(now *snapshot) ([]store.Item, error)) (int64, error) {
 	for try := 1; ; try++ {
-		k, err := c.keeper()
-		if err != nil {
-			return 0, err
-		}
 		if err := c.Refresh(ctx); err != nil {
 			return 0, err
 		}
@@ -46,7 +42,7 @@ func (c *Catalog) write(ctx context.Context, by By, items func(now *snapshot) ([
 		if err := c.fitting(ctx, now, list); err != nil {
 			return 0, err
 		}
-		version, err := k.WriteCatalog(ctx, store.Edit{
+		version, err := c.keeper().WriteCatalog(ctx, store.Edit{
 			Base: now.version, Author: by.Author, Reason: by.Reason, Items: list,
 		})
 		if errors.Is(err, store.ErrVersion) && try < tries {
@@ -95,7 +91,7 @@ func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version i
 		for _, name := range names {
 			id := store.Item{Kind: store.KindLimit, Name: name}
 			if _, ok := now.items[id]; !ok {
-				return nil, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, now.names())
+				return nil, now.unknownLimit(name)
 			}
 			id.Removed = true
 			items = append(items, id)
@@ -110,12 +106,8 @@ const page = 100
 // History returns the newest n versions that changed a limit, newest first; of all limits
 // if name is empty.
 func (c *Catalog) History(ctx context.Context, name string, n int) (list []store.Version, err error) {
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
 	for before := int64(0); len(list) < n; {
-		versions, err := k.CatalogVersions(ctx, before, page)
+		versions, err := c.Versions(ctx, before, page)
 		if err != nil {
 			return nil, err
 		}
@@ -134,30 +126,18 @@ func (c *Catalog) History(ctx context.Context, name string, n int) (list []store
 
 // Versions returns the newest n versions that are below before, newest first; before 0: of all.
 func (c *Catalog) Versions(ctx context.Context, before int64, n int) ([]store.Version, error) {
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
-	return k.CatalogVersions(ctx, before, n)
+	return c.keeper().CatalogVersions(ctx, before, n)
 }
 
 // Record keeps what somebody did to a key by hand, with the store's time. It is no version of the catalog.
 func (c *Catalog) Record(ctx context.Context, a store.Action) error {
-	k, err := c.keeper()
-	if err != nil {
-		return err
-	}
-	return k.RecordAction(ctx, a)
+	return c.keeper().RecordAction(ctx, a)
 }
 
 // Actions returns the newest n actions whose numbers are below before, newest first; before 0: of all. A store keeps
 // [store.KeptActions].
 func (c *Catalog) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
-	return k.Actions(ctx, before, n)
+	return c.keeper().Actions(ctx, before, n)
 }
 
 func concerns(v *store.Version, name string) bool {
@@ -193,14 +173,15 @@ func (c *Catalog) back(ctx context.Context, now *snapshot, version int64, names 
 	if version < 0 || version > now.version {
 		return nil, headgate.Invalid("version", "there is no version %d; the newest is %d", version, now.version)
 	}
-	was, err := c.before(ctx, now.version+1, version)
+	was := map[store.Item]store.Item{} // before the first change after version
+	err = c.since(ctx, now.version+1, version, func(change store.Change) { was[change.After.ID()] = change.Before })
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
 		id := store.Item{Kind: store.KindLimit, Name: name}
 		if _, changed := was[id]; !changed && now.items[id] == (store.Item{}) {
-			return nil, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, now.names())
+			return nil, now.unknownLimit(name)
 		}
 	}
 	have, err := c.present(ctx, now, was)
@@ -231,11 +212,7 @@ func (c *Catalog) present(ctx context.Context, now *snapshot, ids map[store.Item
 	if ask == nil {
 		return have, nil
 	}
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
-	_, found, err := k.Items(ctx, ask)
+	_, found, err := c.keeper().Items(ctx, ask)
 	return append(have, found...), err
 }
 
@@ -285,22 +262,10 @@ func compareIDs(a, b store.Item) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
 }
 
-// before returns the items that the versions from after version to below next have changed,
-// as they were before that.
-func (c *Catalog) before(ctx context.Context, next, version int64) (map[store.Item]store.Item, error) {
-	was := map[store.Item]store.Item{}
-	err := c.since(ctx, next, version, func(change store.Change) { was[change.After.ID()] = change.Before })
-	return was, err
-}
-
 // since calls f for the changes of the versions from after version to below next, the newest version first.
 func (c *Catalog) since(ctx context.Context, next, version int64, f func(store.Change)) error {
-	k, err := c.keeper()
-	if err != nil {
-		return err
-	}
 	for next > version+1 {
-		versions, err := k.CatalogVersions(ctx, next, page)
+		versions, err := c.Versions(ctx, next, page)
 		if err != nil {
 			return err
 		}

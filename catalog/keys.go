@@ -179,18 +179,13 @@ func (k *keys) close() {
 // fetch finds items, and returns the version that they are of; -1: several. If it is newer than the one that is in
 // force, that is read too: no decision is by half a change.
 func (c *Catalog) fetch(ctx context.Context, found map[id]*entry) (version int64, err error) {
-	k, err := c.keeper()
-	if err != nil {
-		return 0, err
-	}
-	ids := slices.Collect(maps.Keys(found))
-	for n := 0; n < len(ids); n += perLookup {
-		part := ids[n:min(n+perLookup, len(ids))]
+	n := 0
+	for part := range slices.Chunk(slices.Collect(maps.Keys(found)), perLookup) {
 		list := make([]store.Item, len(part))
 		for i := range part {
 			list[i] = part[i].item()
 		}
-		of, items, err := k.Items(ctx, list)
+		of, items, err := c.keeper().Items(ctx, list)
 		if err != nil {
 			return 0, err
 		}
@@ -203,7 +198,7 @@ func (c *Catalog) fetch(ctx context.Context, found map[id]*entry) (version int64
 			}
 		}
 		c.remember(of, part, found)
-		if n == 0 {
+		if n++; n == 1 {
 			version = of
 		} else if version != of {
 			version = -1
@@ -244,7 +239,7 @@ func (k *keys) missingIn(ctx context.Context, now store.Catalog) []string {
 			list = append(list, nameOf(&h))
 		}
 	}
-	return shorten(list)
+	return shorten(list, len(list))
 }
 
 // lookForKeys finds out whether there is anything for single keys. Most stores have neither plans

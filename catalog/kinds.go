@@ -70,23 +70,15 @@ func (c *Catalog) unlike(ctx context.Context, now *snapshot, edited map[store.It
 		yes, ok := acquired(i.Text)
 		return ok && yes != is && !i.Removed && (i.Until == 0 || i.Until > over)
 	}
-	for _, i := range now.of(store.KindPlan) {
-		if i.Key == name && wrong(i) {
-			return &i, nil
-		}
-	}
-	for _, i := range now.of(store.KindPrefixOverride) {
-		if i.Name == name && wrong(i) {
+	for _, i := range append(now.of(store.KindPlan), now.of(store.KindPrefixOverride)...) {
+		if Concerns(store.Change{After: i}, name) && wrong(i) {
 			return &i, nil
 		}
 	}
 	if !now.overrides {
 		return nil, nil
 	}
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
+	k := c.keeper()
 	_, items, err := k.Items(ctx, []store.Item{{Kind: store.KindOverride, Name: name}})
 	for after := (store.Item{Name: name}); err == nil; {
 		for _, i := range items {

@@ -23,14 +23,21 @@ type Override struct {
 const maxPrefixes = 10_000
 
 func (o *Override) item() store.Item {
-	i := store.Item{Kind: store.KindOverride, Name: o.Limit.Name(), Key: o.Key, Text: o.Limit.String(), Note: o.Reason}
-	if o.Prefix {
-		i.Kind = store.KindPrefixOverride
+	return store.Item{
+		Kind: kindOf(store.KindOverride, o.Prefix), Name: o.Limit.Name(), Key: o.Key, Text: o.Limit.String(),
+		Note: o.Reason, Until: micros(o.Until),
 	}
-	if !o.Until.IsZero() {
-		i.Until = o.Until.UnixMicro()
+}
+
+// kindOf returns the kind of an item of a key, or of a prefix of keys.
+func kindOf(key store.Kind, prefix bool) store.Kind {
+	switch {
+	case !prefix:
+		return key
+	case key == store.KindOverride:
+		return store.KindPrefixOverride
 	}
-	return i
+	return store.KindPrefixAssignment
 }
 
 // overridesOf returns the meaning of items.
@@ -51,6 +58,14 @@ func moment(us int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMicro(us).UTC()
+}
+
+// micros returns a time as the catalog has it; 0: none.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
 }
 
 // Override makes overrides, as one version, and returns its number. One of the same limit and key
@@ -80,10 +95,7 @@ func (c *Catalog) Override(ctx context.Context, by By, list ...Override) (versio
 func (c *Catalog) RemoveOverride(ctx context.Context, by By, limit, key string, prefix bool) (
 	version int64, err error,
 ) {
-	id := store.Item{Kind: store.KindOverride, Name: limit, Key: key}
-	if prefix {
-		id.Kind = store.KindPrefixOverride
-	}
+	id := store.Item{Kind: kindOf(store.KindOverride, prefix), Name: limit, Key: key}
 	return c.remove(ctx, by, id, "override", fmt.Sprintf("%s has none for %q", limit, key))
 }
 
@@ -161,11 +173,7 @@ func (s *snapshot) of(kind store.Kind) (list []store.Item) {
 
 // after reads items of single keys.
 func (c *Catalog) after(ctx context.Context, kind store.Kind, name, key string, n int) ([]store.Item, error) {
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
-	return itemsAfter(ctx, k, kind, store.Item{Name: name, Key: key}, n)
+	return itemsAfter(ctx, c.keeper(), kind, store.Item{Name: name, Key: key}, n)
 }
 
 // itemsAfter adds the item of the empty key, which does not stand after a zero Item.
@@ -184,11 +192,7 @@ func itemsAfter(ctx context.Context, k store.Catalog, kind store.Kind, after sto
 // remove removes an item; if it is not there the field is said to have that problem.
 func (c *Catalog) remove(ctx context.Context, by By, id store.Item, field, problem string) (int64, error) {
 	return c.write(ctx, by, func(*snapshot) ([]store.Item, error) {
-		k, err := c.keeper()
-		if err != nil {
-			return nil, err
-		}
-		_, found, err := k.Items(ctx, []store.Item{id})
+		_, found, err := c.keeper().Items(ctx, []store.Item{id})
 		if err == nil && len(found) == 0 {
 			err = headgate.Invalid(field, "%s", problem)
 		}

@@ -3,9 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -41,14 +39,9 @@ func (p *Plan) items() []store.Item {
 }
 
 func (a *Assignment) item() store.Item {
-	i := store.Item{Kind: store.KindAssignment, Key: a.Key, Text: a.Plan, Note: a.Reason}
-	if a.Prefix {
-		i.Kind = store.KindPrefixAssignment
+	return store.Item{
+		Kind: kindOf(store.KindAssignment, a.Prefix), Key: a.Key, Text: a.Plan, Note: a.Reason, Until: micros(a.Until),
 	}
-	if !a.Until.IsZero() {
-		i.Until = a.Until.UnixMicro()
-	}
-	return i
 }
 
 func assignmentOf(i *store.Item) Assignment {
@@ -154,11 +147,7 @@ func (c *Catalog) RemovePlan(ctx context.Context, by By, name string) (version i
 }
 
 func (s *snapshot) unknownPlan(name string) error {
-	names, known := slices.Sorted(maps.Keys(s.plans)), "none"
-	if len(names) > 0 {
-		known = strings.Join(names[:min(len(names), namesShown)], ", ")
-	}
-	return headgate.Invalid("plan", "%.100q is not known; the catalog has %s", name, known)
+	return headgate.Invalid("plan", "%.100q is not known; the catalog has %s", name, known(s.plans))
 }
 
 // Assign gives keys their plans, as one version, and returns its number. What a key has used of a limit
@@ -181,10 +170,7 @@ func (c *Catalog) Assign(ctx context.Context, by By, list ...Assignment) (versio
 
 // Unassign takes away the plan of a key, or of a prefix. It is headgate.ErrInvalid if it has none.
 func (c *Catalog) Unassign(ctx context.Context, by By, key string, prefix bool) (version int64, err error) {
-	id := store.Item{Kind: store.KindAssignment, Key: key}
-	if prefix {
-		id.Kind = store.KindPrefixAssignment
-	}
+	id := store.Item{Kind: kindOf(store.KindAssignment, prefix), Key: key}
 	return c.remove(ctx, by, id, "plan", fmt.Sprintf("%q has none", key))
 }
 
@@ -224,14 +210,10 @@ func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Ass
 
 // itemsOf returns the plan of a key and its overrides of limits.
 func (c *Catalog) itemsOf(ctx context.Context, key string, limits []string) ([]store.Item, error) {
-	k, err := c.keeper()
-	if err != nil {
-		return nil, err
-	}
 	ids := []store.Item{{Kind: store.KindAssignment, Key: key}}
 	for _, name := range limits {
 		ids = append(ids, store.Item{Kind: store.KindOverride, Name: name, Key: key})
 	}
-	_, found, err := k.Items(ctx, ids)
+	_, found, err := c.keeper().Items(ctx, ids)
 	return found, err
 }

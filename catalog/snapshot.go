@@ -46,9 +46,7 @@ func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, asked time.Time
 	}
 	if old != nil {
 		s.overrides, s.assignments = old.overrides, old.assignments
-		for id, item := range old.items {
-			s.items[id] = item
-		}
+		maps.Copy(s.items, old.items)
 	}
 	for _, item := range read.Items {
 		switch {
@@ -91,7 +89,7 @@ func (s *snapshot) missingIn(now *snapshot) []string {
 			list = append(list, nameOf(&item))
 		}
 	}
-	list = shorten(list)
+	list = shorten(list, len(list))
 	if s.overrides && !now.overrides {
 		list = append(list, "overrides of single keys")
 	}
@@ -106,13 +104,29 @@ func nameOf(i *store.Item) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", i.Kind, i.Name, i.Key))
 }
 
-// shorten returns the first 20 of a list, and how many others there are.
-func shorten(list []string) []string {
+// namesShown is how many names are in a message.
+const namesShown = 20
+
+// shorten returns the first of a list, ordered, and how many others of all there are.
+func shorten(list []string, all int) []string {
 	slices.Sort(list)
-	if most := 20; len(list) > most {
-		list = append(list[:most], fmt.Sprintf("and %d more", len(list)-most))
+	list = list[:min(len(list), namesShown)]
+	if more := all - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
 	}
 	return list
+}
+
+// known lists for an error what the catalog has. To order all names would be slow for a client that uses an unknown
+// name many times a second.
+func known[T any](of map[string]T) string {
+	list := make([]string, 0, len(of))
+	for name := range of {
+		if list = append(list, name); len(of) > 100*namesShown && len(list) == namesShown {
+			break
+		}
+	}
+	return cmp.Or(strings.Join(shorten(list, len(of)), ", "), "none")
 }
 
 // clock estimates the store's clock without the wall clock of this machine: if that is set, items would seem to have
@@ -136,7 +150,11 @@ func (s *snapshot) find(name string) (headgate.Limit, error) {
 	if err := s.broken[name]; err != nil {
 		return headgate.Limit{}, fmt.Errorf("limit %q of the catalog cannot be read by this program: %w", name, err)
 	}
-	return headgate.Limit{}, fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, s.names())
+	return headgate.Limit{}, s.unknownLimit(name)
+}
+
+func (s *snapshot) unknownLimit(name string) error {
+	return fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, known(s.limits))
 }
 
 // List implements Names.
@@ -146,29 +164,4 @@ func (s *snapshot) List() []Definition {
 	}
 	byName := func(a, b Definition) int { return cmp.Compare(a.Name(), b.Name()) }
 	return slices.SortedFunc(maps.Values(s.limits), byName)
-}
-
-// namesShown names are in an error. All of them would be slow for a client that uses an unknown name many times a
-// second.
-const namesShown = 20
-
-func (s *snapshot) names() string {
-	if len(s.limits) == 0 {
-		return "none"
-	}
-	list := make([]string, 0, len(s.limits))
-	for name := range s.limits {
-		list = append(list, name)
-		if len(s.limits) > 100*namesShown && len(list) == namesShown {
-			break
-		}
-	}
-	slices.Sort(list)
-	if len(list) > namesShown {
-		list = list[:namesShown]
-	}
-	if more := len(s.limits) - len(list); more > 0 {
-		list = append(list, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(list, ", ")
 }

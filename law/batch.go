@@ -10,19 +10,18 @@ package law
 // The Entry of outcomes and admissions is less than 0 for those in Record.Add: see
 // [Record.Number].
 func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
-	for i := 0; i < len(ops); {
-		j := GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = GroupEnd(ops, i)
 		group := ops[i:j]
 		err := ValidGroup(group)
 		if clock > Max {
 			err = Invalid("time", "the clock of the store shows %d, which is out of range", clock)
 		}
 		if err != nil {
-			failAll(outs[i:j], err)
+			FailAll(outs[i:j], err)
 		} else {
 			applyGroup(group, outs[i:j], clock, records[i:j], i+1)
 		}
-		i = j
 	}
 }
 

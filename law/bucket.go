@@ -109,8 +109,8 @@ func (op *Op) stale(now int64) bool {
 		now < op.From || op.Until != 0 && now >= op.Until
 }
 
-// drainTime returns how long a full cell takes to empty, in microseconds, saturated at Max.
-func (p *Params) drainTime() int64 {
+// DrainTime returns how long a full cell takes to empty, in microseconds, saturated at Max.
+func (p *Params) DrainTime() int64 {
 	switch p.Kind {
 	case Bucket:
 		return addSteps(0, ceilDiv(p.Capacity, p.Drain), p.Step)

@@ -9,7 +9,7 @@ const clockSlack = 2_000_000
 
 // HealAfter returns how far, in microseconds, the time of a cell may lie ahead
 // of the clock before the cell is made to follow it.
-func (p *Params) HealAfter() int64 { return max(p.drainTime(), clockSlack) }
+func (p *Params) HealAfter() int64 { return max(p.DrainTime(), clockSlack) }
 
 // Verdict is one op applied to one cell, before it is known whether the
 // other charges of its request pass.

@@ -16,15 +16,15 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		if !ok {
-			failAll(outs, ErrUnknownID)
+			FailAll(outs, ErrUnknownID)
 			return
 		}
 		if a.Settled != Unsettled {
-			failAll(outs, ErrSettled)
+			FailAll(outs, ErrSettled)
 			return
 		}
 		if a.Outcome.State.Unit != ops[i].Params.Unit { // the costs are in other credits
-			failAll(outs, ErrReused)
+			FailAll(outs, ErrReused)
 			return
 		}
 		known[i] = a

@@ -30,33 +30,16 @@ func (b *batchLog) stored() Ledger {
 
 // Sum implements Ledger.
 func (b *batchLog) Sum(after, upto int64) int64 {
-	return b.stored().Sum(after, upto) + b.changed(after, upto)
-}
-
-// changed returns what the batch has added to a sum.
-func (b *batchLog) changed(after, upto int64) (sum int64) {
-	for i := range b.r.Add {
-		if e := &b.r.Add[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
-			sum += e.Cost
+	sum := b.stored().Sum(after, upto)
+	b.changes(func(at, credits int64) {
+		if at > after && at <= upto {
+			sum += credits
 		}
-	}
-	for _, n := range b.r.Renew {
-		if n.From > after && n.From <= upto {
-			sum -= n.Credits
-		}
-		if n.To > after && n.To <= upto {
-			sum += n.Credits
-		}
-	}
-	for _, l := range b.r.Lower {
-		if l.ExpiresAt > after && l.ExpiresAt <= upto {
-			sum -= l.Credits
-		}
-	}
+	})
 	return sum
 }
 
-// changes calls f with each expiry at which the batch has added credits.
+// changes calls f with each expiry at which the batch has added credits, or taken some away, which are less than 0.
 func (b *batchLog) changes(f func(at, credits int64)) {
 	for i := range b.r.Add {
 		if e := &b.r.Add[i]; e.Granted {
@@ -64,12 +47,11 @@ func (b *batchLog) changes(f func(at, credits int64)) {
 		}
 	}
 	for _, n := range b.r.Renew {
+		f(n.From, -n.Credits)
 		f(n.To, n.Credits)
 	}
 	for _, l := range b.r.Lower {
-		if l.Credits < 0 {
-			f(l.ExpiresAt, -l.Credits)
-		}
+		f(l.ExpiresAt, -l.Credits)
 	}
 }
 
@@ -79,15 +61,15 @@ func (b *batchLog) changes(f func(at, credits int64)) {
 // together with what the batch has added or taken away by then.
 func (b *batchLog) Freed(after, need int64) int64 {
 	best := int64(Never)
-	b.changes(func(at, _ int64) {
-		if at > after && at < best && b.Sum(after, at) >= need {
+	b.changes(func(at, credits int64) {
+		if credits > 0 && at > after && at < best && b.Sum(after, at) >= need {
 			best = at
 		}
 	})
 	stored := b.stored()
 	var added int64
 	b.changes(func(at, credits int64) {
-		if at > after && at < best {
+		if credits > 0 && at > after && at < best {
 			added += credits
 		}
 	})

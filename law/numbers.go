@@ -87,12 +87,6 @@ func (out *Outcome) Numbers() Numbers {
 // String returns the numbers with spaces between them.
 func (n Numbers) String() string { return join(n[:]) }
 
-// ParseNumbers parses what String returns.
-func ParseNumbers(s string) (n Numbers, err error) {
-	err = split(s, n[:])
-	return n, err
-}
-
 // String returns the rule with spaces between its numbers.
 func (r Terms) String() string { return join(r[:]) }
 
@@ -139,34 +133,15 @@ func (a *Receipt) Charged() string {
 
 // SetCharged sets what Charged returns.
 func (a *Receipt) SetCharged(s string) error {
-	first, last := s, ""
-	if i := afterFields(s, Width); i < len(s) {
-		first, last = s[:i], s[i:]
+	var all [Width + 4]int64
+	some := all[:Width]
+	if strings.Count(s, " ") >= Width {
+		some = all[:]
 	}
-	n, err := ParseNumbers(first)
-	if err != nil {
+	if err := split(s, some); err != nil {
 		return err
 	}
-	a.Outcome, a.Extension = n.Outcome(), Extension{}
-	if last == "" {
-		return nil
-	}
-	var e [4]int64
-	if err := split(last, e[:]); err != nil {
-		return err
-	}
-	a.Extension = Extension{Cost: e[0], Level: e[1], At: e[2], Returned: e[3]}
+	n, e := Numbers(some[:Width]), all[Width:]
+	a.Outcome, a.Extension = n.Outcome(), Extension{Cost: e[0], Level: e[1], At: e[2], Returned: e[3]}
 	return nil
-}
-
-// afterFields returns where the first n of the numbers in s end.
-func afterFields(s string, n int) int {
-	for i := range s {
-		if s[i] == ' ' {
-			if n--; n == 0 {
-				return i
-			}
-		}
-	}
-	return len(s)
 }

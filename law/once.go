@@ -73,7 +73,7 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 		case !ok, a.Settled == Cancelled:
 			rest = append(rest, i)
 		case a.Fingerprint != print:
-			failAll(outs, ErrReused)
+			FailAll(outs, ErrReused)
 			return
 		default:
 			outs[i], starts = a.Outcome, starts || a.Outcome.StartAt > 0
@@ -115,10 +115,10 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
 		case !ok:
-			failAll(outs, ErrUnknownID)
+			FailAll(outs, ErrUnknownID)
 			return
 		case a.Settled != Unsettled && a.Settled != ops[i].Cost:
-			failAll(outs, ErrSettled)
+			FailAll(outs, ErrSettled)
 			return
 		}
 		known[i] = a
@@ -179,7 +179,8 @@ func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
 	return out
 }
 
-func failAll(outs []Outcome, err error) {
+// FailAll gives all outcomes of a request its error.
+func FailAll(outs []Outcome, err error) {
 	for i := range outs {
 		outs[i] = Outcome{Err: err}
 	}

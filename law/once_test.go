@@ -54,17 +54,17 @@ func TestNumbersAreReadBack(t *testing.T) {
 		Granted: 3, State: law.State{Kind: law.Log, Level: 1, Prev: 2, At: 4, Unit: 5, EmptyAt: 6, BlockedUntil: 7},
 		Used: 8, Clock: 9, EntryNumber: 11, StartAt: law.Max,
 	}
-	n, err := law.ParseNumbers(out.Numbers().String())
-	if err != nil || n.Outcome() != out {
-		t.Errorf("%+v, %v; want %+v", n.Outcome(), err, out)
+	first, back := law.Receipt{Outcome: out}, law.Receipt{}
+	if err := back.SetCharged(first.Charged()); err != nil || back != first {
+		t.Errorf("%+v, %v; want %+v", back, err, first)
 	}
 	rule := (&law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 2, Capacity: 3, Step: 4, Drain: 5}).Terms()
 	if got, err := law.ParseTerms(rule.String()); err != nil || got != rule {
 		t.Errorf("%v, %v; want %v", got, err, rule)
 	}
 	for _, bad := range []string{"", "1 2 3", "1 2 3 4 5 x", out.Numbers().String() + " 1"} {
-		if _, err := law.ParseNumbers(bad); err == nil {
-			t.Errorf("%q is read as numbers", bad)
+		if err := back.SetCharged(bad); err == nil {
+			t.Errorf("%q is read as what was charged", bad)
 		}
 		if _, err := law.ParseTerms(bad); err == nil {
 			t.Errorf("%q is read as a rule", bad)

@@ -79,7 +79,7 @@ func (p *Params) Valid() error {
 		return Invalid("limit", "drain must be from 1 to 2^53-1")
 	case p.Kind == Window && p.Capacity >= maxWindow:
 		return Invalid("limit", "capacity of a sliding window must be below 2^32 credits")
-	case p.drainTime() > maxDrain:
+	case p.DrainTime() > maxDrain:
 		return Invalid("limit", "a full cell would take more than 142 years to drain")
 	case min(p.Block, p.History, p.Deadline) < 0 || max(p.Block, p.History, p.Deadline) > maxDrain:
 		return Invalid("limit", "block, history and deadline must be from 0 to 142 years")
@@ -146,21 +146,15 @@ func (op *Op) validAsked() error {
 	if op.Deferred && (op.Verb != Take || p.Kind != Bucket || p.Anchor != Own || op.Partial) {
 		return Invalid("charges", "this charge cannot start later than at its decision")
 	}
-	if op.Verb == Extend {
-		return op.validExtended()
-	}
-	if op.ID == "" {
+	switch {
+	case op.Verb == Extend:
+		if op.Count != 1 || op.Partial || op.Deferred {
+			return Invalid("charges", "a charge is extended at once, and by all of a cost")
+		}
+	case op.ID == "":
 		return nil
-	}
-	if op.Verb == Check || op.Partial {
+	case op.Verb == Check || op.Partial:
 		return Invalid("id", "only a request that takes all or nothing has one")
-	}
-	return op.validLife()
-}
-
-func (op *Op) validExtended() error {
-	if op.Count != 1 || op.Partial || op.Deferred {
-		return Invalid("charges", "a charge is extended at once, and by all of a cost")
 	}
 	return op.validLife()
 }

@@ -65,13 +65,12 @@ func (a *Action) Valid() error {
 	if a.For < 0 {
 		return law.Invalid("for", "is below 0")
 	}
-	if err := (law.Cell{Limit: a.Limit, Key: a.Key}).ValidText(); err != nil {
-		return err
-	}
-	if err := law.ValidText("author", a.Author, MaxNote); err != nil {
-		return err
-	}
-	return law.ValidText("reason", a.Reason, MaxNote)
+	return cmp.Or((law.Cell{Limit: a.Limit, Key: a.Key}).ValidText(), validBy(a.Author, a.Reason))
+}
+
+// validBy returns what is wrong with an author and a reason, or nil.
+func validBy(author, reason string) error {
+	return cmp.Or(law.ValidText("author", author, MaxNote), law.ValidText("reason", reason, MaxNote))
 }
 
 // KindFinder is a Catalog of which ItemsAfter reads more than it returns. Safe for concurrent use.
@@ -158,10 +157,7 @@ func (e *Edit) Valid() error {
 	if len(e.Items) > MaxEdit {
 		return law.Invalid("items", "are %d; one edit may have %d", len(e.Items), MaxEdit)
 	}
-	if err := law.ValidText("author", e.Author, MaxNote); err != nil {
-		return err
-	}
-	if err := law.ValidText("reason", e.Reason, MaxNote); err != nil {
+	if err := validBy(e.Author, e.Reason); err != nil {
 		return err
 	}
 	seen := make(map[Item]bool, len(e.Items))

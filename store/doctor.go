@@ -90,11 +90,8 @@ const MostUnswept = 10_000
 
 // Sweeper adds how many keys have counted for nothing for ten minutes, and are still there.
 func (f *Findings) Sweeper(dead int) {
-	if dead <= MostUnswept {
-		f.OK("sweeper", "%d keys that count for nothing wait to be removed", dead)
-		return
-	}
-	f.Add(Wrong, "sweeper",
+	f.Expect(dead <= MostUnswept, "sweeper",
+		fmt.Sprintf("%d keys that count for nothing wait to be removed", dead), Wrong,
 		fmt.Sprintf("more than %d keys have counted for nothing for ten minutes, and are still there", MostUnswept),
 		"run a server, which sweeps in the background, or headgate sweep from cron")
 }
@@ -134,11 +131,8 @@ func (f *Findings) Clock(name string, read func() (int64, error)) error {
 	}
 	took := sched.Since(asked)
 	apart := time.UnixMicro(theirs).Sub(before.Add(took / 2)).Round(time.Millisecond)
-	if apart.Abs() <= clocksApart+took/2 {
-		f.OK("clock", "%s is %s from the clock of this machine", name, apart)
-		return nil
-	}
-	f.Add(Note, "clock", fmt.Sprintf("%s is %s from the clock of this machine", name, apart),
+	found := fmt.Sprintf("%s is %s from the clock of this machine", name, apart)
+	f.Expect(apart.Abs() <= clocksApart+took/2, "clock", found, Note, found,
 		"keep both right with NTP: limits go by the server's clock, and a jump of it admits up to one more "+
 			"burst for each key")
 	return nil

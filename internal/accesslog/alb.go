@@ -6,20 +6,6 @@ import (
 	"slices"
 )
 
-// alb reads the access log of AWS's load balancers:
-//
-//	TYPE TIME ELB CLIENT:PORT TARGET:PORT 0.000 0.001 0.000 200 200 34 366 "GET URL HTTP/1.1" "AGENT" CIPHER TLS ...
-//
-// The Classic one has no type.
-type alb struct {
-	fields
-	cells [][]byte
-}
-
-func openALB(_ *format, names []string, cfg Config) Reader {
-	return &alb{fields: chooseFields(names, cfg)}
-}
-
 var (
 	errALBTime    = errors.New("does not begin with a type of ALB's and a time, or a time")
 	errALBClient  = errors.New("has no client with a port in its place")
@@ -30,11 +16,15 @@ var (
 // albTypes begin the lines of an Application Load Balancer.
 var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
 
-// Read implements Reader.
-func (a *alb) Read(line []byte) (Record, error) {
+// alb reads the access log of AWS's load balancers:
+//
+//	TYPE TIME ELB CLIENT:PORT TARGET:PORT 0.000 0.001 0.000 200 200 34 366 "GET URL HTTP/1.1" "AGENT" CIPHER TLS ...
+//
+// The Classic one has no type.
+func (p *plain) alb(line []byte, r *row) (Record, error) {
 	columns, rest, ok := bytes.Cut(line, []byte(` "`))
-	a.cells = words(columns, a.cells)
-	c := a.cells
+	p.cells = words(columns, p.cells)
+	c := p.cells
 	if len(c) > 0 && slices.Contains(albTypes, string(c[0])) {
 		c = c[1:]
 	}
@@ -54,7 +44,6 @@ func (a *alb) Read(line []byte) (Record, error) {
 			return Record{}, errALBColumns
 		}
 	}
-	var r row
 	if r[ip], isTime = withoutPort(c[2]); !isTime {
 		return Record{}, errALBClient
 	}
@@ -67,7 +56,7 @@ func (a *alb) Read(line []byte) (Record, error) {
 	}
 	r[server], r[status], r[size] = c[3], c[7], c[10]
 	r[host], r[path] = splitURL(r[path])
-	return Record{At: at, Count: 1, Values: valuesOf(&a.fields, r[:])}, nil
+	return Record{At: at, Count: 1}, nil
 }
 
 // splitURL cuts https://www.example.com:443/a into its host and its path.

@@ -6,22 +6,6 @@ import (
 	"net/netip"
 )
 
-// clf reads the combined, the common and the vhost_combined format, and Traefik's:
-//
-//	HOST IDENT USER [DAY/MON/YEAR:H:M:S ZONE] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "AGENT"
-//
-// The vhost_combined one begins with the name of a virtual host and a port, and Traefik's ends
-// with a number, a router, a server and a time. A last quote that is missing, because the line
-// was cut, does no harm.
-type clf struct {
-	format Format
-	fields
-}
-
-func openCLF(f *format, names []string, cfg Config) Reader {
-	return &clf{f.name, chooseFields(names, cfg)}
-}
-
 var (
 	errHost    = errors.New("does not begin with a host, an identity and a user")
 	errServer  = errors.New("begins with the name of a virtual host: the format is vhost_combined")
@@ -35,20 +19,25 @@ var (
 	errTraefik = errors.New("does not end with a number, a router, a server and milliseconds: not the traefik format")
 )
 
-// Read implements Reader.
-func (a *clf) Read(line []byte) (Record, error) {
-	var r row
+// clf reads the combined, the common and the vhost_combined format, and Traefik's:
+//
+//	HOST IDENT USER [DAY/MON/YEAR:H:M:S ZONE] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "AGENT"
+//
+// The vhost_combined one begins with the name of a virtual host and a port, and Traefik's ends
+// with a number, a router, a server and a time. A last quote that is missing, because the line
+// was cut, does no harm.
+func (p *plain) clf(line []byte, r *row) (Record, error) {
 	s := scanner{rest: line, wrong: errHost}
 	r[ip] = s.client()
 	second, _, _ := bytes.Cut(s.rest, []byte{' '})
 	switch virtual := isVirtualHost(r[ip], second); {
 	case s.err != nil || len(second) == 0:
 		return Record{}, errHost
-	case virtual && a.format != VHost:
+	case virtual && p.format != VHost:
 		return Record{}, errServer
 	case virtual:
 		r[host], r[ip] = r[ip], s.client()
-	case a.format == VHost:
+	case p.format == VHost:
 		return Record{}, errClient
 	}
 	if bytes.HasPrefix(s.rest, []byte{'('}) { // as in "192.168.1.2 (203.0.113.214) -"
@@ -68,14 +57,14 @@ func (a *clf) Read(line []byte) (Record, error) {
 	s.wrong = errSize
 	r[size], s.rest, _ = bytes.Cut(s.rest, []byte{' '})
 	s.need(isNumber(r[size]))
-	if a.format == Combined || a.format == TraefikCLF {
+	if p.format == Combined || p.format == TraefikCLF {
 		s.wrong = errReferer
 		s.skip(`"`)
 		r[referer] = s.quoted()
 		s.skip(` "`)
 		r[agent] = s.rest[:quoted(s.rest)]
 	}
-	if a.format == TraefikCLF { // 6 "router@file" "http://10.0.0.1:80" 3ms
+	if p.format == TraefikCLF { // 6 "router@file" "http://10.0.0.1:80" 3ms
 		s.wrong = errTraefik
 		s.quoted()
 		s.skip(" ")
@@ -89,7 +78,7 @@ func (a *clf) Read(line []byte) (Record, error) {
 	if s.err != nil {
 		return Record{}, s.err
 	}
-	return Record{At: at, Count: 1, Values: valuesOf(&a.fields, r[:])}, nil
+	return Record{At: at, Count: 1}, nil
 }
 
 // client reads a word, or more if they are a list of addresses, "198.51.100.7, 10.0.0.1".

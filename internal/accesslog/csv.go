@@ -70,10 +70,10 @@ func (c *separated) readHeader(line []byte) (Record, error) {
 			}
 		}
 		c.columns = columns
-		if c.time = c.find(timesOr(c.cfg.Time, csvTimes)...); c.time < 0 {
+		if c.time = c.find(namesOr(c.cfg.Time, csvTimes)...); c.time < 0 {
 			continue
 		}
-		if err := c.set(columns, dialects[JSON].aliases); err != nil {
+		if err := c.set(columns, plainNames); err != nil {
 			return Record{}, err
 		}
 		c.known = true

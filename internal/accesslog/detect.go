@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -95,12 +96,7 @@ func Detect(head []byte, cfg Config) (Format, error) {
 func choosing(trials []trial) (best *trial) {
 	wider := map[Format]bool{} // formats of which one within them is recognised and reads enough
 	reads := func(f Format) int64 {
-		for i := range trials {
-			if trials[i].name == f {
-				return trials[i].of.Good
-			}
-		}
-		return 0
+		return trials[slices.IndexFunc(trials, func(t trial) bool { return t.name == f })].of.Good
 	}
 	for i := range trials {
 		t := &trials[i]

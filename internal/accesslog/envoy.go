@@ -5,26 +5,16 @@ import (
 	"errors"
 )
 
-// envoy reads the default lines of Envoy, and those of Istio, which have what is in brackets here:
-//
-//	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS
-//	  "X-FORWARDED-FOR" "AGENT" "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
-type envoy struct {
-	fields
-	cells [][]byte
-}
-
-func openEnvoy(_ *format, names []string, cfg Config) Reader {
-	return &envoy{fields: chooseFields(names, cfg)}
-}
-
 var (
 	errEnvoyTime = errors.New("does not begin with a time such as [2016-04-15T20:17:00.310Z] and a request in quotes")
 	errEnvoy     = errors.New("has not the columns of Envoy's default format, nor of Istio's")
 )
 
-// Read implements Reader.
-func (e *envoy) Read(line []byte) (Record, error) {
+// envoy reads the default lines of Envoy, and those of Istio, which have what is in brackets here:
+//
+//	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS
+//	  "X-FORWARDED-FOR" "AGENT" "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
+func (p *plain) envoy(line []byte, r *row) (Record, error) {
 	if isEnvoyLog(line) {
 		return Record{Foreign: true, Skip: "is not about a request"}, nil
 	}
@@ -35,7 +25,6 @@ func (e *envoy) Read(line []byte) (Record, error) {
 	request := s.quoted()
 	s.wrong = errEnvoy
 	s.skip(" ")
-	var r row
 	r[method], r[path] = splitRequest(request)
 	r[status] = s.until(" ")
 	s.need(onlyDigits(r[status]))
@@ -54,10 +43,10 @@ func (e *envoy) Read(line []byte) (Record, error) {
 			s.skip(` "`)
 		}
 	}
-	e.cells = words(s.rest, e.cells)
-	s.need(len(e.cells) == 0 && !istio || len(e.cells) == 6 && istio)
+	p.cells = words(s.rest, p.cells)
+	s.need(len(p.cells) == 0 && !istio || len(p.cells) == 6 && istio)
 	if s.err == nil && istio {
-		r[ip], ok = withoutPort(e.cells[3])
+		r[ip], ok = withoutPort(p.cells[3])
 		s.need(ok)
 	}
 	if s.err != nil {
@@ -66,7 +55,7 @@ func (e *envoy) Read(line []byte) (Record, error) {
 	if string(request) == "- - -" {
 		return Record{Skip: "is about a TCP connection"}, nil
 	}
-	return Record{At: at, Count: 1, Values: valuesOf(&e.fields, r[:])}, nil
+	return Record{At: at, Count: 1}, nil
 }
 
 // isEnvoyLog reports whether a line is from the log of Envoy itself, which begins as

@@ -84,6 +84,47 @@ func (f *fields) value(i int, text []byte) (v Value) {
 // Notes implements Reader, for formats of which there is nothing to know.
 func (f *fields) Notes() []string { return nil }
 
+// plain reads lines that have each plain field in a place of its own.
+type plain struct {
+	fields
+	format Format
+	read   func(*plain, []byte, *row) (Record, error) // fills a row, but not Values
+	row    row
+	cells  [][]byte // for read
+	note   string   // of read
+}
+
+func openPlain(read func(*plain, []byte, *row) (Record, error)) func(*format, []string, Config) Reader {
+	return func(f *format, names []string, cfg Config) Reader {
+		return &plain{fields: chooseFields(names, cfg), format: f.name, read: read}
+	}
+}
+
+var (
+	openCLF     = openPlain((*plain).clf)
+	openHAProxy = openPlain((*plain).haproxy)
+	openALB     = openPlain((*plain).alb)
+	openEnvoy   = openPlain((*plain).envoy)
+)
+
+// Read implements Reader.
+func (p *plain) Read(line []byte) (Record, error) {
+	p.row = row{}
+	rec, err := p.read(p, line, &p.row)
+	if rec.Count > 0 {
+		rec.Values = valuesOf(&p.fields, p.row[:])
+	}
+	return rec, err
+}
+
+// Notes implements Reader.
+func (p *plain) Notes() []string {
+	if p.note == "" {
+		return nil
+	}
+	return []string{p.note}
+}
+
 // header is the columns of a log whose first lines name them, and where the fields stand in it.
 type header struct {
 	fields

@@ -6,20 +6,6 @@ import (
 	"net/netip"
 )
 
-// haproxy reads HAProxy's HTTP log, after the beginning of a syslog line or without it:
-//
-//	Feb  6 12:14:14 HOST haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in
-//	  static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"
-type haproxy struct {
-	fields
-	cells [][]byte
-	lines int64
-}
-
-func openHAProxy(_ *format, names []string, cfg Config) Reader {
-	return &haproxy{fields: chooseFields(names, cfg)}
-}
-
 var (
 	errNoHAProxy = errors.New("has neither haproxy[PID]: nor an address with a port at its beginning")
 	errClientIP  = errors.New("has no address with a port, followed by a time in brackets")
@@ -28,8 +14,11 @@ var (
 	errHTTPLog   = errors.New("has not the columns of HAProxy's HTTP log")
 )
 
-// Read implements Reader.
-func (h *haproxy) Read(line []byte) (Record, error) {
+// haproxy reads HAProxy's HTTP log, after the beginning of a syslog line or without it:
+//
+//	Feb  6 12:14:14 HOST haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in
+//	  static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"
+func (p *plain) haproxy(line []byte, r *row) (Record, error) {
 	rest, syslog := afterHAProxy(line)
 	if !syslog {
 		rest = line
@@ -44,7 +33,6 @@ func (h *haproxy) Read(line []byte) (Record, error) {
 		}
 		return Record{}, errNoHAProxy
 	}
-	var r row
 	if r[ip], ok = withoutPort(client); !ok {
 		return Record{}, errClientIP
 	}
@@ -57,22 +45,22 @@ func (h *haproxy) Read(line []byte) (Record, error) {
 	if !ok || !isNumber {
 		return Record{}, errAccept
 	}
-	if err := h.columns(rest[26:], &r); err != nil {
+	if err := p.columns(rest[26:], r); err != nil {
 		return Record{}, err
 	}
-	h.lines++
-	return Record{At: at + ms*1000, Count: 1, Values: valuesOf(&h.fields, r[:])}, nil
+	p.note = "the times of HAProxy have no zone; they are taken as UTC"
+	return Record{At: at + ms*1000, Count: 1}, nil
 }
 
 // columns reads what comes after the time.
-func (h *haproxy) columns(b []byte, r *row) error {
+func (p *plain) columns(b []byte, r *row) error {
 	columns, request, ok := bytes.Cut(b, []byte(` "`))
 	n := bytes.LastIndexByte(request, '"') // of the line: a request may contain one
 	if !ok || n < 0 {
 		return errTCPLog
 	}
-	h.cells = words(columns, h.cells)
-	c := h.cells
+	p.cells = words(columns, p.cells)
+	c := p.cells
 	if len(c) < 10 {
 		return errHTTPLog
 	}
@@ -117,12 +105,4 @@ func withoutPort(b []byte) ([]byte, bool) {
 	}
 	_, err := netip.ParseAddr(string(host))
 	return host, err == nil
-}
-
-// Notes implements Reader.
-func (h *haproxy) Notes() []string {
-	if h.lines == 0 {
-		return nil
-	}
-	return []string{"the times of HAProxy have no zone; they are taken as UTC"}
 }

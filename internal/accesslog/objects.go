@@ -14,7 +14,6 @@ type objects struct {
 	times []string   // where a time is looked for, in this order
 	cfg   Config
 	usage *usage // of Usage
-	notes usageNotes
 }
 
 // dialect identifies the JSON of a program.
@@ -30,71 +29,56 @@ var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
 // times are where Istio, Cloudflare and systemd's journal write one.
 var times = []string{"start_time", "EdgeStartTimestamp", "__REALTIME_TIMESTAMP"}
 
+// plainNames are the names under which programs write the plain fields.
+var plainNames = map[string][]string{
+	"ip": {
+		"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
+		"ClientHost", "httpRequest.remoteIp", "ClientIP", "downstream_remote_address", "x_forwarded_for",
+		"request.remote_addr",
+	},
+	"user": {"user_id", "remote_user", "username", "ClientUsername"},
+	"path": {
+		"request.uri", "request_uri", "uri", "url", "RequestPath", "httpRequest.requestUrl",
+		"ClientRequestPath", "ClientRequestURI",
+	},
+	"method": {
+		"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod",
+	},
+	"status": {
+		"status_code", "DownstreamStatus", "httpRequest.status", "EdgeResponseStatus", "response_code",
+	},
+	"host": {"request.host", "http_host", "RequestHost", "ClientRequestHost", "authority"},
+	"bytes": {
+		"body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize",
+		"EdgeResponseBytes",
+	},
+	"agent": {
+		"http_user_agent", "user_agent", "request.headers.User-Agent.0", "httpRequest.userAgent",
+		"ClientRequestUserAgent", "request_User-Agent",
+	},
+	"referer": {
+		"http_referer", "request.headers.Referer.0", "httpRequest.referer", "ClientRequestReferer", "request_Referer",
+	},
+	"backend": {"RouterName"},
+	"server":  {"ServiceURL"},
+}
+
 var dialects = map[Format]*dialect{
 	JSON: {
-		aliases: map[string][]string{
-			"ip": {
-				"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
-				"ClientHost", "httpRequest.remoteIp", "ClientIP", "downstream_remote_address", "x_forwarded_for",
-			},
-			"user": {"user_id", "remote_user", "username", "ClientUsername"},
-			"path": {
-				"request.uri", "request_uri", "uri", "url", "RequestPath", "httpRequest.requestUrl",
-				"ClientRequestPath", "ClientRequestURI",
-			},
-			"method": {
-				"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod",
-			},
-			"status": {
-				"status_code", "DownstreamStatus", "httpRequest.status", "EdgeResponseStatus", "response_code",
-			},
-			"host": {"request.host", "http_host", "RequestHost", "ClientRequestHost", "authority"},
-			"bytes": {
-				"body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize",
-				"EdgeResponseBytes",
-			},
-			"agent": {
-				"http_user_agent", "user_agent", "request.headers.User-Agent.0", "httpRequest.userAgent",
-				"ClientRequestUserAgent",
-			},
-			"referer": {
-				"http_referer", "request.headers.Referer.0", "httpRequest.referer", "ClientRequestReferer",
-			},
-		},
-		times: slices.Concat(timeNames, []string{"at"}, times), // at: what headgate export --history writes
+		aliases: plainNames,
+		times:   slices.Concat(timeNames, []string{"at"}, times), // at: what headgate export --history writes
 	},
 	Caddy: {
-		aliases: map[string][]string{
-			"ip":      {"request.client_ip", "request.remote_ip", "request.remote_addr"},
-			"user":    {"user_id"},
-			"path":    {"request.uri"},
-			"method":  {"request.method"},
-			"host":    {"request.host"},
-			"bytes":   {"size"},
-			"agent":   {"request.headers.User-Agent.0"},
-			"referer": {"request.headers.Referer.0"},
-		},
-		times: timeNames,
-		needs: []string{"request.method", "request.uri", "status"},
-		wrong: errors.New("is not of Caddy: it has no request.method, request.uri and status"),
+		aliases: plainNames,
+		times:   timeNames,
+		needs:   []string{"request.method", "request.uri", "status"},
+		wrong:   errors.New("is not of Caddy: it has no request.method, request.uri and status"),
 	},
 	TraefikJSON: {
-		aliases: map[string][]string{
-			"ip":      {"ClientHost"},
-			"user":    {"ClientUsername"},
-			"path":    {"RequestPath"},
-			"method":  {"RequestMethod"},
-			"status":  {"DownstreamStatus"},
-			"host":    {"RequestHost"},
-			"bytes":   {"DownstreamContentSize"},
-			"agent":   {"request_User-Agent"},
-			"referer": {"request_Referer"},
-			"backend": {"RouterName"},
-			"server":  {"ServiceURL"},
-		},
-		times: append([]string{"StartUTC", "StartLocal"}, timeNames...),
-		needs: []string{"RequestMethod", "DownstreamStatus"},
-		wrong: errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
+		aliases: plainNames,
+		times:   append([]string{"StartUTC", "StartLocal"}, timeNames...),
+		needs:   []string{"RequestMethod", "DownstreamStatus"},
+		wrong:   errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
 	},
 	Usage: {
 		aliases: map[string][]string{
@@ -109,12 +93,12 @@ var dialects = map[Format]*dialect{
 
 func openObjects(f *format, names []string, cfg Config) Reader {
 	d := dialects[f.name]
-	o := &objects{dialect: d, fields: newFields(names, cfg), times: timesOr(cfg.Time, d.times), cfg: cfg}
+	o := &objects{dialect: d, fields: newFields(names, cfg), times: namesOr(cfg.Time, d.times), cfg: cfg}
 	for _, name := range names {
 		o.paths = append(o.paths, append([]string{name}, o.aliases[name]...))
 	}
 	if f.name == Usage {
-		o.usage = newUsage(cfg)
+		o.usage = &usage{cost: namesOr(cfg.Cost, reserves), settle: namesOr(cfg.Settle, totals)}
 	}
 	return o
 }
@@ -156,7 +140,7 @@ func (o *objects) Read(line []byte) (rec Record, err error) {
 		return rec, errBadTime
 	}
 	if o.usage != nil {
-		if rec.Spent, err = o.usage.read(doc, rec.At, &o.notes); err != nil {
+		if rec.Spent, err = o.usage.read(doc, rec.At); err != nil {
 			return rec, err
 		}
 	}
@@ -182,4 +166,9 @@ func (o *objects) valueIn(doc object, i int) Value {
 }
 
 // Notes implements Reader.
-func (o *objects) Notes() []string { return o.notes.notes() }
+func (o *objects) Notes() []string {
+	if o.usage == nil {
+		return nil
+	}
+	return o.usage.notes()
+}

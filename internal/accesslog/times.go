@@ -81,8 +81,8 @@ func epoch(b []byte) (us int64, ok bool) {
 	return us, err == nil && us > 0 && us <= MaxTime
 }
 
-// timesOr returns where a time is looked for: in the field that was named, or under the usual names.
-func timesOr(field string, usual []string) []string {
+// namesOr returns where something is looked for: in the field that was named, or under the usual names.
+func namesOr(field string, usual []string) []string {
 	if field == "" {
 		return usual
 	}

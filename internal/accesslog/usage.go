@@ -9,7 +9,11 @@ import (
 )
 
 // usage finds what a call of a language model has reserved and used.
-type usage struct{ cost, settle []string }
+type usage struct {
+	cost, settle []string // where
+
+	calls, unreserved, endless int64 // all, and those of which something is not known
+}
 
 // Where a log of calls writes tokens.
 var (
@@ -45,17 +49,6 @@ func around(names ...string) (all []string) {
 		}
 	}
 	return all
-}
-
-func newUsage(cfg Config) *usage {
-	u := &usage{cost: reserves, settle: totals}
-	if cfg.Cost != "" {
-		u.cost = []string{cfg.Cost}
-	}
-	if cfg.Settle != "" {
-		u.settle = []string{cfg.Settle}
-	}
-	return u
 }
 
 var (
@@ -99,7 +92,7 @@ func sum(numbers ...[]byte) ([]byte, error) {
 }
 
 // read reads what a call has cost.
-func (u *usage) read(doc object, at int64, notes *usageNotes) (s Spent, err error) {
+func (u *usage) read(doc object, at int64) (s Spent, err error) {
 	var found [5][]byte
 	for i, paths := range [5][]string{u.settle, inputs, outputs, u.cost, allowed} {
 		if found[i], err = tokens(doc, paths); err != nil {
@@ -124,13 +117,13 @@ func (u *usage) read(doc object, at int64, notes *usageNotes) (s Spent, err erro
 	if s.End, err = end(doc, at); err != nil {
 		return s, err
 	}
-	notes.calls++
+	u.calls++
 	if s.Reserved == nil {
-		notes.unreserved++
+		u.unreserved++
 		s.Reserved = s.Used
 	}
 	if s.End == 0 {
-		notes.endless++
+		u.endless++
 	}
 	return s, nil
 }
@@ -167,16 +160,14 @@ func end(doc object, at int64) (int64, error) {
 	return 0, nil
 }
 
-// usageNotes counts calls of which something is not known.
-type usageNotes struct{ calls, unreserved, endless int64 }
-
-func (n *usageNotes) notes() (list []string) {
-	if n.unreserved > 0 {
-		list = append(list, "calls that do not say what was reserved: "+Comma(n.unreserved)+" of "+Comma(n.calls)+
+// notes says of how many calls something is not known.
+func (u *usage) notes() (list []string) {
+	if u.unreserved > 0 {
+		list = append(list, "calls that do not say what was reserved: "+Comma(u.unreserved)+" of "+Comma(u.calls)+
 			"; they reserve what they used")
 	}
-	if n.endless > 0 {
-		list = append(list, "calls that do not say when they ended: "+Comma(n.endless)+" of "+Comma(n.calls)+
+	if u.endless > 0 {
+		list = append(list, "calls that do not say when they ended: "+Comma(u.endless)+" of "+Comma(u.calls)+
 			"; they are settled at once")
 	}
 	return list

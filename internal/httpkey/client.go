@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/law"
@@ -87,12 +88,7 @@ func (n *Networks) Key(remoteAddr string, h http.Header) (string, error) {
 // Contain reports whether an address is in one of the networks.
 func (p Proxies) Contain(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
-	for _, network := range p {
-		if network.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(a) })
 }
 
 // Forwarded is the header in which each proxy adds the address that asked it.

@@ -117,6 +117,11 @@ func (a axes) columns() (ticks []tick) {
 	return ticks
 }
 
+// chart returns a chart with marks at its edges.
+func (a axes) chart(label string) chart {
+	return chart{Frame: a.frame, Label: label, Rows: a.rows(), Columns: a.columns()}
+}
+
 // number writes an amount shortly.
 func number(v float64) string {
 	if v >= 1000 && v == math.Trunc(v) && v < 1e15 {
@@ -131,12 +136,12 @@ func (r *Report) traffic(f frame) chart {
 	for _, b := range r.Buckets {
 		most = max(most, b.Allowed+b.Denied)
 	}
-	yes, no := r.words()
+	yes, no := words(r.Fill)
 	start := r.Buckets[0].Start.UnixMicro()
 	width := r.Width.Microseconds()
 	f.Top = 12
 	a := f.axes(start, start+width*int64(len(r.Buckets)), 1.06*float64(most))
-	c := chart{Frame: f, Label: "requests " + yes + " and " + no + " over time", Rows: a.rows(), Columns: a.columns()}
+	c := a.chart("requests " + yes + " and " + no + " over time")
 	for _, b := range r.Buckets {
 		if b.Allowed+b.Denied == 0 {
 			continue
@@ -158,12 +163,12 @@ func (r *Report) traffic(f frame) chart {
 	return c
 }
 
-func (p *picture) axes(f frame, start, end int64, peak float64) axes {
-	return f.axes(start, end, 1.16*max(peak, p.capacity))
-}
-
-func (p *picture) cap(a axes) *tick {
-	return &tick{a.y(p.capacity), "capacity " + number(p.capacity)}
+// chart returns a chart of the level from start to end, which has the capacity and a peak in it, and its axes.
+func (p *picture) chart(f frame, start, end int64, peak float64, label string) (chart, axes) {
+	a := f.axes(start, end, 1.16*max(peak, p.capacity))
+	c := a.chart(label)
+	c.Cap = &tick{a.y(p.capacity), "capacity " + number(p.capacity)}
+	return c, a
 }
 
 // refusal is refused requests at a place of a chart.
@@ -206,14 +211,8 @@ func (p *picture) whole(f frame) chart {
 	for _, c := range p.columns {
 		peak = max(peak, c.peak)
 	}
-	a := p.axes(f, p.start, p.start+p.width*int64(len(p.columns)), peak)
-	c := chart{
-		Frame:   f,
-		Label:   "highest level of " + shown(p.key.Key, 120) + " over the whole log, against the capacity",
-		Rows:    a.rows(),
-		Columns: a.columns(),
-		Cap:     p.cap(a),
-	}
+	c, a := p.chart(f, p.start, p.start+p.width*int64(len(p.columns)), peak,
+		"highest level of "+shown(p.key.Key, 120)+" over the whole log, against the capacity")
 	together := max(1, int(math.Ceil(float64(len(p.columns))/((f.Right-f.Left)/1.8))))
 	var area strings.Builder
 	fmt.Fprintf(&area, "M%g %gV", f.Left, f.Bottom)
@@ -234,26 +233,16 @@ func (p *picture) whole(f frame) chart {
 	}
 	fmt.Fprintf(&area, "V%gZ", f.Bottom)
 	c.Area = area.String()
-	c.addLane(a, p.word(), list)
+	_, no := words(p.fill)
+	c.addLane(a, no, list)
 	return c
-}
-
-// word returns what a request is called that does not pass.
-func (p *picture) word() string {
-	if p.fill {
-		return "overflowed"
-	}
-	return "refused"
 }
 
 // maxNotes is how many levels are written beside their dots at most.
 const maxNotes = 12
 
-// close shows some consecutive requests, each with what it did.
+// close shows some consecutive requests, of which there is one at least, each with what it did.
 func (p *picture) close(f frame) chart {
-	if len(p.closer) == 0 {
-		return chart{}
-	}
 	first, last := p.closer[0].at, p.closer[len(p.closer)-1].at
 	margin := max((last-first)/40, second/10)
 	peak := 0.0
@@ -263,14 +252,8 @@ func (p *picture) close(f frame) chart {
 			peak = max(peak, m.after+m.over)
 		}
 	}
-	a := p.axes(f, first-margin, last+margin, peak)
-	c := chart{
-		Frame:   f,
-		Label:   "level of " + shown(p.key.Key, 120) + " in a part of the log, against the capacity",
-		Rows:    a.rows(),
-		Columns: a.columns(),
-		Cap:     p.cap(a),
-	}
+	c, a := p.chart(f, first-margin, last+margin, peak,
+		"level of "+shown(p.key.Key, 120)+" in a part of the log, against the capacity")
 	begin := first
 	if p.closer[0].before == 0 { // else the level came falling from before
 		begin -= margin
@@ -290,7 +273,7 @@ func (p *picture) close(f frame) chart {
 		c.Notes = nil
 	}
 	if !p.fill { // what overflows has a mark of its own
-		c.addLane(a, p.word(), list)
+		c.addLane(a, "refused", list)
 	}
 	return c
 }
@@ -298,12 +281,10 @@ func (p *picture) close(f frame) chart {
 // line returns the way of the level.
 func (p *picture) line(a axes, begin int64) string {
 	var line strings.Builder
+	command := "M"
 	to := func(at int64, level float64) {
-		if line.Len() == 0 {
-			fmt.Fprintf(&line, "M%g %g", a.x(at), a.y(level))
-		} else {
-			fmt.Fprintf(&line, "L%g %g", a.x(at), a.y(level))
-		}
+		fmt.Fprintf(&line, "%s%g %g", command, a.x(at), a.y(level))
+		command = "L"
 	}
 	to(begin, p.closer[0].before)
 	for i, m := range p.closer {

@@ -19,7 +19,7 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 	b.WriteByte('\n')
 	r.textRequests(&b)
 	r.textLines(&b)
-	yes, no := r.words()
+	yes, no := words(r.Fill)
 	rows := [][]any{{"limit", yes, no, "share", "keys", "share"}}
 	for _, r := range reports {
 		rows = append(rows, []any{
@@ -63,20 +63,12 @@ type KeyRow struct {
 // by turns one of each limit's Top.
 func KeysOfAll(reports []*Report, most int) (rows []KeyRow) {
 	seen := map[string]bool{}
-	for i := 0; len(rows) < most; i++ {
-		more := false
+	for i := range most {
 		for _, r := range reports {
-			if i >= len(r.Top) {
-				continue
+			if i < len(r.Top) && !seen[r.Top[i].Key] && len(rows) < most {
+				seen[r.Top[i].Key] = true
+				rows = append(rows, rowOf(reports, r.Top[i].Key))
 			}
-			more = true
-			if k := r.Top[i]; !seen[k.Key] && len(rows) < most {
-				seen[k.Key] = true
-				rows = append(rows, rowOf(reports, k.Key))
-			}
-		}
-		if !more {
-			break
 		}
 	}
 	return rows

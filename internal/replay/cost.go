@@ -11,7 +11,7 @@ import (
 // Costs are counted in millionths, so that those of many requests can be summed.
 const (
 	million = 1_000_000
-	maxCost = int64(1) << 59 // 5.7e11 of one request
+	maxCost = 1 << 59 // 5.7e11 of one request
 )
 
 var (
@@ -46,27 +46,14 @@ func plainCost(text string) (int64, error) {
 	if frac = strings.TrimRight(frac, "0"); whole == "" || point && len(text) == len(whole)+1 || len(frac) > 6 {
 		return 0, errCost
 	}
-	var n int64
-	for _, c := range whole + frac + "000000"[len(frac):] {
-		if c < '0' || c > '9' {
-			return 0, errCost
-		}
-		if n > maxCost/10-1 {
-			return 0, errCostHigh
-		}
-		n = 10*n + int64(c-'0')
+	n, err := strconv.ParseUint(whole+frac+"000000"[len(frac):], 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
+		return 0, errCost
+	case err != nil || n > maxCost:
+		return 0, errCostHigh
 	}
-	return n, nil
-}
-
-// amount writes millionths as a decimal.
-func amount(n int64) string {
-	s := strconv.FormatInt(n/million, 10)
-	if n %= million; n != 0 {
-		f := strconv.FormatInt(million+n, 10)[1:]
-		s += "." + strings.TrimRight(f, "0")
-	}
-	return s
+	return int64(n), nil
 }
 
 // costOf returns the cost of millionths.
@@ -74,7 +61,7 @@ func costOf(n int64) (headgate.Cost, error) {
 	if n%million == 0 {
 		return headgate.Units(n / million), nil
 	}
-	return headgate.ParseCost(amount(n))
+	return headgate.ParseCost(Total{n / million, n % million}.String())
 }
 
 // Total is the sum of costs.
@@ -89,8 +76,8 @@ func (t *Total) add(n int64) {
 // String writes the sum as a decimal.
 func (t Total) String() string {
 	s := strconv.FormatInt(t.units, 10)
-	if _, frac, ok := strings.Cut(amount(t.rest), "."); ok {
-		s += "." + frac
+	if t.rest != 0 {
+		s += "." + strings.TrimRight(strconv.FormatInt(million+t.rest, 10)[1:], "0")
 	}
 	return s
 }

@@ -84,14 +84,6 @@ func (in *Requests) logConfig(changed time.Time) accesslog.Config {
 
 func (in *Requests) readAll(ctx context.Context, logs []string) error {
 	for _, name := range logs {
-		info, err := os.Stat(name)
-		if name == "-" || err != nil || !info.Mode().IsRegular() {
-			in.total = -1
-			break
-		}
-		in.total += info.Size()
-	}
-	for _, name := range logs {
 		if err := in.readLog(ctx, name); err != nil {
 			return fmt.Errorf("replay: %s: %w", in.logName(name), err)
 		}

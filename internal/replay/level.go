@@ -106,20 +106,9 @@ func newTracer(k KeyReport, r *Report, p *player) *tracer {
 	}
 	t.capacity = t.units(t.p.Capacity)
 	t.columns = make([]column, (last-first)/t.width+1)
-	t.reach = 6 * max(drainTime(t.p), second)
+	t.reach = 6 * max(t.p.DrainTime(), second)
 	p.settling = t.before
 	return t
-}
-
-// drainTime returns how long a full cell takes to be empty.
-func drainTime(p law.Params) int64 {
-	switch {
-	case p.Kind == law.Window:
-		return 2 * p.Step
-	case p.Kind == law.Bucket && p.Drain < p.Capacity:
-		return int64(float64(p.Capacity) / float64(p.Drain) * float64(p.Step))
-	}
-	return p.Step
 }
 
 func (t *tracer) units(credits int64) float64 { return float64(credits) / float64(t.p.Unit) }

@@ -91,7 +91,7 @@ func newPage(reports []*Report) *page {
 		Title:  r.Notation,
 		Log:    r,
 	}
-	p.Yes, p.No = r.words()
+	p.Yes, p.No = words(r.Fill)
 	for _, r := range reports {
 		s := section{Report: r, Yes: p.Yes, No: p.No}
 		for _, f := range frames {
@@ -110,9 +110,10 @@ func newPage(reports []*Report) *page {
 }
 
 func (p *picture) view() pageView {
+	_, no := words(p.fill)
 	v := pageView{
 		Name:   shown(p.key.Key, 120),
-		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), p.word()),
+		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), no),
 		Column: span(time.Duration(p.width) * time.Microsecond),
 	}
 	for _, f := range frames {

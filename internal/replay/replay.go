@@ -125,7 +125,7 @@ func checkLimits(limits []headgate.Limit) error {
 	return nil
 }
 
-// check returns what is wrong with the question, before anything is read.
+// check returns what is wrong with the question, before anything is read, and notes how long the logs are.
 func (in *Requests) check(logs []string) error {
 	c := in.cfg
 	switch {
@@ -143,13 +143,13 @@ func (in *Requests) check(logs []string) error {
 			return fmt.Errorf("replay: %w", err)
 		}
 	}
-	stdin := false
+	stdin, unknown := false, false
 	for _, name := range logs {
 		if name == "-" {
 			if stdin {
 				return headgate.Invalid("log", "standard input is named twice")
 			}
-			stdin = true
+			stdin, unknown = true, true
 			continue
 		}
 		info, err := os.Stat(name)
@@ -159,6 +159,12 @@ func (in *Requests) check(logs []string) error {
 		if info.IsDir() {
 			return fmt.Errorf("replay: %s is a directory; name the log files in it", name)
 		}
+		if in.total += info.Size(); !info.Mode().IsRegular() {
+			unknown = true
+		}
+	}
+	if unknown {
+		in.total = -1
 	}
 	return nil
 }

@@ -213,23 +213,20 @@ func (f *family) found() bool {
 func (g *Suggestion) best(families []*family) (list []*family) {
 	for _, period := range g.Ask.Periods {
 		var bucket *family
-		least := int64(math.MaxInt64)
+		var windows []*family
 		for _, f := range families {
-			if f.period != period || f.kind != tokenBucket || !f.found() {
-				continue
-			}
-			if most := f.rate + ladder[f.low]; most < least {
-				bucket, least = f, most
+			switch {
+			case f.period != period || !f.found():
+			case f.kind != tokenBucket:
+				windows = append(windows, f)
+			case bucket == nil || f.rate+ladder[f.low] < bucket.rate+ladder[bucket.low]:
+				bucket = f
 			}
 		}
 		if bucket != nil {
 			list = append(list, bucket)
 		}
-		for _, f := range families {
-			if f.period == period && f.kind != tokenBucket && f.found() {
-				list = append(list, f)
-			}
-		}
+		list = append(list, windows...)
 	}
 	return list
 }

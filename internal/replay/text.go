@@ -24,7 +24,7 @@ func (r *Report) text(b *strings.Builder) {
 	}
 	r.textLog(b)
 	b.WriteByte('\n')
-	yes, no := r.words()
+	yes, no := words(r.Fill)
 	n := len(comma(r.Requests))
 	r.textRequests(b)
 	line(yes, "%*s   %s", n, comma(r.Allowed), percent(r.Allowed, r.Requests))
@@ -76,8 +76,8 @@ func (r *Report) textRequests(b *strings.Builder) {
 }
 
 // words returns what a request is called that passes, and one that does not.
-func (r *Report) words() (yes, no string) {
-	if r.Fill {
+func words(fill bool) (yes, no string) {
+	if fill {
 		return "fitted", "overflowed"
 	}
 	return "admitted", "refused"
@@ -145,7 +145,7 @@ func (r *Report) textTop(b *strings.Builder) {
 	if len(r.Top) == 0 {
 		return
 	}
-	_, no := r.words()
+	_, no := words(r.Fill)
 	rows := [][]any{{fmt.Sprintf("%-15s", no+" most"), "requests", no, "share", "first " + no}}
 	for _, k := range r.Top {
 		rows = append(rows, []any{
@@ -165,7 +165,7 @@ func (r *Report) textTime(b *strings.Builder) {
 		most = max(most, k.Allowed+k.Denied)
 	}
 	const bar = 40
-	yes, no := r.words()
+	yes, no := words(r.Fill)
 	rows := [][]any{{
 		"when, UTC (" + span(time.Duration(width)*time.Microsecond) + ")", yes, no, "# " + yes + ", x " + no,
 	}}

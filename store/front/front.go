@@ -38,6 +38,7 @@ import (
 	"github.com/headgate/headgate/internal/front/deny"
 	"github.com/headgate/headgate/internal/front/guard"
 	"github.com/headgate/headgate/internal/front/prefetch"
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -85,10 +86,7 @@ const sweepMax = 5000
 // withDefaults returns the settings that apply.
 func (c *Config) withDefaults() Config {
 	d := *cmp.Or(c, &Config{})
-	switch {
-	case d.SweepEvery == 0:
-		d.SweepEvery = DefaultSweepEvery
-	case d.SweepEvery > 0:
+	if d.SweepEvery = cmp.Or(d.SweepEvery, DefaultSweepEvery); d.SweepEvery > 0 {
 		d.SweepEvery = min(max(d.SweepEvery, time.Millisecond), 1<<62)
 	}
 	return d
@@ -96,9 +94,6 @@ func (c *Config) withDefaults() Config {
 
 // coalesce returns the settings of package coalesce.
 func (c *Config) coalesce() *coalesce.Config {
-	if c.Observer == nil {
-		return c.Coalesce
-	}
 	d := *cmp.Or(c.Coalesce, &coalesce.Config{})
 	if d.Observer == nil {
 		d.Observer = c.Observer
@@ -142,15 +137,28 @@ type Store struct {
 func New(s store.Store, cfg *Config) *Store {
 	c := cfg.withDefaults()
 	if s == nil {
-		s, c.SweepEvery = none{}, -1
+		s, c.SweepEvery = wrap.Failing{Err: law.Invalid("store", "is nil; front.New was given none")}, -1
 	}
+	return stack(s, &c, true)
+}
+
+// stack puts the wrappers in front of a store, with package guard or without it, and starts the sweeper.
+func stack(s store.Store, c *Config, guarded bool) *Store {
 	f := &Store{top: s}
 	if !isLocal(s) {
-		f.wrap(s, &c)
-		f.guard = guard.New(f.top, c.guard())
-		f.top = f.guard
+		f.coalesce = coalesce.New(s, c.coalesce())
+		f.prefetch = prefetch.New(f.coalesce)
+		f.deny = deny.New(f.prefetch)
+		f.top = f.deny
+		if guarded {
+			f.guard = guard.New(f.deny, c.guard())
+			f.top = f.guard
+		}
+		f.sweeper.asked = func() int64 { return f.coalesce.Stats().Ops }
 	}
-	f.start(s, &c)
+	f.one, _ = f.top.(store.OneTaker)
+	f.sweeper.info = func() store.Info { return store.InfoOf(s) }
+	f.sweeper.start(f.Sweep, c)
 	return f
 }
 
@@ -158,24 +166,6 @@ func New(s store.Store, cfg *Config) *Store {
 func isLocal(s store.Store) bool {
 	i, ok := s.(store.Informer)
 	return ok && i.Info().Local
-}
-
-// wrap puts the wrappers around a store that package guard stands in front of.
-func (s *Store) wrap(inner store.Store, c *Config) {
-	s.coalesce = coalesce.New(inner, c.coalesce())
-	s.prefetch = prefetch.New(s.coalesce)
-	s.deny = deny.New(s.prefetch)
-	s.top = s.deny
-}
-
-// start finds what the store can do, and starts the sweeper.
-func (s *Store) start(inner store.Store, c *Config) {
-	s.one, _ = s.top.(store.OneTaker)
-	s.sweeper.info = func() store.Info { return store.InfoOf(inner) }
-	if s.coalesce != nil {
-		s.sweeper.asked = func() int64 { return s.coalesce.Stats().Ops }
-	}
-	s.sweeper.start(s.Sweep, c)
 }
 
 // Unwrap implements store.Unwrapper. It returns the first of the wrappers.
@@ -211,14 +201,3 @@ func (s *Store) Close() error {
 	})
 	return s.closed
 }
-
-// none replaces a nil store.
-type none struct{}
-
-func (none) err() error { return law.Invalid("store", "is nil; front.New was given none") }
-
-func (n none) Apply(context.Context, []law.Op, []law.Outcome) error { return n.err() }
-
-func (n none) Sweep(context.Context, int) (int, error) { return 0, n.err() }
-
-func (none) Close() error { return nil }

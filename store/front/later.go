@@ -21,21 +21,11 @@ func Later(p pending.Config, cfg *Config) *Store {
 		if err != nil {
 			return nil, err
 		}
-		return behind(s, &c), nil
+		return stack(s, &c, false), nil
 	}
 	f := &Store{guard: guard.New(pending.New(p), c.guard())}
 	f.top, f.one = f.guard, f.guard
 	f.sweeper.start(f.Sweep, &Config{SweepEvery: -1}) // the stack behind has one
-	return f
-}
-
-// behind returns the stack without package guard, which stands in front of it.
-func behind(s store.Store, c *Config) *Store {
-	f := &Store{top: s}
-	if !isLocal(s) {
-		f.wrap(s, c)
-	}
-	f.start(s, c)
 	return f
 }
 

@@ -49,7 +49,9 @@ func (s *Store) Stats() Stats {
 		st.Guard = s.guard.Stats()
 		return st
 	}
-	var st Stats
+	s.sweeper.mu.Lock()
+	st := s.sweeper.stats
+	s.sweeper.mu.Unlock()
 	if s.guard != nil {
 		st.Guard = s.guard.Stats()
 		_, notOpen := s.guard.Unwrap().(*pending.Store)
@@ -66,10 +68,5 @@ func (s *Store) Stats() Stats {
 		st.Callers, st.Batches, st.Ops, st.Waiting = c.Callers, c.Batches, c.Ops, c.Waiting
 	}
 	st.Retries = store.InfoOf(s).Retries
-	w := &s.sweeper
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	st.Sweeps, st.Swept, st.SweepErrors = w.stats.sweeps, w.stats.removed, w.stats.errors
-	st.LastSweep, st.LastSweepError = w.stats.last, w.stats.err
 	return st
 }

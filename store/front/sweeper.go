@@ -46,14 +46,7 @@ type sweeper struct {
 	since  int64           // what asked returned before the last sweep; the goroutine's own
 
 	mu    sync.Mutex
-	stats sweeps // guarded by mu
-}
-
-// sweeps are the counts of a sweeper.
-type sweeps struct {
-	sweeps, removed, errors int64
-	last                    time.Time
-	err                     error // of the last one
+	stats Stats // the counts of sweeps; guarded by mu
 }
 
 // start starts the goroutine, unless there shall be none.
@@ -168,11 +161,11 @@ func (w *sweeper) count(removed int, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stats.sweeps++
-	w.stats.removed += int64(removed)
-	w.stats.last, w.stats.err = sched.Wall(), err
+	w.stats.Sweeps++
+	w.stats.Swept += int64(removed)
+	w.stats.LastSweep, w.stats.LastSweepError = sched.Wall(), err
 	if err != nil {
-		w.stats.errors++
+		w.stats.SweepErrors++
 	}
 }
 

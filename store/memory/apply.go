@@ -13,20 +13,13 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
 		if j > i+1 || !plain(&ops[i]) || !s.applyPlain(&ops[i], &outs[i]) {
 			s.applyGroup(ops[i:j], outs[i:j])
 		}
-		i = j
 	}
 	return nil
-}
-
-func fail(outs []law.Outcome, err error) {
-	for i := range outs {
-		outs[i] = law.Outcome{Err: err}
-	}
 }
 
 // plain reports whether an op is nothing but a charge that TakePlain knows.
@@ -61,7 +54,7 @@ func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 // circle.
 func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	if err := law.ValidGroup(ops); err != nil {
-		fail(outs, err)
+		law.FailAll(outs, err)
 		return
 	}
 	sc := s.scratch.Get().(*scratch)
@@ -80,7 +73,7 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 			if op := &ops[0]; len(ops) == 1 && op.Verb == law.Block && op.TTL == 0 { // there is no block to lift
 				outs[0] = law.Outcome{Granted: op.Count, Clock: s.clock()}
 			} else {
-				fail(outs, s.full(l))
+				law.FailAll(outs, s.full(l))
 			}
 			break
 		}

@@ -109,9 +109,6 @@ func (c *catalog) WriteCatalog(ctx context.Context, e store.Edit) (version int64
 		return c.version, nil
 	}
 	c.version++
-	if c.items == nil {
-		c.items = map[store.Item]entry{}
-	}
 	for _, change := range changes {
 		c.items[change.After.ID()] = entry{change.After, c.version}
 	}

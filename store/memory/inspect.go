@@ -90,7 +90,7 @@ func (s *Store) selected(t *table, q *store.Query, clock int64, first *smallest)
 			continue
 		}
 		c := s.cellAt(t, i, law.Cell{Limit: limit, Key: string(key)})
-		if c.State.Kind != 0 && selects(q, c.Cell, &c.State, clock) {
+		if selects(q, &c.State, clock) {
 			first.add(&c)
 		}
 	}
@@ -104,11 +104,11 @@ func (s *Store) one(q *store.Query, clock int64) []store.Cell {
 	t := s.lock(ti)
 	defer s.unlockAt(ti)
 	i := t.find(h)
-	if i < 0 {
+	if i < 0 || q.After != (law.Cell{}) && id.Compare(q.After) <= 0 {
 		return nil
 	}
 	c := s.cellAt(t, i, id)
-	if c.State.Kind == 0 || !selects(q, id, &c.State, clock) {
+	if !selects(q, &c.State, clock) {
 		return nil
 	}
 	return []store.Cell{c}
@@ -138,11 +138,9 @@ func (s *Store) cellAt(t *table, i int, id law.Cell) store.Cell {
 	return c
 }
 
-func selects(q *store.Query, id law.Cell, st *law.State, clock int64) bool {
-	return (q.Limit == "" || q.Limit == id.Limit) &&
-		(!q.HasKey || q.Key == id.Key) &&
-		(!q.Blocked || st.BlockedUntil > clock) &&
-		(q.After == law.Cell{} || id.Compare(q.After) > 0)
+// selects reports whether q selects a cell of this state, which its name allows.
+func selects(q *store.Query, st *law.State, clock int64) bool {
+	return st.Kind != 0 && (!q.Blocked || st.BlockedUntil > clock)
 }
 
 // Entries implements store.Inspector.

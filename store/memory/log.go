@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/headgate/headgate/law"
 )
@@ -33,14 +34,7 @@ func byExpiry(a, b law.Entry) int {
 
 // after returns the index of the first entry that expires after t.
 func (e *entries) after(t int64) int {
-	// What has just expired stands near the front: look there first.
-	i, _ := slices.BinarySearchFunc(e.list, t, func(x law.Entry, t int64) int {
-		if x.ExpiresAt <= t {
-			return -1
-		}
-		return 1
-	})
-	return i
+	return sort.Search(len(e.list), func(i int) bool { return e.list[i].ExpiresAt > t })
 }
 
 // Sum implements law.Ledger.
@@ -67,14 +61,12 @@ func (e *entries) Freed(after, need int64) int64 {
 
 // add appends an entry at its place.
 func (e *entries) add(x law.Entry) {
-	e.list = append(e.list, x)
-	e.ids += int64(len(x.ID))
-	n := len(e.list)
-	if n > 1 && byExpiry(e.list[n-2], x) > 0 {
-		i, _ := slices.BinarySearchFunc(e.list[:n-1], x, byExpiry)
-		copy(e.list[i+1:], e.list[i:n-1])
-		e.list[i] = x
+	i := len(e.list)
+	if i > 0 && byExpiry(e.list[i-1], x) > 0 {
+		i, _ = slices.BinarySearchFunc(e.list, x, byExpiry)
 	}
+	e.list = slices.Insert(e.list, i, x)
+	e.ids += int64(len(x.ID))
 }
 
 // clear makes all entries count no more; those without a history go.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -108,7 +109,7 @@ func New(cfg *Config) *Store {
 	if s.clock == nil {
 		s.clock, s.coarse = store.SystemClock, &coarse.Clock{}
 	}
-	s.catalog.ready, s.catalog.clock = s.ready, s.clock
+	s.catalog.ready, s.catalog.clock, s.catalog.items = s.ready, s.clock, map[store.Item]entry{}
 	for i := range s.seeds {
 		s.seeds[i] = maphash.MakeSeed()
 	}
@@ -119,10 +120,7 @@ func New(cfg *Config) *Store {
 	for s.most < unbounded && tables*perTable < s.most {
 		tables *= 2
 	}
-	s.shift = 64
-	for n := tables; n > 1; n /= 2 {
-		s.shift--
-	}
+	s.shift = 64 - uint(bits.TrailingZeros64(uint64(tables))) // which is a power of two
 	s.tables = make([]atomic.Pointer[table], tables)
 	s.params.known.Store(&definitionTable{})
 	s.scratch.New = func() any { return &scratch{} }
@@ -134,10 +132,7 @@ const unbounded = math.MaxInt64
 
 // bounds returns how many cells each limit, and all together, may have.
 func bounds(cfg *Config) (each, total int64) {
-	switch each = int64(cfg.MaxKeys); {
-	case each == 0:
-		each = DefaultMaxKeys
-	case each < 0:
+	if each = int64(cmp.Or(cfg.MaxKeys, DefaultMaxKeys)); each < 0 {
 		each = unbounded
 	}
 	switch total = int64(cfg.MaxTotal); {

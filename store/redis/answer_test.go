@@ -29,7 +29,7 @@ func TestAnAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
 		if got := classify("apply", err); err == nil || !errors.Is(got, store.ErrUnknownOutcome) || again(err) {
 			t.Errorf("%s: %v, want ErrUnknownOutcome, not to be asked again", name, got)
 		}
-		p := &part{call: &answered{c, ops, outs}}
+		p := &part{call: c}
 		if err := p.read(ops, outs, nil); !errors.Is(classify("apply", err), store.ErrUnknownOutcome) || p.admitted {
 			t.Errorf("an answer of no values: %v", err)
 		}

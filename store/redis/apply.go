@@ -32,7 +32,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	calls, trials := s.plan(ops, outs)
 	var failures []error
-	for i, err := range s.do(ctx, calls) {
+	for i, err := range s.do(ctx, calls, ops, outs) {
 		if err == nil {
 			continue
 		}
@@ -80,7 +80,7 @@ func (s *Store) refusal(ops []law.Op) error {
 // plan cuts a batch into calls. Groups that are refused are left out, and outs says so.
 // trials are the parts of a batch that no single slot can decide: their groups
 // in order, of which some are in several slots.
-func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trials [][][]int) {
+func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*call, trials [][][]int) {
 	valid := make([]int, 0, len(ops))
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
@@ -97,7 +97,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 		return nil, nil
 	}
 	if !s.cluster && len(valid) <= maxOps {
-		return []*answered{{s.encode(ops, valid, forGood), ops, outs}}, nil
+		return []*call{s.encode(ops, valid, forGood)}, nil
 	}
 	// What hangs together by cells and requests goes together, in its order.
 	component := law.Components(ops)
@@ -106,10 +106,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 	var order []int
 	byComponent := map[int][][]int{}
 	for n := 0; n < len(valid); {
-		m := n + 1
-		for m < len(valid) && together(ops, valid[m-1], valid[m]) {
-			m++
-		}
+		m := requestEnd(ops, valid, n)
 		group := valid[n:m]
 		n = m
 		c := component[group[0]]
@@ -124,7 +121,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*answered, trial
 		indexes[b] = append(indexes[b], group...)
 	}
 	for _, n := range order {
-		calls = append(calls, &answered{s.encode(ops, indexes[n], forGood), ops, outs})
+		calls = append(calls, s.encode(ops, indexes[n], forGood))
 	}
 	return calls, slices.Collect(maps.Values(byComponent))
 }
@@ -165,41 +162,25 @@ func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 	return bundle
 }
 
-// answered is a call, and where its answers go.
-type answered struct {
-	*call
-	ops  []law.Op
-	outs []law.Outcome
-}
-
 // do makes calls, all at once, and repeats those that found nothing done.
-func (s *Store) do(ctx context.Context, calls []*answered) []error {
-	list := make([]*call, len(calls))
-	for i, c := range calls {
-		list[i] = c.call
-	}
-	errs, repeated, err := s.repeat(ctx, list, func(i int, res rueidis.RedisResult) error {
+func (s *Store) do(ctx context.Context, calls []*call, ops []law.Op, outs []law.Outcome) []error {
+	return s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		v, err := res.ToString()
 		if err == nil {
-			err = calls[i].decode(v, calls[i].ops, calls[i].outs)
+			err = calls[i].decode(v, ops, outs)
 		}
 		return err
 	})
-	s.repeats.Add(int64(repeated))
-	store.Observe(s.cfg.Observer, repeated, err)
-	return errs
 }
 
 // repeat makes calls, all at once, and repeats those that found nothing done. read reads the answer of call i. The
-// errors are the last ones of each call, and err is one of those that were given up.
-func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) (
-	errs []error, repeated int, err error,
-) {
+// errors are the last ones of each call.
+func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) []error {
 	errs, open := make([]error, len(calls)), make([]int, len(calls))
 	for i := range calls {
 		open[i] = i
 	}
-	repeated, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
+	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
 		some := make([]*call, len(open))
 		for k, i := range open {
 			some[k] = calls[i]
@@ -216,7 +197,14 @@ func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res 
 		}
 		return nil
 	}, again)
-	return errs, repeated, err
+	s.repeated(repeated, err)
+	return errs
+}
+
+// repeated counts repetitions, and tells them.
+func (s *Store) repeated(n int, err error) {
+	s.repeats.Add(int64(n))
+	store.Observe(s.cfg.Observer, n, err)
 }
 
 // send makes calls by the scripts' names, and again with their texts where a

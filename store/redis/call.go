@@ -201,8 +201,7 @@ func (s *Store) alone(ctx context.Context, ops []law.Op, outs []law.Outcome) (de
 		}
 		return err
 	}, again)
-	s.repeats.Add(int64(repeated))
-	store.Observe(s.cfg.Observer, repeated, err)
+	s.repeated(repeated, err)
 	if err != nil {
 		err = classify("apply 1 ops", err)
 		outs[0] = law.Outcome{Err: err}

@@ -36,15 +36,12 @@ func itemID(i *store.Item) string {
 
 // ReadCatalog implements store.Catalog. It is one round trip.
 func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
-	if err := s.ready(ctx); err != nil {
-		return c, err
-	}
-	answers, err := s.askCatalog(ctx, &call{
-		script: readCatalogScript, args: []string{strconv.FormatInt(since, 10)},
-		keys: []string{s.versionsKey(), s.itemsKey(false), s.itemsKey(true), s.changedKey()},
+	answers, err := s.readCatalog(ctx, "read the catalog", &call{
+		script: readCatalogScript, keys: s.catalogKeys("versions", "items", "keys", "changed"),
+		args: []string{strconv.FormatInt(since, 10)},
 	})
 	if err != nil {
-		return c, classifyRead("read the catalog", err)
+		return c, err
 	}
 	answer, numbers := answers[0], []*int64{&c.Version, &c.At, &c.SinceAt, &c.Clock}
 	if len(answer) < len(numbers) {
@@ -66,23 +63,14 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 
 func isRemoved(i store.Item) bool { return i.Removed }
 
-// Items implements store.Catalog. It is one round trip.
-func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
-	if err := s.ready(ctx); err != nil {
-		return 0, nil, err
-	}
-	found, version, err = s.items(ctx, list)
-	return version, found, err
-}
-
 // ItemsAfter implements store.Catalog. It reads all items that belong to single keys, or all
 // others, since they have no order here: 1000 a round trip. What is written meanwhile may be
 // among them or not.
 func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) (
 	list []store.Item, err error,
 ) {
-	if err := s.ready(ctx); err != nil || n <= 0 {
-		return nil, err
+	if n <= 0 {
+		return nil, nil
 	}
 	for cursor := "0"; ; {
 		var some []store.Item
@@ -110,9 +98,6 @@ const maxScans = 10
 // most about 10,000 items.
 func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error) {
 	have := make([]bool, len(kinds))
-	if err := s.ready(ctx); err != nil {
-		return nil, err
-	}
 	cursor := "0"
 	for range maxScans {
 		some, next, err := s.scanItems(ctx, true, cursor)
@@ -139,57 +124,52 @@ func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error
 func (s *Store) scanItems(ctx context.Context, perKey bool, cursor string) (
 	some []store.Item, next string, err error,
 ) {
-	answers, err := s.askCatalog(ctx, &call{
-		script: scanItemsScript, keys: []string{s.itemsKey(perKey)},
+	answers, err := s.readCatalog(ctx, "read the catalog", &call{
+		script: scanItemsScript, keys: s.catalogKeys(hashOf(perKey)),
 		args: []string{cursor, strconv.Itoa(perCatalogCall)},
 	})
 	if err != nil {
-		return nil, "", classifyRead("read the catalog", err)
+		return nil, "", err
 	}
 	some, err = parseItems(answers[0][1:])
 	return some, answers[0][0], err
 }
 
-// items returns those of a list that are there, and the version that they are of: of many
-// items, which are read in several calls, the oldest.
-func (s *Store) items(ctx context.Context, list []store.Item) (found []store.Item, version int64, err error) {
-	var ids [2][]string
+// Items implements store.Catalog. It is one round trip.
+func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
+	ids := map[string][]string{}
 	for i := range list {
-		of := 0
-		if list[i].Kind.PerKey() {
-			of = 1
-		}
-		ids[of] = append(ids[of], itemID(&list[i]))
+		hash := hashOf(list[i].Kind.PerKey())
+		ids[hash] = append(ids[hash], itemID(&list[i]))
 	}
 	var calls []*call
-	for of := range ids {
-		for part := range slices.Chunk(ids[of], perCatalogCall) {
-			keys := []string{s.versionsKey(), s.itemsKey(of == 1)}
-			calls = append(calls, &call{script: itemsScript, keys: keys, args: part})
+	for hash, of := range ids {
+		for part := range slices.Chunk(of, perCatalogCall) {
+			calls = append(calls, &call{script: itemsScript, keys: s.catalogKeys("versions", hash), args: part})
 		}
 	}
 	if len(calls) == 0 { // it is about the version alone
-		calls = []*call{{script: itemsScript, keys: []string{s.versionsKey(), s.itemsKey(false)}}}
+		calls = []*call{{script: itemsScript, keys: s.catalogKeys("versions", "items")}}
 	}
-	answers, err := s.askCatalog(ctx, calls...)
+	answers, err := s.readCatalog(ctx, "read the catalog", calls...)
 	if err != nil {
-		return nil, 0, classifyRead("read the catalog", err)
+		return 0, nil, err
 	}
 	for n, answer := range answers {
 		v, err := strconv.ParseInt(answer[0], 10, 64)
 		if err != nil {
-			return nil, 0, classifyRead("read the catalog", errAnswer)
+			return 0, nil, classifyRead("read the catalog", errAnswer)
 		}
 		if n == 0 || v < version {
 			version = v
 		}
 		some, err := parseItems(answer[1:])
 		if err != nil {
-			return nil, 0, err
+			return 0, nil, err
 		}
 		found = append(found, some...)
 	}
-	return slices.DeleteFunc(found, isRemoved), version, nil
+	return version, slices.DeleteFunc(found, isRemoved), nil
 }
 
 // WriteCatalog implements store.Catalog. It is two round trips, and the second one makes the
@@ -210,7 +190,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	if err := e.Valid(); err != nil {
 		return 0, fmt.Errorf("redis: %w", err)
 	}
-	now, version, err := s.items(ctx, e.Items)
+	version, now, err := s.Items(ctx, e.Items)
 	switch {
 	case err != nil:
 		return 0, err
@@ -229,17 +209,14 @@ var errVersion = fmt.Errorf("redis: write the catalog: %w", store.ErrVersion)
 // writeChanges makes the changes of an edit, if its base is the newest version still.
 func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store.Change) (version int64, err error) {
 	text := store.Version{Author: e.Author, Reason: e.Reason, Changes: changes} // the server adds the rest
-	var pairs [2][]string                                                       // of an ID and an item
+	pairs := map[string][]string{}                                              // of an ID and an item
 	for _, c := range changes {
-		of := 0
-		if c.After.Kind.PerKey() {
-			of = 1
-		}
+		hash := hashOf(c.After.Kind.PerKey())
 		after, err := json.Marshal(c.After)
 		if err != nil {
 			return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
 		}
-		pairs[of] = append(pairs[of], itemID(&c.After), string(after))
+		pairs[hash] = append(pairs[hash], itemID(&c.After), string(after))
 	}
 	whole, err := json.Marshal(text)
 	if err != nil {
@@ -249,11 +226,10 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 		return 0, fmt.Errorf("redis: %w", law.Invalid("items",
 			"are %d bytes with what they replace; one edit may have %d", len(whole), maxVersion))
 	}
-	args := make([]string, 0, 3+len(pairs[0])+len(pairs[1]))
-	args = append(args, strconv.FormatInt(e.Base, 10), string(whole), strconv.Itoa(len(pairs[0])))
+	head := []string{strconv.FormatInt(e.Base, 10), string(whole), strconv.Itoa(len(pairs["items"]))}
 	answers, err := s.askCatalog(ctx, &call{
-		script: writeCatalogScript, args: append(append(args, pairs[0]...), pairs[1]...),
-		keys: []string{s.versionsKey(), s.itemsKey(false), s.itemsKey(true), s.changedKey()},
+		script: writeCatalogScript, keys: s.catalogKeys("versions", "items", "keys", "changed"),
+		args: slices.Concat(head, pairs["items"], pairs["keys"]),
 	})
 	if err != nil {
 		return 0, classify("write the catalog", err)
@@ -270,19 +246,20 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 
 // CatalogVersions implements store.Catalog. All versions are kept.
 func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list []store.Version, err error) {
-	if err := s.ready(ctx); err != nil || n <= 0 {
-		return nil, err
+	const doing = "read the catalog's versions"
+	if n <= 0 {
+		return nil, nil
 	}
-	answers, err := s.askCatalog(ctx, &call{
-		script: versionsScript, keys: []string{s.versionsKey()},
+	answers, err := s.readCatalog(ctx, doing, &call{
+		script: versionsScript, keys: s.catalogKeys("versions"),
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
 	if err != nil {
-		return nil, classifyRead("read the catalog's versions", err)
+		return nil, err
 	}
 	first, err := strconv.ParseInt(answers[0][0], 10, 64)
 	if err != nil {
-		return nil, classifyRead("read the catalog's versions", errAnswer)
+		return nil, classifyRead(doing, errAnswer)
 	}
 	for i, text := range answers[0][1:] {
 		if text == "" {
@@ -297,18 +274,28 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 	return list, nil
 }
 
+// readCatalog makes calls that change nothing; see askCatalog.
+func (s *Store) readCatalog(ctx context.Context, doing string, calls ...*call) ([][]string, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	answers, err := s.askCatalog(ctx, calls...)
+	if err != nil {
+		return nil, classifyRead(doing, err)
+	}
+	return answers, nil
+}
+
 // askCatalog makes calls of the catalog's scripts, whose answers are texts: one at least,
 // and an empty one for what is not there.
 func (s *Store) askCatalog(ctx context.Context, calls ...*call) ([][]string, error) {
 	answers := make([][]string, len(calls))
-	errs, repeated, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
+	return answers, worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
 		if answers[i], err = res.AsStrSlice(); err == nil && len(answers[i]) == 0 {
 			err = errAnswer
 		}
 		return err
-	})
-	s.repeats.Add(int64(repeated))
-	return answers, worst(errs)
+	}))
 }
 
 func parseItems(texts []string) (list []store.Item, err error) {
@@ -355,7 +342,7 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 		return fmt.Errorf("redis: record an action: %w: %w", store.ErrInvalid, err)
 	}
 	_, err = s.askCatalog(ctx, &call{
-		script: recordActionScript, keys: []string{s.actionsKey()},
+		script: recordActionScript, keys: s.catalogKeys("actions"),
 		args: []string{string(text), strconv.Itoa(store.KeptActions)},
 	})
 	if err != nil {
@@ -366,15 +353,15 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 
 // Actions implements store.Catalog.
 func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
-	if err := s.ready(ctx); err != nil || n <= 0 {
-		return nil, err
+	if n <= 0 {
+		return nil, nil
 	}
-	answers, err := s.askCatalog(ctx, &call{
-		script: actionsScript, keys: []string{s.actionsKey()},
+	answers, err := s.readCatalog(ctx, "read actions", &call{
+		script: actionsScript, keys: s.catalogKeys("actions"),
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
 	if err != nil {
-		return nil, classifyRead("read actions", err)
+		return nil, err
 	}
 	for _, text := range answers[0][1:] {
 		var a store.Action

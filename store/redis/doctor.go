@@ -98,16 +98,12 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 			"CONFIG SET maxmemory-policy noeviction; their limits are exact again when what is left of them has "+
 				"expired")
 	}
-	if most > 0 && used*10 > most*9 {
-		f.Add(store.Wrong, "memory", fmt.Sprintf("%s uses %d of %d bytes", address, used, most),
-			"CONFIG SET maxmemory to more, or charge a limit by address before a limit by keys that callers invent")
-	} else {
-		bound := "and has no maxmemory"
-		if most > 0 {
-			bound = fmt.Sprintf("of %d", most)
-		}
-		f.OK("memory", "%s uses %d bytes %s", address, used, bound)
+	uses := fmt.Sprintf("%s uses %d bytes and has no maxmemory", address, used)
+	if most > 0 {
+		uses = fmt.Sprintf("%s uses %d of %d bytes", address, used, most)
 	}
+	f.Expect(most == 0 || used*10 <= most*9, "memory", uses, store.Wrong, uses,
+		"CONFIG SET maxmemory to more, or charge a limit by address before a limit by keys that callers invent")
 }
 
 func examinePersistence(fields map[string]string, address string, f *store.Findings) {

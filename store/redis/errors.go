@@ -85,19 +85,21 @@ func class(err error) error {
 		}
 		return store.ErrUnknownOutcome
 	}
-	var (
-		operation   *net.OpError
-		unknownHost *net.DNSError
-	)
+	_, unknownHost := errors.AsType[*net.DNSError](err)
 	switch {
 	case tlsconf.Failed(err):
 		return store.ErrSetup
-	case errors.As(err, &operation) && operation.Op == "dial", errors.As(err, &unknownHost),
-		errors.Is(err, rueidis.ErrNoSlot):
+	case unconnected(err) || unknownHost || errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
 	}
 	// The script was sent, and no answer came back, or none that can be read.
 	return store.ErrUnknownOutcome
+}
+
+// unconnected reports whether there was no connection at all.
+func unconnected(err error) bool {
+	operation, ok := errors.AsType[*net.OpError](err)
+	return ok && operation.Op == "dial"
 }
 
 // classify wraps an error with what was being done and its class.

@@ -27,8 +27,7 @@ var (
 // before the server's alert is read: so the servers are asked once more.
 func connecting(ctx context.Context, o *rueidis.ClientOption, err error) error {
 	failed := classifyRead("connect", err)
-	var operation *net.OpError
-	if !errors.Is(failed, store.ErrUnavailable) || errors.As(err, &operation) && operation.Op == "dial" {
+	if !errors.Is(failed, store.ErrUnavailable) || unconnected(err) {
 		return failed
 	}
 	ctx, cancel := context.WithTimeout(ctx, explainWithin)
@@ -70,25 +69,14 @@ func disagreement(ctx context.Context, o *rueidis.ClientOption, address string) 
 	return nil
 }
 
-// dial connects until the context's deadline.
-func dial(ctx context.Context, o *rueidis.ClientOption, address string) (net.Conn, error) {
-	conn, err := o.Dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		err = conn.SetDeadline(deadline)
-	}
-	return conn, err
-}
-
 // speaksPlainly reports whether a server answers as Redis does without TLS.
 func speaksPlainly(ctx context.Context, o *rueidis.ClientOption, address string) bool {
-	conn, err := dial(ctx, o, address)
+	conn, err := o.Dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = conn.Close() }()
+	setDeadline(ctx, conn)
 	if _, err = conn.Write([]byte("PING\r\n")); err != nil {
 		return false
 	}
@@ -99,14 +87,17 @@ func speaksPlainly(ctx context.Context, o *rueidis.ClientOption, address string)
 
 // handshake makes a TLS connection until the context's deadline.
 func handshake(ctx context.Context, o *rueidis.ClientOption, address string, c *tls.Config) (net.Conn, error) {
-	conn, err := dial(ctx, o, address)
-	if err != nil {
-		return nil, err
+	dialer := tls.Dialer{NetDialer: &o.Dialer, Config: c}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err == nil {
+		setDeadline(ctx, conn)
 	}
-	secure := tls.Client(conn, c)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, err
+	return conn, err
+}
+
+// setDeadline lets nothing wait beyond the context's deadline.
+func setDeadline(ctx context.Context, conn net.Conn) {
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
 	}
-	return secure, nil
 }

@@ -137,8 +137,8 @@ func TestARefusedExtensionOverSlotsLeavesNothing(t *testing.T) {
 func extendOnTrial(t *testing.T, s *Store, op law.Op) (*part, []law.Op, []law.Outcome) {
 	t.Helper()
 	ops, outs := []law.Op{op}, make([]law.Outcome, 1)
-	p := &part{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}}
-	list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
+	p := &part{call: s.encode(ops, []int{0}, onTrial)}
+	list, err := s.send(context.Background(), []*call{p.call})[0].ToArray()
 	if err == nil {
 		err = p.read(ops, outs, list)
 	}

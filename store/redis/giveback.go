@@ -64,7 +64,7 @@ func extendedBy(was string, out *law.Outcome) int64 {
 func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RetryFor)
 	defer cancel()
-	errs, _, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+	return worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		numbers, err := res.AsIntSlice()
 		if err == nil && len(numbers) != 8*len(calls[i].index) {
 			err = fmt.Errorf("the script answered with %d numbers", len(numbers))
@@ -79,8 +79,7 @@ func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcom
 			}
 		}
 		return nil
-	})
-	return worst(errs)
+	}))
 }
 
 // errLeft has no class of its own, and so is an unknown outcome.

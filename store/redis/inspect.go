@@ -22,7 +22,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	key := s.versionsKey() // the clock is that of the server with the catalog
+	key := s.catalogKeys("versions")[0] // the clock is that of the server with the catalog
 	if q.Limit != "" && q.HasKey {
 		key = s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})
 	}

@@ -35,17 +35,21 @@ func (s *Store) cellKey(c law.Cell) string     { return s.key(cells, c) }
 func (s *Store) logKey(c law.Cell) string      { return s.key(logs, c) }
 func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
 
-func (s *Store) versionsKey() string { return s.cfg.Prefix + catalogPrefix + "versions" }
-func (s *Store) changedKey() string  { return s.cfg.Prefix + catalogPrefix + "changed" }
-
-func (s *Store) actionsKey() string { return s.cfg.Prefix + catalogPrefix + "actions" }
-
-// itemsKey returns the key of catalog items: with perKey, of those of single keys.
-func (s *Store) itemsKey(perKey bool) string {
-	if perKey {
-		return s.cfg.Prefix + catalogPrefix + "keys"
+// catalogKeys returns keys of the catalog by their names.
+func (s *Store) catalogKeys(names ...string) []string {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = s.cfg.Prefix + catalogPrefix + name
 	}
-	return s.cfg.Prefix + catalogPrefix + "items"
+	return keys
+}
+
+// hashOf returns the name of the hash of catalog items: with perKey, of those of single keys.
+func hashOf(perKey bool) string {
+	if perKey {
+		return "keys"
+	}
+	return "items"
 }
 
 func (s *Store) key(kind string, c law.Cell) string {

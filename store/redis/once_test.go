@@ -226,8 +226,8 @@ func TestWhatAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 			s := openTest(t, dbtest.Redis(t), nil)
 			ops, outs := once60("id", takeOne("l", "k", p, testTime)), make([]law.Outcome, 1)
 			take := func() *part {
-				p := &part{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}}
-				list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
+				p := &part{call: s.encode(ops, []int{0}, onTrial)}
+				list, err := s.send(context.Background(), []*call{p.call})[0].ToArray()
 				if err == nil {
 					err = p.read(ops, outs, list)
 				}

@@ -44,14 +44,14 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 	if verb := ops[group[0]].Verb; len(slots) > 1 && (verb == law.Take || verb == law.Extend) {
 		how = onTrial
 	}
-	calls := make([]*answered, len(slots))
+	calls := make([]*call, len(slots))
 	for n, slot := range slots {
-		calls[n] = &answered{s.encode(ops, bySlot[slot], how), ops, outs}
+		calls[n] = s.encode(ops, bySlot[slot], how)
 	}
 	if how == onTrial {
 		return s.decide(ctx, ops, outs, group, calls)
 	}
-	if err := worst(s.do(ctx, calls)); err != nil {
+	if err := worst(s.do(ctx, calls, ops, outs)); err != nil {
 		return err
 	}
 	if err := wrong(outs, group); err != nil {
@@ -90,7 +90,7 @@ func worst(errs []error) (err error) {
 
 // part is a call on trial, with what it did.
 type part struct {
-	call     *answered
+	call     *call
 	admitted bool
 	known    []bool // of each op: it was charged before, or needs no more, and is not given back
 
@@ -102,12 +102,18 @@ type part struct {
 }
 
 // decide takes a request on trial, and gives it back unless all slots admit it.
-func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*answered) error {
+func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*call) error {
 	parts := make([]*part, len(calls))
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
-	failed := worst(s.ask(ctx, ops, outs, parts))
+	failed := worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+		list, err := res.ToArray()
+		if err == nil {
+			err = parts[i].read(ops, outs, list)
+		}
+		return err
+	}))
 	admitted, stale := true, false
 	for _, p := range parts {
 		admitted = admitted && p.admitted
@@ -150,22 +156,6 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 		alike(ops, outs, group)
 	}
 	return nil
-}
-
-// ask makes the calls of parts, and returns what went wrong with each.
-func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, parts []*part) []error {
-	calls := make([]*call, len(parts))
-	for i, p := range parts {
-		calls[i] = p.call.call
-	}
-	errs, _, _ := s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
-		list, err := res.ToArray()
-		if err == nil {
-			err = parts[i].read(ops, outs, list)
-		}
-		return err
-	})
-	return errs
 }
 
 // read reads the answer of a trial: after the outcomes, what it did.

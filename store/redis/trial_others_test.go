@@ -44,8 +44,8 @@ func TestWhatOthersTookMeanwhileStays(t *testing.T) {
 			op := takeOne("l", "k", tt.p, now)
 			op.Count = 3
 			ops, outs := []law.Op{op}, make([]law.Outcome, 1)
-			p := &part{call: &answered{s.encode(ops, []int{0}, onTrial), ops, outs}}
-			list, err := s.send(context.Background(), []*call{p.call.call})[0].ToArray()
+			p := &part{call: s.encode(ops, []int{0}, onTrial)}
+			list, err := s.send(context.Background(), []*call{p.call})[0].ToArray()
 			if err == nil {
 				err = p.read(ops, outs, list)
 			}

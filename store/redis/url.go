@@ -87,25 +87,20 @@ func (x *options) parse(list map[string][]string) (err error) {
 		}
 		return yes
 	}
+	texts := map[string]*string{
+		"prefix": &x.prefix, "master": &x.master, "ca": &x.files.CA, "cert": &x.files.Cert, "key": &x.files.Key,
+	}
 	for name, values := range list {
-		value := values[len(values)-1]
-		switch name {
-		case "prefix":
-			x.prefix = value
-		case "master":
-			if x.master = value; value == "" {
-				return badURL("master is empty")
-			}
-		case "tls":
+		value, to := values[len(values)-1], texts[name]
+		switch {
+		case name == "master" && value == "":
+			return badURL("master is empty")
+		case to != nil:
+			*to = value
+		case name == "tls":
 			x.secure = flag(name, value) || x.secure
-		case "insecure":
+		case name == "insecure":
 			x.insecure = flag(name, value)
-		case "ca":
-			x.files.CA = value
-		case "cert":
-			x.files.Cert = value
-		case "key":
-			x.files.Key = value
 		default:
 			return badURL("option %q is not known; known are prefix, master, tls, ca, cert, key and insecure", name)
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	codes "modernc.org/sqlite/lib"
+
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/internal/rows"
@@ -71,7 +73,7 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 		return classify(doing, err)
 	}
 	if err = do(ctx); err == nil {
-		if _, err = s.stmts.commit.ExecContext(ctx); ioFailed(err) {
+		if _, err = s.stmts.commit.ExecContext(ctx); code(err) == codes.SQLITE_IOERR {
 			// What reached the disk is not known, only what this process sees of it.
 			err = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 		}
@@ -88,6 +90,7 @@ type transaction struct {
 	ctx      context.Context
 	st       *statements
 	requests requests
+	err      error // of the first statement of exec that failed
 }
 
 func (t *transaction) load(c *rows.Cell) error {
@@ -101,63 +104,51 @@ func (t *transaction) load(c *rows.Cell) error {
 	return err
 }
 
+// exec executes a statement, unless one has failed before.
+func (t *transaction) exec(stmt *sql.Stmt, args ...any) (res sql.Result) {
+	if t.err == nil {
+		res, t.err = stmt.ExecContext(t.ctx, args...)
+	}
+	return res
+}
+
+// save writes what has changed of a cell, in its log, and what is in use in it.
 func (t *transaction) save(c *rows.Cell) error {
+	limit, key, st, until := c.Name.Limit, c.Name.Key, &c.State, int64(0)
 	if c.Clear {
-		if _, err := t.st.clear.ExecContext(t.ctx, c.Name.Limit, c.Name.Key); err != nil {
-			return err
-		}
+		t.exec(t.st.clear, limit, key)
 	}
 	for _, n := range c.Renew {
-		if _, err := t.st.renew.ExecContext(t.ctx, n.To, n.Number); err != nil {
-			return err
-		}
+		t.exec(t.st.renew, n.To, n.Number)
 	}
 	for _, l := range c.Lower {
-		if _, err := t.st.lower.ExecContext(t.ctx, l.Credits, l.Number); err != nil {
-			return err
-		}
+		t.exec(t.st.lower, l.Credits, l.Number)
 	}
 	for i := range c.Add {
 		e := &c.Add[i]
-		res, err := t.st.add.ExecContext(t.ctx, c.Name.Limit, c.Name.Key, e.ID, e.At, e.ExpiresAt, e.KeepUntil,
-			e.Cost, e.Granted)
-		if err != nil {
-			return err
-		}
-		if e.Number, err = res.LastInsertId(); err != nil {
-			return err
+		res := t.exec(t.st.add, limit, key, e.ID, e.At, e.ExpiresAt, e.KeepUntil, e.Cost, e.Granted)
+		if t.err == nil {
+			e.Number, t.err = res.LastInsertId()
 		}
 	}
 	for i := range c.Admit {
 		a := &c.Admit[i]
 		c.Number(&a.Outcome)
-		if err := t.requests.admit(c.Name, a); err != nil {
-			return err
+		until = max(until, a.KeepUntil) // for so long ids are known in the cell
+		if t.err == nil {
+			t.err = t.requests.admit(c.Name, a)
 		}
 	}
-	return t.saveState(c)
-}
-
-// saveState writes what is in use in a cell, and for how long ids are known there.
-func (t *transaction) saveState(c *rows.Cell) error {
-	until := int64(0)
-	for i := range c.Admit {
-		until = max(until, c.Admit[i].KeepUntil)
-	}
-	st := &c.State
 	switch {
 	case st.Kind == 0 && c.Gone:
-		_, err := t.st.remove.ExecContext(t.ctx, c.Name.Limit, c.Name.Key)
-		return err
+		t.exec(t.st.remove, limit, key)
 	case st.Kind != 0 && c.Dirty:
-		_, err := t.st.save.ExecContext(t.ctx, c.Name.Limit, c.Name.Key, st.Kind, st.Level, st.Prev, st.At,
-			st.Unit, st.Step, st.EmptyAt, st.BlockedUntil, c.Reason, until)
-		return err
+		t.exec(t.st.save, limit, key, st.Kind, st.Level, st.Prev, st.At, st.Unit, st.Step, st.EmptyAt,
+			st.BlockedUntil, c.Reason, until)
 	case until > 0:
-		_, err := t.st.keep.ExecContext(t.ctx, c.Name.Limit, c.Name.Key, until)
-		return err
+		t.exec(t.st.keep, limit, key, until)
 	}
-	return nil
+	return t.err
 }
 
 // Receipt implements rows.Reader.

@@ -2,57 +2,49 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
+	"slices"
 
 	"github.com/headgate/headgate/store"
 )
 
-// itemColumns has the columns of an item i that do not identify it.
-const itemColumns = "i.text, i.note, i.origin, i.until, i.retired"
+// itemColumns has the columns of an item i, as itemFields has them. Of one that is not there they are empty.
+const itemColumns = "coalesce(i.kind, ''), coalesce(i.name, ''), coalesce(i.key, ''), coalesce(i.text, ''), " +
+	"coalesce(i.note, ''), coalesce(i.origin, ''), coalesce(i.until, 0), coalesce(i.retired, 0)"
+
+func itemFields(i *store.Item) []any {
+	return []any{&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired}
+}
 
 // ReadCatalog implements store.Catalog.
 func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
-	db, done, err := s.reader(ctx)
-	if err != nil {
-		return c, err
+	type row struct {
+		id, item store.Item
 	}
-	defer done()
+	c.Clock = s.clock()
 	wanted := "select kind, name, key from catalog_items where kind not in ('override', 'assignment')"
 	if since > 0 {
 		wanted = "select distinct kind, name, key from catalog_changes where version > ?1"
 	}
-	rows, err := db.QueryContext(ctx, `select v.version, coalesce(o.at, 0), coalesce(p.at, 0),
-			w.kind, w.name, w.key, i.kind is null, `+itemColumns+`
+	rows, err := readShared(ctx, s, "read the catalog", func(r *row) []any {
+		return append([]any{&c.Version, &c.At, &c.SinceAt, &r.id.Kind, &r.id.Name, &r.id.Key}, itemFields(&r.item)...)
+	}, `select v.version, coalesce(o.at, 0), coalesce(p.at, 0),
+			coalesce(w.kind, ''), coalesce(w.name, ''), coalesce(w.key, ''), `+itemColumns+`
 		from (select coalesce(max(version), 0) as version from catalog_versions) v
 		left join catalog_versions o on o.version = v.version
 		left join catalog_versions p on p.version = ?1
 		left join (`+wanted+`) w
 		left join catalog_items i on i.kind = w.kind and i.name = w.name and i.key = w.key`, since)
-	if err != nil {
-		return c, classify("read the catalog", err)
-	}
-	defer rows.Close()
-	c.Clock = s.clock()
-	for rows.Next() {
-		var kind, name, key, text, note, origin sql.NullString
-		var until sql.NullInt64
-		var removed, retired sql.NullBool
-		if err := rows.Scan(&c.Version, &c.At, &c.SinceAt, &kind, &name, &key, &removed, &text, &note, &origin,
-			&until, &retired); err != nil {
-			return c, classify("read the catalog", err)
-		}
-		if kind.Valid {
-			c.Items = append(c.Items, store.Item{
-				Kind: store.Kind(kind.String), Name: name.String, Key: key.String, Text: text.String, Note: note.String,
-				Origin: origin.String, Until: until.Int64, Retired: retired.Bool, Removed: removed.Bool,
-			})
+	for _, r := range rows {
+		switch {
+		case r.item.Kind != "":
+			c.Items = append(c.Items, r.item)
+		case r.id.Kind != "":
+			r.id.Removed = true
+			c.Items = append(c.Items, r.id)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return c, classify("read the catalog", err)
-	}
-	return c, nil
+	return c, err
 }
 
 // Items implements store.Catalog.
@@ -62,65 +54,31 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 		return 0, nil, err
 	}
 	defer done()
-	for after := int64(-1); after != version; { // until nothing was written meanwhile
-		if err = db.QueryRowContext(ctx, newestVersion).Scan(&version); err == nil {
-			found, err = items(ctx, db, list)
-		}
-		if err == nil {
-			err = db.QueryRowContext(ctx, newestVersion).Scan(&after)
-		}
-		if err != nil {
-			return 0, nil, classify("read the catalog", err)
-		}
-	}
-	return version, found, nil
+	version, found, err = items(ctx, db, list)
+	return version, found, classify("read the catalog", err)
 }
 
-const newestVersion = "select coalesce(max(version), 0) from catalog_versions"
+// items returns the newest version, and those of a list that are there: of one moment, since it is one statement.
+func items(ctx context.Context, db queryer, list []store.Item) (version int64, found []store.Item, err error) {
+	wanted, err := json.Marshal(list)
+	if err != nil {
+		return 0, nil, err
+	}
+	found, err = readAll(ctx, db, func(i *store.Item) []any {
+		return append([]any{&version}, itemFields(i)...)
+	}, `select v.version, `+itemColumns+`
+		from (select coalesce(max(version), 0) as version from catalog_versions) v
+		left join json_each(?1) w
+		left join catalog_items i on i.kind = w.value->>'kind' and i.name = w.value->>'name'
+		and i.key = w.value->>'key'`, string(wanted))
+	return version, slices.DeleteFunc(found, func(i store.Item) bool { return i.Kind == "" }), err
+}
 
 // ItemsAfter implements store.Catalog.
 func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
-	db, done, err := s.reader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if n <= 0 {
-		return nil, nil
-	}
-	found, err := scanItems(db.QueryContext(ctx, `select i.kind, i.name, i.key, `+itemColumns+`
-		from catalog_items i where i.kind = ?1 and (i.name, i.key) > (?2, ?3) order by i.name, i.key limit ?4`,
-		kind, after.Name, after.Key, n))
-	if err != nil {
-		return nil, classify("read the catalog", err)
-	}
-	return found, nil
-}
-
-func items(ctx context.Context, db queryer, list []store.Item) (found []store.Item, err error) {
-	wanted, err := json.Marshal(list)
-	if err != nil {
-		return nil, err
-	}
-	return scanItems(db.QueryContext(ctx, `select i.kind, i.name, i.key, `+itemColumns+`
-		from json_each(?1) w join catalog_items i on i.kind = w.value->>'kind' and i.name = w.value->>'name'
-		and i.key = w.value->>'key'`, string(wanted)))
-}
-
-func scanItems(rows *sql.Rows, err error) (found []store.Item, _ error) {
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var i store.Item
-		if err := rows.Scan(&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until,
-			&i.Retired); err != nil {
-			return nil, err
-		}
-		found = append(found, i)
-	}
-	return found, rows.Err()
+	return readShared(ctx, s, "read the catalog", itemFields, `select `+itemColumns+` from catalog_items i
+		where i.kind = ?1 and (i.name, i.key) > (?2, ?3) order by i.name, i.key limit ?4`,
+		kind, after.Name, after.Key, max(n, 0))
 }
 
 // WriteCatalog implements store.Catalog.
@@ -129,15 +87,12 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		return 0, err
 	}
 	err = s.transact(ctx, "write the catalog", func(ctx context.Context) error {
-		if err := s.conn.QueryRowContext(ctx, newestVersion).Scan(&version); err != nil {
-			return err
-		}
-		if version != e.Base {
-			return store.ErrVersion
-		}
-		now, err := items(ctx, s.conn, e.Items)
+		newest, now, err := items(ctx, s.conn, e.Items)
 		if err != nil {
 			return err
+		}
+		if version = newest; version != e.Base {
+			return store.ErrVersion
 		}
 		changes := e.Changes(now)
 		if len(changes) == 0 {
@@ -186,32 +141,22 @@ func (s *Store) change(ctx context.Context, version int64, c *store.Change) erro
 
 // CatalogVersions implements store.Catalog.
 func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list []store.Version, err error) {
-	db, done, err := s.reader(ctx)
-	if err != nil {
-		return nil, err
+	const doing = "read the catalog's versions"
+	type row struct {
+		store.Version
+		was, is []byte
 	}
-	defer done()
-	rows, err := db.QueryContext(ctx, `select v.version, v.at, v.author, v.reason, c.before, c.after
+	rows, err := readShared(ctx, s, doing, func(r *row) []any {
+		return []any{&r.Number, &r.At, &r.Author, &r.Reason, &r.was, &r.is}
+	}, `select v.version, v.at, v.author, v.reason, c.before, c.after
 		from (select * from catalog_versions where ?1 = 0 or version < ?1 order by version desc limit ?2) v
 		join catalog_changes c on c.version = v.version order by v.version desc, c.kind, c.name, c.key`, before, n)
-	if err != nil {
-		return nil, classify("read the catalog's versions", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var v store.Version
-		var was, is []byte
-		if err := rows.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &was, &is); err != nil {
-			return nil, classify("read the catalog's versions", err)
-		}
-		if list, err = store.AppendChange(list, v, was, is); err != nil {
-			return nil, classify("read the catalog's versions", err)
+	for _, r := range rows {
+		if list, err = store.AppendChange(list, r.Version, r.was, r.is); err != nil {
+			return nil, classify(doing, err)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return nil, classify("read the catalog's versions", err)
-	}
-	return list, nil
+	return list, err
 }
 
 // RecordAction implements store.Catalog.
@@ -235,27 +180,9 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 }
 
 // Actions implements store.Catalog.
-func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
-	db, done, err := s.reader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	rows, err := db.QueryContext(ctx, "select number, at, verb, limit_name, key, lasts, author, reason from actions "+
+func (s *Store) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
+	return readShared(ctx, s, "read actions", func(a *store.Action) []any {
+		return []any{&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason}
+	}, "select number, at, verb, limit_name, key, lasts, author, reason from actions "+
 		"where ?1 = 0 or number < ?1 order by number desc limit ?2", before, max(n, 0))
-	if err != nil {
-		return nil, classify("read actions", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var a store.Action
-		if err := rows.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason); err != nil {
-			return nil, classify("read actions", err)
-		}
-		list = append(list, a)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, classify("read actions", err)
-	}
-	return list, nil
 }

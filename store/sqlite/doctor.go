@@ -41,24 +41,15 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		}
 	}
 	f.OK("version", "SQLite %s, %d MB of which %d MB are free", version, pages*size>>20, free*size>>20)
-	if journal != "wal" && journal != "memory" {
-		f.Add(store.Wrong, "journal", "the journal mode is "+journal+": readers and writers wait for each other",
-			"put the file on a local disk; file systems of a network cannot have a write-ahead log")
-	} else {
-		f.OK("journal", "the journal mode is %s", journal)
-	}
-	if quick != "ok" {
-		f.Add(store.Wrong, "integrity", "the file is damaged: "+quick, "restore it from a backup")
-	} else {
-		f.OK("integrity", "the file is not damaged")
-	}
-	if s.synchronous == "normal" {
-		f.Add(store.Note, "durability",
-			"synchronous is normal: a loss of power forgets what was admitted since the last checkpoint",
-			"leave ?synchronous=normal out of the URL")
-	} else {
-		f.OK("durability", "charges are on the disk before they are answered")
-	}
+	mode := "the journal mode is " + journal
+	f.Expect(journal == "wal" || journal == "memory", "journal", mode,
+		store.Wrong, mode+": readers and writers wait for each other",
+		"put the file on a local disk; file systems of a network cannot have a write-ahead log")
+	f.Expect(quick == "ok", "integrity", "the file is not damaged",
+		store.Wrong, "the file is damaged: "+quick, "restore it from a backup")
+	f.Expect(s.synchronous != "normal", "durability", "charges are on the disk before they are answered",
+		store.Note, "synchronous is normal: a loss of power forgets what was admitted since the last checkpoint",
+		"leave ?synchronous=normal out of the URL")
 	past := strconv.FormatInt(s.clock()-600_000_000, 10)
 	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells c where %s limit %d)", dead(past),
 		store.MostUnswept+1), &unswept); err != nil {
@@ -68,7 +59,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if quick != "ok" { // rows of a damaged file cannot be counted
 		return f, nil
 	}
-	counts, err := s.countKeys(ctx)
+	counts, err := s.countIn(ctx, db) // not by a reader of its own: in memory there is one
 	if err == nil {
 		f.Keys(counts)
 	}

@@ -57,6 +57,12 @@ func TestDoctor(t *testing.T) {
 	storetest.Finds(t, s, store.Wrong, "file", "stop all programs")
 }
 
+// TestDoctorOfAStoreInMemory finds nothing, by the one connection that there is.
+func TestDoctorOfAStoreInMemory(t *testing.T) {
+	t.Parallel()
+	storetest.FindsNothing(t, open(t, "sqlite::memory:"))
+}
+
 // damage overwrites a page in the middle of a file.
 func damage(t *testing.T, path string) {
 	t.Helper()

@@ -105,21 +105,20 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	return version, tx.Commit()
 }
 
-// busy reports whether another has the file, and nothing was done.
-func busy(err error) bool {
-	var se *sqlite3.Error
-	return errors.As(err, &se) && se.Code()&0xff == codes.SQLITE_BUSY
-}
-
-// ioFailed reports whether the operating system failed to read, write or flush.
-func ioFailed(err error) bool {
-	var se *sqlite3.Error
-	return errors.As(err, &se) && se.Code()&0xff == codes.SQLITE_IOERR
+// code returns SQLite's primary code for an error; SQLITE_OK: it is none of SQLite's.
+func code(err error) int {
+	if e, ok := errors.AsType[*sqlite3.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return codes.SQLITE_OK
 }
 
 // classify wraps an error with what was being done and its class, if it does not
 // say that itself.
 func classify(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if store.Class(err) != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("sqlite: %s: %w", doing, err)
 	}
@@ -129,14 +128,12 @@ func classify(doing string, err error) error {
 // class returns which of the store's errors err is. Nothing was done: what had
 // begun was rolled back.
 func class(err error) error {
-	var se *sqlite3.Error
-	if !errors.As(err, &se) {
+	switch code(err) {
+	case codes.SQLITE_OK:
 		if errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) {
 			return store.ErrUnavailable
 		}
 		return store.ErrSetup // a row that this binary cannot read
-	}
-	switch se.Code() & 0xff {
 	case codes.SQLITE_BUSY, codes.SQLITE_LOCKED:
 		return store.ErrConflict
 	case codes.SQLITE_READONLY:

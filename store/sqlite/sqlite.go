@@ -17,6 +17,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
+	codes "modernc.org/sqlite/lib"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -73,10 +75,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	if cfg == nil {
-		cfg = &Config{}
-	}
-	s := &Store{clock: cfg.Clock, synchronous: synchronous}
+	s := &Store{clock: cmp.Or(cfg, &Config{}).Clock, synchronous: synchronous}
 	if s.clock == nil {
 		s.clock = store.SystemClock
 	}
@@ -149,13 +148,12 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	if _, err := store.Retry(ctx, busyTimeout, func() error {
 		_, err := s.migrate(ctx)
 		return err
-	}, busy); err != nil {
+	}, func(err error) bool { return code(err) == codes.SQLITE_BUSY }); err != nil {
 		return err
 	}
 	if s.conn, err = s.write.Conn(ctx); err != nil {
 		return err
 	}
-	s.read = nil
 	if path != ":memory:" {
 		if s.read, err = sql.Open("sqlite", dsn+"?"+waits+"&_pragma=query_only(1)"); err != nil {
 			return err
@@ -217,18 +215,44 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+// readAll returns the rows of a query. fields says where the columns of one go.
+func readAll[T any](ctx context.Context, db queryer, fields func(*T) []any, query string, args ...any) (
+	list []T, err error,
+) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var row T
+		if err := rows.Scan(fields(&row)...); err != nil {
+			return nil, err
+		}
+		list = append(list, row)
+	}
+	return list, rows.Err()
+}
+
+// readShared reads as readAll does, without holding up the writer. doing says in errors what is read.
+func readShared[T any](ctx context.Context, s *Store, doing string, fields func(*T) []any, query string,
+	args ...any,
+) ([]T, error) {
+	db, done, err := s.reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	list, err := readAll(ctx, db, fields, query, args...)
+	return list, classify(doing, err)
+}
+
 // Cells implements store.Inspector.
 func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	db, done, err := s.reader(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer done()
 	clock = s.clock()
-	most := q.Most()
 	where, args := "", []any{}
 	also := func(condition string, values ...any) {
 		where += " and " + condition
@@ -246,52 +270,23 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if q.After != (law.Cell{}) {
 		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
 	}
-	rows, err := db.QueryContext(ctx, `select
-		limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
-		from cells where true`+where+` order by limit_name, key limit ?`, append(args, most)...)
-	if err != nil {
-		return nil, 0, classify("list cells", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var c store.Cell
-		if err := rows.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
-			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason); err != nil {
-			return nil, 0, classify("list cells", err)
+	cells, err = readShared(ctx, s, "list cells", func(c *store.Cell) []any {
+		return []any{
+			&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At, &c.State.Unit, &c.State.Step,
+			&c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason,
 		}
-		cells = append(cells, c)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, 0, classify("list cells", err)
-	}
-	return cells, clock, nil
+	}, `select limit_name, key, law, level, prev, at, unit, step, empty_at, blocked_until, reason
+		from cells where true`+where+` order by limit_name, key limit ?`, append(args, q.Most())...)
+	return cells, clock, err
 }
 
 // Entries implements store.Inspector.
-func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []law.Entry, err error) {
+func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error) {
 	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
-	db, done, err := s.reader(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	rows, err := db.QueryContext(ctx, `select number, id, at, expires_at, keep_until, cost, granted from entries
+	return readShared(ctx, s, "list entries", func(e *law.Entry) []any {
+		return []any{&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted}
+	}, `select number, id, at, expires_at, keep_until, cost, granted from entries
 		where limit_name = ? and key = ? order by number desc limit ?`, cell.Limit, cell.Key, n)
-	if err != nil {
-		return nil, classify("list entries", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var e law.Entry
-		if err := rows.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted); err != nil {
-			return nil, classify("list entries", err)
-		}
-		entries = append(entries, e)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, classify("list entries", err)
-	}
-	return entries, nil
 }

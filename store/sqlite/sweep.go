@@ -57,36 +57,29 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 
 // KeyCounts implements store.Inspector: what this process has counted after a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
-	if _, done, err := s.reader(ctx); err != nil {
+	_, done, err := s.reader(ctx)
+	if err != nil {
 		return nil, err
-	} else {
-		done()
 	}
+	done()
 	return s.keys.Counts()
 }
 
-func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err error) {
+// countKeys counts the keys of the limits that have the most.
+func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
+	return s.countIn(ctx, db)
+}
+
+func (s *Store) countIn(ctx context.Context, db queryer) ([]store.KeyCount, error) {
 	now := s.clock()
-	rows, err := db.QueryContext(ctx,
-		"select limit_name, count(*) from cells group by limit_name order by 2 desc, 1 limit ?", keycount.Most)
-	if err != nil {
-		return nil, classify("count keys", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		c := store.KeyCount{At: now}
-		if err := rows.Scan(&c.Limit, &c.Keys); err != nil {
-			return nil, classify("count keys", err)
-		}
-		counts = append(counts, c)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, classify("count keys", err)
-	}
-	return counts, nil
+	counts, err := readAll(ctx, db, func(c *store.KeyCount) []any {
+		c.At = now
+		return []any{&c.Limit, &c.Keys}
+	}, "select limit_name, count(*) from cells group by limit_name order by 2 desc, 1 limit ?", keycount.Most)
+	return counts, classify("count keys", err)
 }

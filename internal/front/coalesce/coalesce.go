@@ -62,9 +62,7 @@ func (c *Config) orDefault(inner store.Store) Config {
 	if d.Flights <= 0 {
 		d.Flights = cmp.Or(store.InfoOf(inner).Batches, 4)
 	}
-	if d.maxWaiting == 0 {
-		d.maxWaiting = maxWaiting
-	}
+	d.maxWaiting = cmp.Or(d.maxWaiting, maxWaiting)
 	if d.Timeout <= 0 {
 		d.Timeout = 10 * time.Second
 	}
@@ -83,10 +81,10 @@ func (c *Config) orDefault(inner store.Store) Config {
 // A caller who finds no batch under way, and has a second or more until its deadline, calls the store itself. It leaves
 // when the answer comes, a second after its deadline at the latest.
 type Store struct {
-	inner   store.Store
-	cfg     Config
-	queue   *queue
-	buffers sync.Pool // *batch
+	store.Store // below
+	cfg         Config
+	queue       *queue
+	buffers     sync.Pool // *batch
 
 	batches, ops, callers atomic.Int64 // that were sent
 }
@@ -113,7 +111,7 @@ func (s *Store) sent(ops, callers int) {
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store, cfg *Config) *Store {
-	s := &Store{inner: inner, cfg: cfg.orDefault(inner)}
+	s := &Store{Store: inner, cfg: cfg.orDefault(inner)}
 	s.queue = flight.New(flight.Config[law.Cell, *payload]{
 		Flights: s.cfg.Flights, Least: least, Most: maxOps, Waiting: s.cfg.maxWaiting,
 		New: func() *payload { return &payload{} }, Fly: s.fly, Land: s.land, Flies: flies,
@@ -123,7 +121,7 @@ func New(inner store.Store, cfg *Config) *Store {
 }
 
 // Unwrap implements store.Unwrapper.
-func (s *Store) Unwrap() store.Store { return s.inner }
+func (s *Store) Unwrap() store.Store { return s.Store }
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -135,7 +133,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	}
 	if 2*len(ops) >= maxOps {
 		s.sent(len(ops), 1)
-		if err := s.inner.Apply(ctx, ops, outs); err != nil {
+		if err := s.Store.Apply(ctx, ops, outs); err != nil {
 			store.Void(outs)
 			return err
 		}
@@ -265,10 +263,10 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, calle
 	s.sent(len(ops), callers)
 	ctx = store.PassHeld(ctx, true)
 	if s.cfg.Observer == nil {
-		return s.inner.Apply(ctx, ops, outs)
+		return s.Store.Apply(ctx, ops, outs)
 	}
 	begin := sched.Now()
-	err := s.inner.Apply(ctx, ops, outs)
+	err := s.Store.Apply(ctx, ops, outs)
 	s.cfg.Observer.Batched(store.Batch{Callers: callers, Ops: len(ops), Took: sched.Since(begin), Err: err})
 	return err
 }
@@ -291,16 +289,11 @@ func (s *Store) land(passengers []*flight.Passenger[law.Cell, *payload], err err
 	ctx, cancel := sched.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
 	// If this fails they stay charged, as a caller who breaks off must expect.
-	_ = s.inner.Apply(ctx, back, make([]law.Outcome, len(back)))
-}
-
-// Sweep implements store.Store.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	return s.inner.Sweep(ctx, max)
+	_ = s.Store.Apply(ctx, back, make([]law.Outcome, len(back)))
 }
 
 // Close implements store.Store: callers that wait are still answered.
 func (s *Store) Close() error {
 	s.queue.Close()
-	return s.inner.Close()
+	return s.Store.Close()
 }

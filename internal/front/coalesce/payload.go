@@ -87,12 +87,8 @@ func (p *payload) failed() bool {
 // held reports whether nothing was done for it, since somebody else holds a cell of each of
 // its groups. So it can be asked again as a whole.
 func (p *payload) held() bool {
-	for i := range p.outs {
-		if !errors.Is(p.outs[i].Err, store.ErrHeld) {
-			return false
-		}
-	}
-	return len(p.outs) > 0
+	free := func(o law.Outcome) bool { return !errors.Is(o.Err, store.ErrHeld) }
+	return len(p.outs) > 0 && !slices.ContainsFunc(p.outs, free)
 }
 
 // answer copies the outcomes of the caller of a rank. Of a shared op, grants go to those
@@ -119,8 +115,8 @@ func (p *payload) giveBack(rank int, back []law.Op) []law.Op {
 		// They were decided at the same instant: any of them may have been last.
 		outs[0].State = p.outs[0].State
 	}
-	for i := 0; i < len(p.ops); {
-		j := law.GroupEnd(p.ops, i)
+	for i, j := 0, 0; i < len(p.ops); i = j {
+		j = law.GroupEnd(p.ops, i)
 		// One with an ID is asked again under it, and must have been charged then.
 		granted := p.ops[i].Verb == law.Take && p.ops[i].ID == ""
 		for k := i; k < j; k++ {
@@ -136,7 +132,6 @@ func (p *payload) giveBack(rank int, back []law.Op) []law.Op {
 			op.Group = uint32(len(back) + 1)
 			back = append(back, op)
 		}
-		i = j
 	}
 	return back
 }

@@ -42,8 +42,7 @@ const (
 // Store is a store in front of another. It is safe for concurrent use and
 // starts no goroutine but that of a coarse.Clock.
 type Store struct {
-	inner  store.Store
-	one    store.OneTaker // inner, if it is one
+	wrap.Inner
 	cache  *otter.Cache[law.Cell, *refusal]
 	clock  coarse.Clock
 	born   time.Time
@@ -76,18 +75,14 @@ type refusal struct {
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store) *Store {
-	s := &Store{inner: inner, seed: maphash.MakeSeed(), born: sched.Now()}
+	s := &Store{Inner: wrap.Around(inner), seed: maphash.MakeSeed(), born: sched.Now()}
 	s.clock.Source = s.now
 	s.cache = otter.Must(&otter.Options[law.Cell, *refusal]{MaximumSize: maxKeys})
-	s.one, _ = inner.(store.OneTaker)
 	return s
 }
 
 // now returns microseconds on a clock that is never set, above 0.
 func (s *Store) now() int64 { return 1 + sched.Since(s.born).Microseconds() }
-
-// Unwrap implements store.Unwrapper.
-func (s *Store) Unwrap() store.Store { return s.inner }
 
 // Repeated returns how many charges were refused without calling the store:
 // for metrics.
@@ -112,10 +107,7 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 			}, true
 		}
 	}
-	if s.one == nil {
-		return store.Brief{}, false
-	}
-	return s.one.TakeOne(ctx, cell, p, cost)
+	return s.Inner.TakeOne(ctx, cell, p, cost)
 }
 
 // holds reports whether a refusal still stands, and how many microseconds ago
@@ -151,7 +143,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	var buf [8]uint32
 	seen := s.generations(ops, buf[:0]) // before anything is asked
 	if skip := s.repeat(ops, outs); skip == nil {
-		err := s.inner.Apply(ctx, ops, outs)
+		err := s.Inner.Apply(ctx, ops, outs)
 		s.learn(ops, outs, seen, err)
 		if err != nil {
 			store.Void(outs)
@@ -171,19 +163,14 @@ func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome,
 	for k, i := range index {
 		restSeen[k] = seen[i]
 	}
-	err := s.inner.Apply(ctx, rest, answers)
+	err := s.Inner.Apply(ctx, rest, answers)
 	s.learn(rest, answers, restSeen, err)
 	wrap.Join(outs, answers, index, err)
-}
-
-// Sweep implements store.Store.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	return s.inner.Sweep(ctx, max)
 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.cache.InvalidateAll()
-	return s.inner.Close()
+	return s.Inner.Close()
 }

@@ -26,14 +26,16 @@ func room(op *law.Op) int64 { return cmp.Or(op.Ceiling, op.Params.Capacity) - op
 // repeat refuses those groups of which a charge is known not to pass, and
 // returns the indices of their ops; nil if there are none.
 func (s *Store) repeat(ops []law.Op, outs []law.Outcome) (skip []int) {
-	for i := 0; i < len(ops) && wrap.Asks(ops); {
-		j := law.GroupEnd(ops, i)
+	if !wrap.Asks(ops) {
+		return nil
+	}
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
 		if s.repeatGroup(ops[i:j], outs[i:j]) {
 			for k := i; k < j; k++ {
 				skip = append(skip, k)
 			}
 		}
-		i = j
 	}
 	return skip
 }
@@ -110,8 +112,8 @@ func (s *Store) over(op *law.Op) *refusal {
 // learn remembers what was refused, and forgets what was changed.
 func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error) {
 	heard := s.now()
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:
@@ -129,7 +131,6 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error
 				s.drop(op.Cell)
 			}
 		}
-		i = j
 	}
 }
 

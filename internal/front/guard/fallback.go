@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -12,19 +13,14 @@ import (
 // with that error; if all do, it is the result.
 func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
 	answered := false
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
-		e := err
-		if own := firstErr(outs[i:j]); own != nil {
-			e = own
-		}
-		if e = s.answer(ops[i:j], outs[i:j], e); e != nil {
-			fail(outs[i:j], e)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
+		if e := s.answer(ops[i:j], outs[i:j], cmp.Or(firstErr(outs[i:j]), err)); e != nil {
+			law.FailAll(outs[i:j], e)
 		} else {
 			answered = true
 			s.degraded.Add(int64(j - i))
 		}
-		i = j
 	}
 	if !answered {
 		first := firstErr(outs)
@@ -59,10 +55,7 @@ func (s *Store) answer(ops []law.Op, outs []law.Outcome, err error) error {
 	case law.AwayAllow:
 		for i := range ops {
 			op := &ops[i]
-			now := op.Now
-			if now == 0 {
-				now = store.SystemClock()
-			}
+			now := cmp.Or(op.Now, store.SystemClock())
 			outs[i] = law.Outcome{
 				Granted: op.Count, Used: min(op.Cost, op.Params.Capacity), Clock: now, Via: law.ViaFallback,
 				State: law.State{

@@ -71,8 +71,7 @@ type Observer interface {
 // Store is a store in front of another. It is safe for concurrent use. It starts a goroutine when the
 // first limit with law.AwayShare is requested, which Close ends.
 type Store struct {
-	inner    store.Store
-	one      store.OneTaker // inner, if it is one
+	wrap.Inner
 	deadline time.Duration
 	breaker  breaker
 	shares   shares
@@ -83,11 +82,10 @@ type Store struct {
 func New(inner store.Store, cfg *Config) *Store {
 	c := *cmp.Or(cfg, &Config{})
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	s := &Store{inner: inner, deadline: c.Deadline}
+	s := &Store{Inner: wrap.Around(inner), deadline: c.Deadline}
 	if s.deadline <= 0 {
 		s.deadline = DefaultDeadline
 	}
-	s.one, _ = inner.(store.OneTaker)
 	if c.Turned == nil {
 		c.Turned = s.log(c.Logger)
 	}
@@ -116,12 +114,9 @@ func (s *Store) log(log *slog.Logger) func(err error) {
 	}
 }
 
-// Unwrap implements store.Unwrapper.
-func (s *Store) Unwrap() store.Store { return s.inner }
-
 // Info implements store.Informer.
 func (s *Store) Info() store.Info {
-	i := store.InfoOf(s.inner)
+	i := store.InfoOf(s.Inner.Store)
 	i.Deadline = s.deadline
 	return i
 }
@@ -142,19 +137,11 @@ func (s *Store) Stats() Stats {
 	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.now()}
 }
 
-// TakeOne implements store.OneTaker.
-func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if s.one == nil {
-		return store.Brief{}, false
-	}
-	return s.one.TakeOne(ctx, cell, p, cost)
-}
-
 // Apply implements store.Store. Requests that neither take nor check, and those of a context of
 // store.WithPatience, are passed on as they are.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if !wrap.Asks(ops) || store.Patient(ctx) {
-		return s.inner.Apply(ctx, ops, outs)
+		return s.Inner.Apply(ctx, ops, outs)
 	}
 	for i := range ops {
 		if ops[i].Params.Away == law.AwayShare {
@@ -166,7 +153,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if !ok {
 		return s.fallback(ops, outs, s.breaker.away())
 	}
-	err := s.inner.Apply(ctx, ops, outs)
+	err := s.Inner.Apply(ctx, ops, outs)
 	s.breaker.leave(turn, trouble(ctx, outs, err))
 	switch {
 	case err != nil && away(ctx, err):
@@ -175,26 +162,18 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		store.Void(outs)
 		return err
 	}
-	for i := 0; i < len(ops); {
-		j := law.GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
 		for k := i; k < j; k++ {
 			if e := outs[k].Err; e != nil && away(ctx, e) {
 				if e = s.fallback(ops[i:j], outs[i:j], e); e != nil {
-					fail(outs[i:j], e)
+					law.FailAll(outs[i:j], e)
 				}
 				break
 			}
 		}
-		i = j
 	}
 	return nil
-}
-
-// fail gives each op of a group an error.
-func fail(outs []law.Outcome, err error) {
-	for i := range outs {
-		outs[i] = law.Outcome{Err: err}
-	}
 }
 
 // away reports whether an error says that the store cannot decide now. What a caller can bring about by
@@ -235,15 +214,10 @@ func trouble(ctx context.Context, outs []law.Outcome, err error) error {
 	return err
 }
 
-// Sweep implements store.Store.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	return s.inner.Sweep(ctx, max)
-}
-
 // Close implements store.Store. It gives the share of this process back.
 func (s *Store) Close() error {
 	s.shares.close()
-	return s.inner.Close()
+	return s.Inner.Close()
 }
 
 // errAway returns the error of decisions for which the store was not called. It has not the class of the last error,

@@ -287,17 +287,12 @@ func (s *shares) now() float64 {
 
 // emptied returns how long a full cell of the limit of a valid op counts.
 func emptied(op *law.Op) time.Duration {
-	p, steps := &op.Params, int64(1)
-	switch {
-	case p.Kind == law.Window:
-		steps = 2
-	case p.Kind == law.Bucket && p.Anchor == law.Calendar:
+	counts := op.Params.DrainTime()
+	if op.Params.Kind == law.Bucket && op.Params.Anchor == law.Calendar {
 		b := op.Window
-		return time.Duration(max(b[1]-b[0], b[2]-b[1], b[3]-b[2])) * time.Microsecond
-	case p.Kind == law.Bucket:
-		steps = (p.Capacity + p.Drain - 1) / p.Drain
+		counts = max(b[1]-b[0], b[2]-b[1], b[3]-b[2])
 	}
-	return time.Duration(steps*p.Step) * time.Microsecond
+	return time.Duration(counts) * time.Microsecond
 }
 
 // apply decides about a group by the share.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/sched"
+	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
@@ -24,8 +25,6 @@ var (
 	_ store.Store     = (*Store)(nil)
 	_ store.OneTaker  = (*Store)(nil)
 	_ store.Unwrapper = (*Store)(nil)
-	_ store.Inspector = away{}
-	_ store.Catalog   = away{}
 )
 
 // NoLimit as a Config's Within is to try for ever.
@@ -59,7 +58,7 @@ func Final(err error) bool {
 // Store is a store that is opened in the background. It is safe for concurrent use.
 type Store struct {
 	cfg     Config
-	current atomic.Pointer[target]
+	current atomic.Pointer[wrap.Inner] // where calls go
 	done    chan struct{}
 	err     error // why it was given up; written before done is closed
 	cancel  context.CancelFunc
@@ -68,19 +67,19 @@ type Store struct {
 	closed bool // guarded by mu
 }
 
-// target is where calls go: to a store, or to nobody.
-type target struct {
-	store.Store
-	one store.OneTaker // nil: it is none
-}
-
 // New begins to open a store. Close ends that, and closes the store once it is open.
 func New(cfg Config) *Store {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{cfg: cfg, done: make(chan struct{}), cancel: cancel}
-	s.current.Store(&target{Store: away{errors.New("it is being opened")}})
+	s.use(notOpen(errors.New("it is being opened")))
 	sched.Go(func() { s.run(ctx) })
 	return s
+}
+
+// use lets calls go to a store.
+func (s *Store) use(current store.Store) {
+	inner := wrap.Around(current)
+	s.current.Store(&inner)
 }
 
 // Done returns a channel that is closed when the store is open or given up; Err says which.
@@ -108,7 +107,7 @@ func (s *Store) run(ctx context.Context) {
 			s.err = store.ErrClosed
 			return
 		}
-		s.current.Store(&target{Store: away{err}})
+		s.use(notOpen(err))
 		pause := longest/2 + sched.N(longest/2)
 		if s.cfg.Within >= 0 {
 			pause = min(pause, sched.Until(end))
@@ -159,9 +158,7 @@ func (s *Store) publish(opened store.Store) error {
 		opened.Close()
 		return store.ErrClosed
 	}
-	t := &target{Store: opened}
-	t.one, _ = opened.(store.OneTaker)
-	s.current.Store(t)
+	s.use(opened)
 	return nil
 }
 
@@ -176,10 +173,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if t := s.current.Load(); t.one != nil {
-		return t.one.TakeOne(ctx, cell, p, cost)
-	}
-	return b, false
+	return s.current.Load().TakeOne(ctx, cell, p, cost)
 }
 
 // Sweep implements store.Store.
@@ -197,8 +191,8 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	t := s.current.Load()
-	if _, ok := t.Store.(away); ok {
-		s.current.Store(&target{Store: away{store.ErrClosed}})
+	if _, ok := t.Store.(wrap.Failing); ok {
+		s.use(wrap.Failing{Err: store.ErrClosed})
 	}
 	return t.Close()
 }
@@ -206,47 +200,8 @@ func (s *Store) Close() error {
 // ErrNotOpen is in the errors of a store that is not open yet.
 var ErrNotOpen = errors.New("it is not open yet")
 
-// away is a store that is not open, and why.
-type away struct{ why error }
-
-func (a away) err() error {
-	if errors.Is(a.why, store.ErrClosed) {
-		return a.why
-	}
+// notOpen fails as a store that is not open, which err says why.
+func notOpen(err error) wrap.Failing {
 	//nolint:errorlint // the class is that of the calls
-	return fmt.Errorf("%w: %w: %v", store.ErrUnavailable, ErrNotOpen, a.why)
+	return wrap.Failing{Err: fmt.Errorf("%w: %w: %v", store.ErrUnavailable, ErrNotOpen, err)}
 }
-
-func (a away) Apply(context.Context, []law.Op, []law.Outcome) error { return a.err() }
-func (a away) Sweep(context.Context, int) (int, error)              { return 0, a.err() }
-func (a away) Close() error                                         { return nil }
-
-func (a away) Cells(context.Context, store.Query) ([]store.Cell, int64, error) {
-	return nil, 0, a.err()
-}
-
-func (a away) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, a.err() }
-
-func (a away) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, a.err() }
-
-func (a away) ReadCatalog(context.Context, int64) (store.CatalogChanges, error) {
-	return store.CatalogChanges{}, a.err()
-}
-
-func (a away) Items(context.Context, []store.Item) (int64, []store.Item, error) {
-	return 0, nil, a.err()
-}
-
-func (a away) ItemsAfter(context.Context, store.Kind, store.Item, int) ([]store.Item, error) {
-	return nil, a.err()
-}
-
-func (a away) WriteCatalog(context.Context, store.Edit) (int64, error) { return 0, a.err() }
-
-func (a away) CatalogVersions(context.Context, int64, int) ([]store.Version, error) {
-	return nil, a.err()
-}
-
-func (a away) RecordAction(context.Context, store.Action) error { return a.err() }
-
-func (a away) Actions(context.Context, int64, int) ([]store.Action, error) { return nil, a.err() }

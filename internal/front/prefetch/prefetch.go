@@ -38,8 +38,7 @@ const (
 
 // Store is a store in front of another. It is safe for concurrent use.
 type Store struct {
-	inner  store.Store
-	direct store.OneTaker // inner, if it is one
+	wrap.Inner
 	locals *otter.Cache[law.Cell, *localTokens]
 	born   time.Time
 	closed atomic.Bool
@@ -48,8 +47,7 @@ type Store struct {
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store) *Store {
-	s := &Store{inner: inner, born: sched.Now()}
-	s.direct, _ = inner.(store.OneTaker)
+	s := &Store{Inner: wrap.Around(inner), born: sched.Now()}
 	s.locals = otter.Must(&otter.Options[law.Cell, *localTokens]{MaximumSize: maxKeys})
 	return s
 }
@@ -57,9 +55,6 @@ func New(inner store.Store) *Store {
 // now returns microseconds on a clock that is never set back, and is read exactly: a clock that lags would hand tokens
 // out beyond their life.
 func (s *Store) now() int64 { return sched.Since(s.born).Microseconds() }
-
-// Unwrap implements store.Unwrapper.
-func (s *Store) Unwrap() store.Store { return s.inner }
 
 // Handed returns how many charges were granted out of fetches: for metrics.
 func (s *Store) Handed() int64 { return s.handed.Load() }
@@ -79,10 +74,7 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 		}
 		return store.Brief{}, false
 	}
-	if s.direct == nil {
-		return store.Brief{}, false
-	}
-	return s.direct.TakeOne(ctx, cell, p, cost)
+	return s.Inner.TakeOne(ctx, cell, p, cost)
 }
 
 // prefetching reports whether an op may be granted out of a prefetch. One that costs
@@ -105,9 +97,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(ops) == 1 && prefetching(&ops[0]) && ops[0].Valid() == nil {
 		return s.take(ctx, ops, outs)
 	}
+	if !wrap.Asks(ops) {
+		return s.ask(ctx, ops, outs)
+	}
 	var skip []int
-	for i := 0; i < len(ops) && wrap.Asks(ops); {
-		j := law.GroupEnd(ops, i)
+	for i, j := 0, 0; i < len(ops); i = j {
+		j = law.GroupEnd(ops, i)
 		if j == i+1 && prefetching(&ops[i]) {
 			if h, ok := s.locals.GetIfPresent(ops[i].Cell); ok {
 				if out, ok := h.hand(&ops[i].Params, ops[i].Cost, s.now()); ok {
@@ -117,7 +112,6 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 				}
 			}
 		}
-		i = j
 	}
 	if skip == nil {
 		return s.ask(ctx, ops, outs)
@@ -140,7 +134,7 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 			}
 		}
 	}()
-	err := s.inner.Apply(ctx, ops, outs)
+	err := s.Inner.Apply(ctx, ops, outs)
 	if err != nil {
 		store.Void(outs)
 	}
@@ -203,7 +197,7 @@ func (s *Store) fetch(ctx context.Context, h *localTokens, op law.Op, count int6
 	op.Count, op.Partial = count, count > 1
 	ops := []law.Op{op}
 	var answer [1]law.Outcome
-	if err := s.inner.Apply(ctx, ops, answer[:]); err != nil {
+	if err := s.Inner.Apply(ctx, ops, answer[:]); err != nil {
 		shared := err
 		if ctx.Err() != nil { // this caller's own end: let another go
 			shared = nil
@@ -215,15 +209,10 @@ func (s *Store) fetch(ctx context.Context, h *localTokens, op law.Op, count int6
 	return nil
 }
 
-// Sweep implements store.Store.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	return s.inner.Sweep(ctx, max)
-}
-
 // Close implements store.Store. What is held is given back by the return rule.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
-		return s.inner.Close()
+		return s.Inner.Close()
 	}
 	var back []law.Op
 	for _, h := range s.locals.All() {
@@ -235,11 +224,11 @@ func (s *Store) Close() error {
 	var failed error
 	for len(back) > 0 && failed == nil {
 		n := min(len(back), 256)
-		failed = s.inner.Apply(ctx, back[:n], make([]law.Outcome, n))
+		failed = s.Inner.Apply(ctx, back[:n], make([]law.Outcome, n))
 		back = back[n:]
 	}
 	if errors.Is(failed, store.ErrClosed) {
 		failed = nil
 	}
-	return errors.Join(failed, s.inner.Close())
+	return errors.Join(failed, s.Inner.Close())
 }

@@ -6,10 +6,9 @@ import (
 )
 
 func TestEveryFieldHasANameOfItsOwn(t *testing.T) {
-	names := fieldNames[:]
-	for i, name := range names {
-		if name == "" || slices.Index(names, name) != i {
-			t.Errorf("field %d is named %q", i, name)
+	for i, f := range fields {
+		if f.name == "" || slices.IndexFunc(fields, func(other field) bool { return other.name == f.name }) != i {
+			t.Errorf("field %d is named %q", i, f.name)
 		}
 	}
 }

@@ -15,80 +15,55 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The fields are the numbers that an op may have. A layout takes some of them. Their
-// order here means nothing.
-const (
-	verb = iota
-	group
-	cell
-	kind
-	anchor
-	unit
-	capacity
-	step
-	drain
-	heal
-	block
-	history
-	cost
-	count
-	partial
-	deferred
-	how
-	ceiling
-	ttl
-	now
-	window0
-	window1
-	window2
-	window3
-	from
-	until
-	at
-	level
-	returned
-	entry
-	fields
-)
-
-var fieldNames = [fields]string{
-	verb: "verb",
-
-	// These depend on the batch. The store sets them.
-	group: "group", cell: "cell",
-
-	kind: "kind", anchor: "anchor", unit: "unit", capacity: "capacity", step: "step", drain: "drain",
-	heal:  "heal", // how far the cell's time may be ahead of the clock
-	block: "block", history: "history",
-	cost: "cost", count: "count", partial: "partial", deferred: "deferred",
-	how:     "how", // 1 for a partial op, 2 for a deferred one; none is both
-	ceiling: "ceiling", ttl: "ttl", now: "now",
-	window0: "window0", window1: "window1", window2: "window2", window3: "window3",
-	from: "since", until: "lapse", // From and Until; these are words of Lua or SQL
-	at: "at", level: "level", returned: "returned", entry: "entry",
+// field is a number that an op may have.
+type field struct {
+	name string
+	of   func(*law.Op) int64
 }
 
-// values returns all fields of an op.
-func values(op *law.Op) [fields]int64 {
-	p := &op.Params
-	v := [fields]int64{
-		verb: int64(op.Verb),
-		kind: int64(p.Kind), anchor: int64(p.Anchor), unit: p.Unit, capacity: p.Capacity, step: p.Step,
-		drain: max(p.Drain, 1), // a divisor under every law
-		heal:  p.HealAfter(),
-		block: p.Block, history: p.History,
-		cost: op.Cost, count: op.Count, ceiling: op.Ceiling, ttl: op.TTL, now: op.Now,
-		window0: op.Window[0], window1: op.Window[1], window2: op.Window[2], window3: op.Window[3],
-		from: op.From, until: op.Until,
-		at: op.At, level: op.Level, returned: op.Returned, entry: op.EntryNumber,
+// fields are those of which a layout takes some. Their order means nothing.
+var fields = []field{
+	{"verb", func(op *law.Op) int64 { return int64(op.Verb) }},
+
+	// These depend on the batch. The store sets them.
+	{"group", func(*law.Op) int64 { return 0 }},
+	{"cell", func(*law.Op) int64 { return 0 }},
+
+	{"kind", func(op *law.Op) int64 { return int64(op.Params.Kind) }},
+	{"anchor", func(op *law.Op) int64 { return int64(op.Params.Anchor) }},
+	{"unit", func(op *law.Op) int64 { return op.Params.Unit }},
+	{"capacity", func(op *law.Op) int64 { return op.Params.Capacity }},
+	{"step", func(op *law.Op) int64 { return op.Params.Step }},
+	{"drain", func(op *law.Op) int64 { return max(op.Params.Drain, 1) }}, // a divisor under every law
+	{"heal", func(op *law.Op) int64 { return op.Params.HealAfter() }},    // how far the cell may be ahead of the clock
+	{"block", func(op *law.Op) int64 { return op.Params.Block }},
+	{"history", func(op *law.Op) int64 { return op.Params.History }},
+	{"cost", func(op *law.Op) int64 { return op.Cost }},
+	{"count", func(op *law.Op) int64 { return op.Count }},
+	{"partial", func(op *law.Op) int64 { return one(op.Partial) }},
+	{"deferred", func(op *law.Op) int64 { return one(op.Deferred) }},
+	{"how", func(op *law.Op) int64 { return one(op.Partial) + 2*one(op.Deferred) }}, // none is both
+	{"ceiling", func(op *law.Op) int64 { return op.Ceiling }},
+	{"ttl", func(op *law.Op) int64 { return op.TTL }},
+	{"now", func(op *law.Op) int64 { return op.Now }},
+	{"window0", func(op *law.Op) int64 { return op.Window[0] }},
+	{"window1", func(op *law.Op) int64 { return op.Window[1] }},
+	{"window2", func(op *law.Op) int64 { return op.Window[2] }},
+	{"window3", func(op *law.Op) int64 { return op.Window[3] }},
+	{"since", func(op *law.Op) int64 { return op.From }}, // From and Until are words of Lua or SQL
+	{"lapse", func(op *law.Op) int64 { return op.Until }},
+	{"at", func(op *law.Op) int64 { return op.At }},
+	{"level", func(op *law.Op) int64 { return op.Level }},
+	{"returned", func(op *law.Op) int64 { return op.Returned }},
+	{"entry", func(op *law.Op) int64 { return op.EntryNumber }},
+}
+
+// one returns 1 for true.
+func one(yes bool) int64 {
+	if yes {
+		return 1
 	}
-	if op.Deferred {
-		v[deferred], v[how] = 1, 2
-	}
-	if op.Partial {
-		v[partial], v[how] = 1, 1
-	}
-	return v
+	return 0
 }
 
 // A Layout is an order of fields.
@@ -99,7 +74,7 @@ type Layout []uint8
 func Order(names string) Layout {
 	var l Layout
 	for _, name := range strings.Fields(names) {
-		i := slices.Index(fieldNames[:], name)
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		if i < 0 || slices.Contains(l, uint8(i)) {
 			panic(fmt.Sprintf("wire: the field %s is unknown, or occurs twice", name))
 		}
@@ -110,9 +85,8 @@ func Order(names string) Layout {
 
 // Append appends the numbers of an op.
 func (l Layout) Append(to []int64, op *law.Op) []int64 {
-	v := values(op)
-	for _, field := range l {
-		to = append(to, v[field])
+	for _, i := range l {
+		to = append(to, fields[i].of(op))
 	}
 	return to
 }
@@ -120,8 +94,8 @@ func (l Layout) Append(to []int64, op *law.Op) []int64 {
 // Names returns the names of the fields in order.
 func (l Layout) Names() []string {
 	names := make([]string, len(l))
-	for i, field := range l {
-		names[i] = fieldNames[field]
+	for i, of := range l {
+		names[i] = fields[of].name
 	}
 	return names
 }
