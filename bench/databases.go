@@ -29,7 +29,7 @@ const serverLevel = "SET default_transaction_isolation = 'read committed'"
 // postgresField has article 000 and the bare statement on PostgreSQL. Every answer is on disk before it is given.
 func (b *bench) postgresField() *field {
 	return &field{
-		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true,
+		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true, clients: []int{8, 32},
 		workloads: append(slices.Clone(workloads), workload{
 			"leaky", "leaky buckets, 100,000 keys", []string{leaky}, 100_000, false, []shape{{1, 512}},
 		}),
@@ -118,7 +118,7 @@ func (b *bench) mariadbField() *field {
 		name, title = "mysql", "MySQL"
 	}
 	return &field{
-		name: name, title: title, workloads: workloads, processes: true, url: b.mariadb,
+		name: name, title: title, workloads: workloads, processes: true, url: b.mariadb, clients: []int{8, 32},
 		prepareOthers: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
 			at, stop, err = b.mariadb(ctx)
 			if err != nil {
@@ -129,7 +129,8 @@ func (b *bench) mariadbField() *field {
 				return at, stop, err
 			}
 			defer db.Close()
-			return at, stop, errors.Join(execMariaDB(ctx, db, articles.MariaDB()), fillBare(ctx, db, keys),
+			return at, stop, errors.Join(execMariaDB(ctx, db, append(articles.MariaDB(), bareTable)),
+				articles.Insert(ctx, db, "bare", "'"+bareLimit+"', k, 0, 0, 0", keys),
 				articles.RequestToken{DB: db}.Fill(ctx, keys),
 				articles.CheckVelocity{DB: db}.Fill(ctx, keys))
 		},
@@ -151,26 +152,6 @@ func (b *bench) mariadbField() *field {
 			}, func() { db.Close() }, err
 		},
 	}
-}
-
-func fillBare(ctx context.Context, db *sql.DB, keys []string) error {
-	if _, err := db.ExecContext(ctx, bareTable); err != nil {
-		return err
-	}
-	for list := keys; len(list) > 0; {
-		n := min(len(list), 1000)
-		args := make([]any, n)
-		for i := range args {
-			args[i] = list[i]
-		}
-		row := "('" + bareLimit + "', ?, 0, 0, 0)"
-		text := "INSERT INTO bare VALUES " + strings.Repeat(row+", ", n-1) + row
-		if _, err := db.ExecContext(ctx, text, args...); err != nil {
-			return err
-		}
-		list = list[n:]
-	}
-	return nil
 }
 
 func bareMariaDB(ctx context.Context, db *sql.DB) (bare other, err error) {

@@ -58,7 +58,7 @@ func picture(results []result) []byte {
 			for row, s := range picturedShapes {
 				own, other := results[i].best(ours), results[i].against()
 				if results[i].name == rowName(store.field, "plain", s) && own != nil && other != nil {
-					bar(&b, at(c, 1), at(c, own.median/other.median), 36+height*row, own.median/other.median)
+					bar(&b, at(c, 1), at(c, own.value/other.value), 36+height*row, own.value/other.value)
 				}
 			}
 		}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	goredis "github.com/redis/go-redis/v9"
@@ -47,11 +45,14 @@ func openDriver(ctx context.Context, url, articles string) (store.Store, error) 
 // servers are the databases that are measured on. Each is started when it is first needed.
 type servers struct {
 	pg, maria, red *dbtest.Server
+	redisClient    *goredis.Client
 	facts          [][2]string
-	databases      int
 }
 
 func (s *servers) close() {
+	if s.redisClient != nil {
+		_ = s.redisClient.Close()
+	}
 	for _, server := range []*dbtest.Server{s.pg, s.maria, s.red} {
 		if server != nil {
 			server.Stop()
@@ -139,88 +140,72 @@ func execMariaDB(ctx context.Context, db *sql.DB, texts []string) error {
 
 // mariadb returns the URL of an empty database, on a server that flushes at each commit.
 func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err error) {
-	first := s.maria == nil
-	if first {
+	if s.maria == nil {
 		if s.maria, err = dbtest.StartMariaDB(ctx, "--innodb-buffer-pool-size=1G",
 			"--loose-innodb-log-file-size=1G", "--loose-innodb-redo-log-capacity=1G", // of MariaDB, of MySQL
 			"--skip-log-bin"); err != nil {
 			return "", nil, err
 		}
-	}
-	admin, err := mariaPool(s.maria.DSN)
-	if err != nil {
-		return "", nil, err
-	}
-	if first {
-		var version, flush string
-		if err := admin.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version,
-			&flush); err != nil {
+		if err := s.noteMariaDB(ctx); err != nil {
 			return "", nil, err
 		}
-		name := "MariaDB"
-		if !strings.Contains(version, name) {
-			name = "MySQL"
-		}
-		s.facts = append(s.facts, [2]string{name, version + ", flush at commit " + flush})
 	}
-	s.databases++
-	name := fmt.Sprintf("bench_%d_%d", os.Getpid(), s.databases)
-	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
-		admin.Close()
-		return "", nil, err
+	return s.maria.Database(ctx)
+}
+
+// noteMariaDB writes down what the server runs with.
+func (s *servers) noteMariaDB(ctx context.Context) error {
+	db, err := dbtest.OpenMariaDB(s.maria.DSN)
+	if err != nil {
+		return err
 	}
-	drop = func() {
-		_, _ = admin.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE "+name)
-		admin.Close()
+	defer db.Close()
+	var version, flush string
+	if err := db.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version,
+		&flush); err != nil {
+		return err
 	}
-	return strings.TrimSuffix(s.maria.DSN, "/") + "/" + name, drop, nil
+	name := "MariaDB"
+	if !strings.Contains(version, name) {
+		name = "MySQL"
+	}
+	s.facts = append(s.facts, [2]string{name, version + ", flush at commit " + flush})
+	return nil
 }
 
 // mariaPool opens 32 connections to the database of a mysql:// URL. What is asked goes in one round trip.
-func mariaPool(raw string) (*sql.DB, error) {
-	u, err := url.Parse(raw)
+func mariaPool(dsn string) (*sql.DB, error) {
+	db, err := dbtest.OpenMariaDB(dsn)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := mysql.ParseDSN("tcp(" + u.Host + ")/" + strings.TrimPrefix(u.Path, "/") + "?interpolateParams=true")
-	if err != nil {
-		return nil, err
-	}
-	cfg.User = u.User.Username()
-	cfg.Passwd, _ = u.User.Password()
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, err
-	}
-	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(32)
 	db.SetMaxIdleConns(32)
 	return db, nil
 }
 
-// redis returns the URL of a server that keeps nothing on disk, and a client of it.
-func (s *servers) redis(ctx context.Context) (string, *goredis.Client, error) {
-	first := s.red == nil
-	if first {
-		server, err := dbtest.StartRedis(ctx)
-		if err != nil {
-			return "", nil, err
-		}
-		s.red = server
+// redis returns a client of a server that keeps nothing on disk.
+func (s *servers) redis(ctx context.Context) (*goredis.Client, error) {
+	if s.redisClient != nil {
+		return s.redisClient, nil
 	}
-	o, err := goredis.ParseURL(s.red.DSN)
+	server, err := dbtest.StartRedis(ctx)
 	if err != nil {
-		return "", nil, err
+		return nil, err
+	}
+	s.red = server
+	o, err := goredis.ParseURL(server.DSN)
+	if err != nil {
+		return nil, err
 	}
 	client := goredis.NewClient(o)
-	if first {
-		info, err := client.Info(ctx, "server").Result()
-		if err != nil {
-			return "", nil, err
-		}
-		_, version, _ := strings.Cut(info, "redis_version:")
-		version, _, _ = strings.Cut(version, "\r\n")
-		s.facts = append(s.facts, [2]string{"Redis", version + ", nothing on disk"})
+	info, err := client.Info(ctx, "server").Result()
+	if err != nil {
+		return nil, err
 	}
-	return s.red.DSN, client, nil
+	_, version, _ := strings.Cut(info, "redis_version:")
+	version, _, _ = strings.Cut(version, "\r\n")
+	s.facts = append(s.facts, [2]string{"Redis", version + ", nothing on disk"})
+	s.redisClient = client
+	return client, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -94,7 +95,7 @@ type CheckVelocity struct{ DB *sql.DB }
 
 // Fill inserts the rows that the procedure locks, so that no measurement includes that.
 func (c CheckVelocity) Fill(ctx context.Context, keys []string) error {
-	return insert(ctx, c.DB, "zone_bucket_lock (bucket_key)", "(?)", keys)
+	return Insert(ctx, c.DB, "zone_bucket_lock (bucket_key)", "k", keys)
 }
 
 // Forget empties the log, which grows with every call.
@@ -131,7 +132,7 @@ type RequestToken struct{ DB *sql.DB }
 
 // Fill makes full buckets, of 1,000,000,000 an hour.
 func (r RequestToken) Fill(ctx context.Context, keys []string) error {
-	return insert(ctx, r.DB, "token_buckets", "(?, 1000000000, 1000000000, 3600, NOW(3))", keys)
+	return Insert(ctx, r.DB, "token_buckets", "k, 1000000000, 1000000000, 3600, NOW(3)", keys)
 }
 
 // Allow takes one token of a key's bucket.
@@ -144,19 +145,13 @@ func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
 	return n > 0, err
 }
 
-// insert inserts a row for each key, 1000 in a statement.
-func insert(ctx context.Context, db *sql.DB, table, row string, keys []string) error {
-	for len(keys) > 0 {
-		n := min(len(keys), 1000)
-		args := make([]any, n)
-		for i, key := range keys[:n] {
-			args[i] = key
-		}
-		text := "INSERT IGNORE INTO " + table + " VALUES " + strings.Repeat(row+", ", n-1) + row
-		if _, err := db.ExecContext(ctx, text, args...); err != nil {
-			return err
-		}
-		keys = keys[n:]
+// Insert inserts a row for each key into a table of a MariaDB or a MySQL. In the text of the row, k is the key.
+func Insert(ctx context.Context, db *sql.DB, table, row string, keys []string) error {
+	list, err := json.Marshal(keys)
+	if err != nil {
+		return err
 	}
-	return nil
+	_, err = db.ExecContext(ctx, "INSERT IGNORE INTO "+table+" SELECT "+row+
+		" FROM JSON_TABLE(?, '$[*]' COLUMNS (k varchar(100) PATH '$')) t", string(list))
+	return err
 }

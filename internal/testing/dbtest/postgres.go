@@ -41,10 +41,6 @@ var databases atomic.Int64
 // containers above all, and a server from the environment outlives them.
 var thisRun = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
 
-func databaseName() string {
-	return fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
-}
-
 // Postgres returns the DSN of a new, empty database of the shared server.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
@@ -77,7 +73,7 @@ func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	return newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
-// Database creates an empty database on a PostgreSQL. drop removes it, with
+// Database creates an empty database on a PostgreSQL, a MariaDB or a MySQL. drop removes it, on a PostgreSQL with
 // clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
 	defer rescue(&err)
@@ -86,8 +82,15 @@ func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err err
 }
 
 func newDatabase(ctx context.Context, server string) (dsn string, drop func() error) {
-	name := databaseName()
+	name := fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
 	defer about("create database %s", name)
+	if strings.HasPrefix(server, "mysql:") {
+		do(execMariaDB(server, "create database "+name))
+		// A session left in a transaction would hold it up for a day.
+		return strings.TrimSuffix(server, "/") + "/" + name, func() error {
+			return execMariaDB(server, "set lock_wait_timeout = 5; drop database "+name)
+		}
+	}
 	do(execPostgres(ctx, server, "create database "+name))
 	cfg := get(pgx.ParseConfig(server))
 	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
