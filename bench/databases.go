@@ -38,17 +38,18 @@ func (b *bench) postgresField() *field {
 			if err != nil {
 				return "", nil, err
 			}
+			if err := execPostgres(ctx, at, append(articles.Postgres(), bareTable+" WITH (fillfactor = 66)")); err != nil {
+				return at, stop, err
+			}
 			pool, err := postgresPool(ctx, at, serverLevel)
 			if err != nil {
 				return at, stop, err
 			}
 			defer pool.Close()
-			errArticles := execPostgres(ctx, pool, articles.Postgres())
-			_, errTable := pool.Exec(ctx, bareTable+" WITH (fillfactor = 66)")
 			_, errRows := pool.Exec(ctx, "INSERT INTO bare SELECT $1, k, 0, 0, 0 FROM unnest($2::text[]) k", bareLimit, keys)
 			_, errVacuum := pool.Exec(ctx, "VACUUM ANALYZE bare")
-			return at, stop, errors.Join(errArticles, articles.RateLimitingRequest{Pool: pool}.Fill(ctx, keys),
-				articles.LeakyBucket{Pool: pool}.Fill(ctx, keys), errTable, errRows, errVacuum)
+			return at, stop, errors.Join(articles.RateLimitingRequest{Pool: pool}.Fill(ctx, keys),
+				articles.LeakyBucket{Pool: pool}.Fill(ctx, keys), errRows, errVacuum)
 		},
 		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
 			pool, err := postgresPool(ctx, at, serverLevel)
@@ -124,13 +125,15 @@ func (b *bench) mariadbField() *field {
 			if err != nil {
 				return "", nil, err
 			}
+			if err := execMariaDB(ctx, at, append(articles.MariaDB(), bareTable)); err != nil {
+				return at, stop, err
+			}
 			db, err := mariaPool(at)
 			if err != nil {
 				return at, stop, err
 			}
 			defer db.Close()
-			return at, stop, errors.Join(execMariaDB(ctx, db, append(articles.MariaDB(), bareTable)),
-				articles.Insert(ctx, db, "bare", "'"+bareLimit+"', k, 0, 0, 0", keys),
+			return at, stop, errors.Join(articles.Insert(ctx, db, "bare", "'"+bareLimit+"', k, 0, 0, 0", keys),
 				articles.RequestToken{DB: db}.Fill(ctx, keys),
 				articles.CheckVelocity{DB: db}.Fill(ctx, keys))
 		},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -27,7 +26,8 @@ func openStore(ctx context.Context, url string) (store.Store, error) {
 	return front.New(s, &front.Config{SweepEvery: -1}), nil
 }
 
-// openDriver opens the store of a URL with its schema, and the articles' functions in a schema of theirs if it is named.
+// openDriver opens the store of a URL with its schema, and the articles' functions in a schema of theirs if that is
+// named.
 func openDriver(ctx context.Context, url, articles string) (store.Store, error) {
 	s, err := stores.Open(ctx, url, stores.Options{Articles: articles})
 	if err != nil {
@@ -60,45 +60,32 @@ func (s *servers) close() {
 	}
 }
 
-// postgres returns the URL of an empty database, on a server that writes to disk what it has answered.
+// postgres returns the URL of an empty database, on a server that writes to disk what it has answered. Its checkpoints
+// are kept out of the measurements.
 func (s *servers) postgres(ctx context.Context) (dsn string, drop func(), err error) {
 	if s.pg == nil {
-		if s.pg, err = dbtest.StartPostgres(ctx); err != nil {
+		if s.pg, err = dbtest.StartPostgres(ctx, "-c", "max_wal_size=8GB", "-c", "checkpoint_timeout=30min"); err != nil {
 			return "", nil, err
 		}
-		if err := s.settlePostgres(ctx); err != nil {
+		if err := s.notePostgres(ctx); err != nil {
 			return "", nil, err
 		}
 	}
 	return s.pg.Database(ctx)
 }
 
-// settlePostgres keeps checkpoints out of the measurements where the server is ours, and writes down what it runs
-// with.
-func (s *servers) settlePostgres(ctx context.Context) error {
+// notePostgres writes down what the server runs with.
+func (s *servers) notePostgres(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.pg.DSN)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(ctx)
-	if os.Getenv(dbtest.PostgresDSN) == "" {
-		for _, text := range []string{
-			"alter system set max_wal_size = '8GB'", "alter system set checkpoint_timeout = '30min'",
-			"select pg_reload_conf()",
-		} {
-			if _, err := conn.Exec(ctx, text); err != nil {
-				return err
-			}
-		}
-	}
 	var settings []string
 	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers"} {
 		var value string
 		if err := conn.QueryRow(ctx, "select current_setting($1)", name).Scan(&value); err != nil {
 			return err
-		}
-		if name == "fsync" && value != "on" {
-			return fmt.Errorf("PostgreSQL runs with fsync %s", value)
 		}
 		settings = append(settings, name+" "+value)
 	}
@@ -120,16 +107,28 @@ func postgresPool(ctx context.Context, dsn string, prepare string) (*pgxpool.Poo
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-func execPostgres(ctx context.Context, pool *pgxpool.Pool, texts []string) error {
+// execPostgres runs statements, one after the other.
+func execPostgres(ctx context.Context, dsn string, texts []string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
 	for _, text := range texts {
-		if _, err := pool.Exec(ctx, text); err != nil {
+		if _, err := conn.Exec(ctx, text); err != nil {
 			return fmt.Errorf("%.60s: %w", text, err)
 		}
 	}
 	return nil
 }
 
-func execMariaDB(ctx context.Context, db *sql.DB, texts []string) error {
+// execMariaDB runs statements, one after the other.
+func execMariaDB(ctx context.Context, dsn string, texts []string) error {
+	db, err := dbtest.OpenMariaDB(dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	for _, text := range texts {
 		if _, err := db.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%.60s: %w", text, err)

@@ -157,14 +157,7 @@ func (b *bench) fromPostgres(ctx context.Context) *group {
 		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, database: b.postgres,
 		articles: func(string) string { return "public" },
 		run:      runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
-		exec: func(ctx context.Context, dsn string, texts []string) error {
-			pool, err := postgresPool(ctx, dsn, serverLevel)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			return execPostgres(ctx, pool, texts)
-		},
+		exec: execPostgres,
 	}).sqlGroup(ctx)
 }
 
@@ -174,14 +167,7 @@ func (b *bench) fromMariaDB(ctx context.Context) *group {
 		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, database: b.mariadb,
 		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
 		run:      runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
-		exec: func(ctx context.Context, dsn string, texts []string) error {
-			db, err := mariaPool(dsn)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			return execMariaDB(ctx, db, texts)
-		},
+		exec: execMariaDB,
 	}).sqlGroup(ctx)
 }
 

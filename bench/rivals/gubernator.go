@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Newer versions are published as github.com/gubernator-io/gubernator; the checksum of that is not to be had everywhere.
+// Newer ones are published as github.com/gubernator-io/gubernator; the checksum of that is not to be had everywhere.
 const gubernatorVersion = "v2.4.0"
 
 // GubernatorName is its name with the version.

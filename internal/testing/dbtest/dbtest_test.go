@@ -63,19 +63,14 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 	t.Setenv("TMPDIR", shortTempDir(t))
 	for _, tt := range []struct {
 		name  string
-		start func(context.Context) (*Server, error)
+		start func(context.Context, ...string) (*Server, error)
 		ask   func(dsn string) error
 	}{
-		{"postgres", StartPostgres, func(
-			dsn string,
-		) error {
+		{"postgres", StartPostgres, func(dsn string) error {
 			return execPostgres(context.Background(), dsn, "select 1")
 		}},
-		{
-			"mariadb", func(ctx context.Context) (*Server, error) { return StartMariaDB(ctx) },
-			func(dsn string) error { return execMariaDB(dsn, "select 1") },
-		},
-		{"redis", func(ctx context.Context) (*Server, error) { return StartRedis(ctx) }, func(dsn string) error {
+		{"mariadb", StartMariaDB, func(dsn string) error { return execMariaDB(dsn, "select 1") }},
+		{"redis", StartRedis, func(dsn string) error {
 			_, err := callRedis(hostOf(t, dsn), "PING")
 			return err
 		}},
@@ -233,12 +228,10 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	tier.Engines(t)
 	own(t)
 	if os.Getenv(childEnv) != "" {
-		for _, start := range []func() (*Server, error){
-			func() (*Server, error) { return StartRedis(context.Background()) },
-			func() (*Server, error) { return StartMariaDB(context.Background()) },
-			func() (*Server, error) { return StartPostgres(context.Background()) },
+		for _, start := range []func(context.Context, ...string) (*Server, error){
+			StartRedis, StartMariaDB, StartPostgres,
 		} {
-			s, err := start()
+			s, err := start(context.Background())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -112,9 +112,10 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 	return err
 }
 
-// StartPostgres returns a running server, which keeps fsync on.
-func StartPostgres(ctx context.Context) (*Server, error) {
-	return serverFrom(ctx, PostgresDSN, new(Config).Postgres)
+// StartPostgres returns a running server, with more options for postgres if wanted. It flushes at each commit, but not
+// in a test.
+func StartPostgres(ctx context.Context, args ...string) (*Server, error) {
+	return serverFrom(ctx, PostgresDSN, (&Config{Args: args}).Postgres, args...)
 }
 
 // StartSharedPostgres returns a running server for many tests, which does not sync its files.
