@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTheProgramServes starts the program as it is.
 func TestTheProgramServes(t *testing.T) {
-	for name, url := range map[string]string{"memory": "", "postgres": dbtest.Postgres(t)} {
+	for name, url := range map[string]string{"memory": "memory:", "postgres": dbtest.Postgres(t)} {
 		addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)

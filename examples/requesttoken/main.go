@@ -24,34 +24,6 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// tokens is a headgate.TokenRequester: all that the limited code has to know.
-type tokens struct {
-	limiter *headgate.Limiter
-	charge  headgate.Charge
-}
-
-// RequestToken returns nil if there was a token, and an error otherwise.
-func (t tokens) RequestToken(ctx context.Context) error {
-	d, err := t.limiter.Take(ctx, t.charge)
-	if err == nil && !d.Allowed {
-		err = &headgate.DeniedError{Decision: d}
-	}
-	return err
-}
-
-type action func(ctx context.Context) (string, error)
-
-// limit returns an action that is only done when there is a token for it. The function
-// headgate.Limited does the same for an action with any result.
-func limit(tokens headgate.TokenRequester, do action) action {
-	return func(ctx context.Context) (string, error) {
-		if err := tokens.RequestToken(ctx); err != nil {
-			return "", err
-		}
-		return do(ctx)
-	}
-}
-
 // callPayments stands for a call to the service that must not be overwhelmed.
 func callPayments(context.Context) (string, error) { return "done", nil }
 
@@ -79,8 +51,8 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer s.Close()
 
-	payments := tokens{limiter, headgate.Charge{Limit: rule, Key: "payments"}}
-	limited := limit(payments, callPayments)
+	// It asks for a token, and calls callPayments if there is one. By itself headgate.NewRequester asks for tokens.
+	limited := headgate.Limited(limiter, callPayments, headgate.Charge{Limit: rule, Key: "payments"})
 
 	lines := log.New(out, "", 0)
 	start := time.Now()
