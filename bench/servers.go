@@ -64,7 +64,8 @@ func (s *servers) close() {
 // are kept out of the measurements.
 func (s *servers) postgres(ctx context.Context) (dsn string, drop func(), err error) {
 	if s.pg == nil {
-		if s.pg, err = dbtest.StartPostgres(ctx, "-c", "max_wal_size=8GB", "-c", "checkpoint_timeout=30min"); err != nil {
+		c := dbtest.Config{Args: []string{"-c", "max_wal_size=8GB", "-c", "checkpoint_timeout=30min"}}
+		if s.pg, err = c.Postgres(ctx); err != nil {
 			return "", nil, err
 		}
 		if err := s.notePostgres(ctx); err != nil {
@@ -140,9 +141,11 @@ func execMariaDB(ctx context.Context, dsn string, texts []string) error {
 // mariadb returns the URL of an empty database, on a server that flushes at each commit.
 func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err error) {
 	if s.maria == nil {
-		if s.maria, err = dbtest.StartMariaDB(ctx, "--innodb-buffer-pool-size=1G",
+		c := dbtest.Config{Args: []string{
+			"--innodb-buffer-pool-size=1G", "--skip-log-bin",
 			"--loose-innodb-log-file-size=1G", "--loose-innodb-redo-log-capacity=1G", // of MariaDB, of MySQL
-			"--skip-log-bin"); err != nil {
+		}}
+		if s.maria, err = c.MariaDB(ctx); err != nil {
 			return "", nil, err
 		}
 		if err := s.noteMariaDB(ctx); err != nil {
@@ -188,7 +191,7 @@ func (s *servers) redis(ctx context.Context) (*goredis.Client, error) {
 	if s.redisClient != nil {
 		return s.redisClient, nil
 	}
-	server, err := dbtest.StartRedis(ctx)
+	server, err := new(dbtest.Config).Redis(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -112,9 +112,7 @@ func (c *Cluster) Restart(ctx context.Context, i int) (err error) {
 
 // Await waits until all nodes are well, and every replica is in step.
 func (c *Cluster) Await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	return until(ctx, c.ready)
+	return until(ctx, 2*time.Minute, c.ready)
 }
 
 // Primary returns the number of the node that is primary for a Redis key. A

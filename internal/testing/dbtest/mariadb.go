@@ -71,14 +71,13 @@ func KeptMariaDB(tb testing.TB) string {
 func MariaDBAt(tb testing.TB, servers ...string) []string {
 	tb.Helper()
 	defer fatal(tb)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	first, drop := newDatabase(ctx, servers[0])
 	tb.Cleanup(func() { _ = drop() })
 	urls := []string{first}
 	for _, s := range servers[1:] {
 		url := strings.TrimSuffix(s, "/") + first[strings.LastIndexByte(first, '/'):]
-		do(until(ctx, func() error { return execMariaDB(url, "do 1") })) // until it has come there
+		do(until(ctx, time.Minute, func() error { return execMariaDB(url, "do 1") })) // until it has come there
 		urls = append(urls, url)
 	}
 	return urls
@@ -129,12 +128,6 @@ func queryMariaDB(server, query string, columns ...any) error {
 	}
 	defer db.Close()
 	return db.QueryRowContext(context.Background(), query).Scan(columns...)
-}
-
-// StartMariaDB returns a running server, with more options for mariadbd if wanted. It flushes at each commit, but not
-// in a test.
-func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
-	return serverFrom(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
 func (v *flavour) start(ctx context.Context, c *Config) *Server {

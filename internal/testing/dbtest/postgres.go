@@ -33,7 +33,7 @@ import (
 // role that may create databases.
 const PostgresDSN = "HEADGATE_TEST_POSTGRES_DSN"
 
-var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartPostgres(context.Background()) })
+var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartSharedPostgres(context.Background()) })
 
 var databases atomic.Int64
 
@@ -110,12 +110,6 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, sql)
 	return err
-}
-
-// StartPostgres returns a running server, with more options for postgres if wanted. It flushes at each commit, but not
-// in a test.
-func StartPostgres(ctx context.Context, args ...string) (*Server, error) {
-	return serverFrom(ctx, PostgresDSN, (&Config{Args: args}).Postgres, args...)
 }
 
 // StartSharedPostgres returns a running server for many tests, which does not sync its files.

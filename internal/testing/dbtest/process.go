@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -40,7 +39,7 @@ func (c *Config) start(ctx context.Context, kind, user string, how func(f *folde
 // run launches a server that has a folder, for the first time.
 func (s *Server) run(ctx context.Context, f *folder) {
 	s.p, s.faults = s.launch(ctx), f.faults
-	s.stop = stopper(func() {
+	s.stop = sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.p.end(s.polite)
@@ -84,6 +83,8 @@ func (s *Server) Stop() {
 	}
 }
 
+// process is a server that runs. A test process has no hook for its end, nor for an interrupt: its servers then die by
+// their death signal, and the next process removes their files.
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
@@ -110,9 +111,8 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	p := &process{cmd: cmd, ended: make(chan struct{}), log: log.Name()}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	started := make(chan error)
 	// The death signal of a child comes when the thread ends that started it,
 	// not the process: keep that thread for as long as the server runs. It is
@@ -129,7 +129,7 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 		giveUp(fmt.Errorf("it has ended: %s", cmd.ProcessState))
 	}()
 	do(<-started)
-	if err := until(ctx, ping); err != nil {
+	if err := until(ctx, patience, ping); err != nil {
 		p.end(syscall.SIGKILL)
 		do(fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, p.said("")))
 	}
@@ -148,39 +148,10 @@ func (p *process) end(sig syscall.Signal) {
 	}
 }
 
-// running are the servers to be stopped when this process is interrupted. A
-// test process has no hook for its ordinary end: its servers then die by their
-// death signal, and the next process removes their files.
-var running struct {
-	sync.Mutex
-	once  sync.Once
-	stops []func()
-}
-
-// stopper returns a function that stops a server once, now or when this
-// process is interrupted.
-func stopper(stop func()) func() {
-	stop = sync.OnceFunc(stop)
-	running.Lock()
-	running.stops = append(running.stops, stop)
-	running.Unlock()
-	running.once.Do(func() {
-		interrupted := make(chan os.Signal, 1)
-		signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
-		go func() {
-			<-interrupted
-			running.Lock()
-			for _, stop := range running.stops {
-				stop()
-			}
-			os.Exit(130)
-		}()
-	})
-	return stop
-}
-
-// until repeats until there is no error, or the context ends.
-func until(ctx context.Context, ask func() error) error {
+// until repeats until there is no error, for a time at most, or until the context ends.
+func until(ctx context.Context, most time.Duration, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	for ; ; time.Sleep(20 * time.Millisecond) {
 		err := ask()
 		if err == nil {

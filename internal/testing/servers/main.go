@@ -57,9 +57,7 @@ func run(command []string) (code int, err error) {
 	}{
 		{env: dbtest.PostgresDSN, start: dbtest.StartSharedPostgres},
 		{env: dbtest.MySQLDSN, start: dbtest.StartSharedMariaDB},
-		{env: dbtest.RedisDSN, start: func(ctx context.Context) (*dbtest.Server, error) {
-			return dbtest.StartRedis(ctx)
-		}},
+		{env: dbtest.RedisDSN, start: dbtest.StartSharedRedis},
 	}
 	var all sync.WaitGroup
 	for i := range kinds {
