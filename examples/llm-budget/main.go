@@ -67,22 +67,19 @@ func fakeModel(w http.ResponseWriter, r *http.Request) {
 }
 
 func main() {
+	url := flag.String("store", "memory:", "URL of the store, such as postgres://HOST/DB")
+	addr := flag.String("http", "127.0.0.1:8082", "address to listen on")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:])
+	err := run(ctx, *url, *addr)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("llm-budget", flag.ContinueOnError)
-	url := flags.String("store", "memory:", "URL of the store, such as postgres://HOST/DB")
-	addr := flags.String("http", "127.0.0.1:8082", "address to listen on")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	limiter, s, err := open.Limiter(ctx, *url, nil) // callers that come at once share round trips
+func run(ctx context.Context, url, addr string) error {
+	limiter, s, err := open.Limiter(ctx, url, nil) // callers that come at once share round trips
 	if err != nil {
 		return err
 	}
@@ -95,9 +92,9 @@ func run(ctx context.Context, args []string) error {
 	model := httptest.NewServer(http.HandlerFunc(fakeModel))
 	defer model.Close()
 	p := &proxy{limiter: limiter, budgets: defaults, clients: clients, model: model.URL, step: 64}
-	server := &http.Server{Addr: *addr, Handler: p, ReadTimeout: 10 * time.Second}
+	server := &http.Server{Addr: addr, Handler: p, ReadTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	log.Printf("listening on http://%s/v1/chat/completions", *addr)
+	log.Printf("listening on http://%s/v1/chat/completions", addr)
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

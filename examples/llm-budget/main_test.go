@@ -22,7 +22,7 @@ func TestTheProgramServes(t *testing.T) {
 		addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- run(ctx, []string{"-http", addr, "-store", url}) }()
+		go func() { done <- run(ctx, url, addr) }()
 		await.NoError(t, "an answer with "+name, func() error {
 			body := strings.NewReader(`{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}`)
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/chat/completions", body)

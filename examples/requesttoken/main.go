@@ -27,25 +27,24 @@ import (
 // callPayments stands for a call to the service that must not be overwhelmed.
 func callPayments(context.Context) (string, error) { return "done", nil }
 
+// rule is refilled to two, a second after the first call.
+var rule = headgate.MustParse("fixed-window 2/1s from-first")
+
 func main() {
+	url := flag.String("store", "memory:", "URL of the store, such as sqlite:FILE")
+	flag.Var(&rule, "limit", "the limit of all calls")
+	seconds := flag.Int("seconds", 3, "number of seconds to run for")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, os.Args[1:])
+	err := run(ctx, os.Stdout, *url, rule, *seconds)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, args []string) error {
-	flags := flag.NewFlagSet("requesttoken", flag.ContinueOnError)
-	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
-	rule := headgate.MustParse("fixed-window 2/1s from-first") // refilled to two, a second after the first call
-	flags.Var(&rule, "limit", "the limit of all calls")
-	seconds := flags.Int("seconds", 3, "number of seconds to run for")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	limiter, s, err := open.Limiter(ctx, *url, nil) // callers that come at once share statements
+func run(ctx context.Context, out io.Writer, url string, rule headgate.Limit, seconds int) error {
+	limiter, s, err := open.Limiter(ctx, url, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
@@ -58,7 +57,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	start := time.Now()
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	for range *seconds {
+	for range seconds {
 		for range 5 {
 			calls.Go(func() {
 				result, err := limited(ctx)
