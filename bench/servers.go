@@ -82,16 +82,11 @@ func (s *servers) notePostgres(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	var settings []string
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers"} {
-		var value string
-		if err := conn.QueryRow(ctx, "select current_setting($1)", name).Scan(&value); err != nil {
-			return err
-		}
-		settings = append(settings, name+" "+value)
-	}
-	s.facts = append(s.facts, [2]string{"PostgreSQL", strings.Join(settings, ", ")})
-	return nil
+	var settings string
+	err = conn.QueryRow(ctx, "select string_agg(name || ' ' || current_setting(name), ', ') from "+
+		"unnest(array['server_version', 'fsync', 'synchronous_commit', 'shared_buffers']) name").Scan(&settings)
+	s.facts = append(s.facts, [2]string{"PostgreSQL", settings})
+	return err
 }
 
 // postgresPool opens 32 connections to a database, each prepared by some statements.
@@ -162,17 +157,11 @@ func (s *servers) noteMariaDB(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	var version, flush string
-	if err := db.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version,
-		&flush); err != nil {
-		return err
-	}
-	name := "MariaDB"
-	if !strings.Contains(version, name) {
-		name = "MySQL"
-	}
-	s.facts = append(s.facts, [2]string{name, version + ", flush at commit " + flush})
-	return nil
+	var name, settings string
+	err = db.QueryRowContext(ctx, "SELECT IF(VERSION() LIKE '%MariaDB%', 'MariaDB', 'MySQL'), "+
+		"CONCAT(VERSION(), ', flush at commit ', @@innodb_flush_log_at_trx_commit)").Scan(&name, &settings)
+	s.facts = append(s.facts, [2]string{name, settings})
+	return err
 }
 
 // mariaPool opens 32 connections to the database of a mysql:// URL. What is asked goes in one round trip.

@@ -20,8 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -69,7 +67,9 @@ func (w *world) settleDown() {
 		w.db.refused, w.db.lostBefore, w.db.lostAfter, w.db.conflicts, w.db.hanging = 0, 0, 0, 0, 0
 	}
 	w.s.sleep(5 * time.Minute)
-	w.broken = append(w.broken, w.unanswered()...)
+	for _, id := range w.rec.Unanswered() {
+		w.broken = append(w.broken, fmt.Sprintf("call %d was never answered", id))
+	}
 	w.record()
 	for _, n := range w.nodes {
 		n.p.kill()
@@ -99,23 +99,4 @@ func (w *world) record() {
 			w.rec.State(v.recorded, st)
 		}
 	}
-}
-
-// unanswered returns the calls of processes that live which were never answered.
-func (w *world) unanswered() (list []string) {
-	open := map[int]string{} // calls without an answer, and their nodes
-	for _, e := range w.rec.History().Events {
-		switch {
-		case e.Call != nil:
-			open[e.Call.ID] = e.Node
-		case e.Return != nil:
-			delete(open, e.Return.ID)
-		case e.Fault != nil && e.Fault.Kind == history.Kill:
-			maps.DeleteFunc(open, func(_ int, node string) bool { return node == e.Node })
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(open)) {
-		list = append(list, fmt.Sprintf("call %d was never answered", id))
-	}
-	return list
 }

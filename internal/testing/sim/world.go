@@ -72,7 +72,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // newWorld makes the world of a seed. most is as of Run.
 func newWorld(s *scheduler, most time.Duration) *world {
-	w := &world{waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now), boss: newProcess("world")}
+	w := &world{waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now)}
 	w.end = s.between(30*time.Minute, 4*time.Hour)
 	if most > 0 {
 		w.end = min(w.end, most)

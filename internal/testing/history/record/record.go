@@ -5,6 +5,8 @@ package record
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +28,7 @@ type Recorder struct {
 	now       func() time.Duration
 	h         history.History
 	calls     int
-	underWay  map[int]*history.Call
+	underWay  map[int]history.Event // calls, by their numbers
 	decisions int64
 	repeats   int64
 }
@@ -38,7 +40,7 @@ func New(now func() time.Duration) *Recorder {
 		begin := sched.Now()
 		now = func() time.Duration { return sched.Since(begin) }
 	}
-	return &Recorder{now: now, underWay: map[int]*history.Call{}}
+	return &Recorder{now: now, underWay: map[int]history.Event{}}
 }
 
 func (r *Recorder) Now() time.Duration { return r.now() }
@@ -70,8 +72,16 @@ func (r *Recorder) Removal(of history.Removal) { r.event(history.Event{Removal: 
 
 // Fault records a fault of a process or of a part of the system, before it takes effect.
 func (r *Recorder) Fault(node string, f history.Fault) {
-	r.event(history.Event{Node: node, Fault: &f})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.Kind == history.Kill {
+		maps.DeleteFunc(r.underWay, func(_ int, e history.Event) bool { return e.Node == node })
+	}
+	r.add(history.Event{Node: node, Fault: &f})
 }
+
+// Unanswered returns the numbers of the calls of processes that live which were never answered.
+func (r *Recorder) Unanswered() []int { return slices.Sorted(maps.Keys(r.underWay)) }
 
 // State records what the store says of a cell in the end.
 func (r *Recorder) State(limit history.Limit, st headgate.Status) {
@@ -94,8 +104,8 @@ func (r *Recorder) Call(node string, c history.Call) int {
 	defer r.mu.Unlock()
 	r.calls++
 	c.ID = r.calls
-	r.underWay[c.ID] = &c
-	r.add(history.Event{Node: node, Call: &c})
+	r.underWay[c.ID] = history.Event{Node: node, Call: &c}
+	r.add(r.underWay[c.ID])
 	return c.ID
 }
 
@@ -116,7 +126,7 @@ func (r *Recorder) Decided(node string, id int, d headgate.Decision, err error) 
 func (r *Recorder) Return(node string, id int, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.underWay[id]
+	c := r.underWay[id].Call
 	if c == nil {
 		panic(fmt.Sprintf("record: call %d is not under way", id))
 	}
