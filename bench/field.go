@@ -105,6 +105,9 @@ var workloads = []workload{
 	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plain}, 6), 20_000, true, oneProcess},
 }
 
+// otherKeys is how many keys a workload has at most.
+const otherKeys = 100_000
+
 // field is a store with its rivals.
 type field struct {
 	name, title string
@@ -112,9 +115,9 @@ type field struct {
 	processes   bool // several can open it
 	// url makes an empty database for Headgate.
 	url func(ctx context.Context) (url string, drop func(), err error)
-	// prepareOthers prepares the others with keys, and returns their URL or folder. The caller calls stop even after an
-	// error, unless it is nil, as that of connectOthers.
-	prepareOthers func(ctx context.Context, keys []string) (at string, stop func(), err error)
+	// prepareOthers prepares the others with the first otherKeys of userKeys, and returns their URL or folder. The caller
+	// calls stop even after an error, unless it is nil, as that of connectOthers.
+	prepareOthers func(ctx context.Context) (at string, stop func(), err error)
 	// connectOthers connects a process to them.
 	connectOthers func(ctx context.Context, at string) (others []other, stop func(), err error)
 	// clients are the numbers of clients of the others beside many callers of Headgate: databases do more for few.
@@ -201,7 +204,7 @@ func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, er
 // open prepares the others.
 func (a *arena) open(ctx context.Context) (err error) {
 	var stop func()
-	if a.at, stop, err = a.prepareOthers(ctx, userKeys(100_000)); stop != nil {
+	if a.at, stop, err = a.prepareOthers(ctx); stop != nil {
 		a.ends = append(a.ends, stop)
 	}
 	if err != nil {

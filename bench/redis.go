@@ -18,7 +18,7 @@ func (b *bench) redisField() *field {
 	databases := 0 // for Headgate; that of the others has the number 0
 	return &field{
 		name: "redis", title: "Redis", workloads: workloads, processes: true, connectOthers: besideRedis,
-		prepareOthers: func(ctx context.Context, _ []string) (string, func(), error) {
+		prepareOthers: func(ctx context.Context) (string, func(), error) {
 			if _, err := b.redis(ctx); err != nil {
 				return "", nil, err
 			}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -52,13 +51,6 @@ func MariaDB() (list []string) {
 // hour, as in the article's own test.
 type RateLimitingRequest struct{ Pool *pgxpool.Pool }
 
-// Fill makes full buckets.
-func (r RateLimitingRequest) Fill(ctx context.Context, keys []string) error {
-	_, err := r.Pool.Exec(ctx, "insert into rate_limiting_token_bucket select k, 3600000, now() "+
-		"from unnest($1::text[]) k on conflict do nothing", keys)
-	return err
-}
-
 // Allow takes a token from a key's bucket.
 func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error) {
 	var left int
@@ -70,13 +62,6 @@ func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error
 type LeakyBucket struct {
 	Pool               *pgxpool.Pool
 	Capacity, LeakRate float64
-}
-
-// Fill makes buckets that live for an hour and more.
-func (l LeakyBucket) Fill(ctx context.Context, keys []string) error {
-	_, err := l.Pool.Exec(ctx, "insert into leaky_buckets select k, 1, clock_timestamp(), clock_timestamp() + '2 "+
-		"hours' from unnest($1::text[]) k on conflict do nothing", keys)
-	return err
 }
 
 // Allow pours one unit into a bucket. The article calls it full within a hundredth of its capacity.
@@ -92,11 +77,6 @@ func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 
 // CheckVelocity calls the procedure of article 001 for zone 1: 5 in 60 s.
 type CheckVelocity struct{ DB *sql.DB }
-
-// Fill inserts the rows that the procedure locks, so that no measurement includes that.
-func (c CheckVelocity) Fill(ctx context.Context, keys []string) error {
-	return Insert(ctx, c.DB, "zone_bucket_lock (bucket_key)", "k", keys)
-}
 
 // Forget empties the log, which grows with every call.
 func (c CheckVelocity) Forget(ctx context.Context) error {
@@ -130,11 +110,6 @@ func (c CheckVelocity) Allow(ctx context.Context, key string) (bool, error) {
 // unless DB was opened with interpolateParams=true: then it is one round trip.
 type RequestToken struct{ DB *sql.DB }
 
-// Fill makes full buckets, of 1,000,000,000 an hour.
-func (r RequestToken) Fill(ctx context.Context, keys []string) error {
-	return Insert(ctx, r.DB, "token_buckets", "k, 1000000000, 1000000000, 3600, NOW(3)", keys)
-}
-
 // Allow takes one token of a key's bucket.
 func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
 	result, err := r.DB.ExecContext(ctx, "CALL request_token(?)", key)
@@ -143,15 +118,4 @@ func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
 	}
 	n, err := result.RowsAffected()
 	return n > 0, err
-}
-
-// Insert inserts a row for each key into a table of a MariaDB or a MySQL. In the text of the row, k is the key.
-func Insert(ctx context.Context, db *sql.DB, table, row string, keys []string) error {
-	list, err := json.Marshal(keys)
-	if err != nil {
-		return err
-	}
-	_, err = db.ExecContext(ctx, "INSERT IGNORE INTO "+table+" SELECT "+row+
-		" FROM JSON_TABLE(?, '$[*]' COLUMNS (k varchar(100) PATH '$')) t", string(list))
-	return err
 }

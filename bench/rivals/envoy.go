@@ -22,24 +22,20 @@ descriptors:
 
 // StartEnvoy builds and starts envoyproxy/ratelimit on the Redis at an address, its statistics switched off.
 func StartEnvoy(ctx context.Context, redis string) (*Server, error) {
-	return startEnvoy(ctx, func(dir, config string) (addr string, stop func(), err error) {
-		var ports, addrs [3]string
-		for i := range ports {
-			var errOfOne error
-			addrs[i], errOfOne = freeAddr(ctx)
-			_, ports[i], _ = net.SplitHostPort(addrs[i])
-			err = errors.Join(err, errOfOne)
-		}
-		file, errBuild := program(ctx, "github.com/envoyproxy/ratelimit/src/service_cmd",
+	return startEnvoy(ctx, func(dir, _ string) (addr string, stop func(), err error) {
+		file, err := program(ctx, "github.com/envoyproxy/ratelimit/src/service_cmd",
 			"v1.4.1-0.20260122083618-3fb702589d36")
-		if err = errors.Join(err, errBuild); err != nil {
+		if err != nil {
 			return "", nil, err
 		}
-		stop, err = start(ctx, file, addrs[0], nil,
-			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1],
-			"DEBUG_PORT="+ports[2], "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir,
-			"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis)
-		return addrs[0], stop, err
+		return start(ctx, file, func(addr string) (args, env []string) {
+			_, port, _ := net.SplitHostPort(addr)
+			return nil, []string{
+				"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port, "PORT=0",
+				"DEBUG_PORT=0", "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT=" + dir,
+				"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis,
+			}
+		})
 	})
 }
 

@@ -18,26 +18,21 @@ const GubernatorName = "gubernator " + gubernatorVersion
 // StartGubernator builds and starts one daemon, itself its only peer, in memory: its best case, since nothing is
 // forwarded.
 func StartGubernator(ctx context.Context) (*Server, error) {
-	addr, err := freeAddr(ctx)
-	if err != nil {
-		return nil, err
-	}
-	http, err := freeAddr(ctx)
-	if err != nil {
-		return nil, err
-	}
 	file, err := program(ctx, "github.com/mailgun/gubernator/v2/cmd/gubernator", gubernatorVersion)
 	if err != nil {
 		return nil, err
 	}
-	// It insists on a file with its settings, and listens for peers at this port
-	// whatever its configuration says.
-	const peers = "127.0.0.1:7946"
-	stop, err := start(ctx, file, addr, []string{"--config", os.DevNull},
-		"GUBER_GRPC_ADDRESS="+addr, "GUBER_ADVERTISE_ADDRESS="+addr, "GUBER_HTTP_ADDRESS="+http,
-		"GUBER_PEER_DISCOVERY_TYPE=member-list", "GUBER_MEMBERLIST_ADDRESS="+peers,
-		"GUBER_MEMBERLIST_ADVERTISE_ADDRESS="+addr,
-		"GUBER_MEMBERLIST_KNOWN_NODES="+peers, "GUBER_CACHE_SIZE=200000", "GUBER_LOG_LEVEL=error")
+	addr, stop, err := start(ctx, file, func(addr string) (args, env []string) {
+		// It insists on a file with its settings, and listens for peers at this port
+		// whatever its configuration says.
+		const peers = "127.0.0.1:7946"
+		return []string{"--config", os.DevNull}, []string{
+			"GUBER_GRPC_ADDRESS=" + addr, "GUBER_ADVERTISE_ADDRESS=" + addr, "GUBER_HTTP_ADDRESS=127.0.0.1:0",
+			"GUBER_PEER_DISCOVERY_TYPE=member-list", "GUBER_MEMBERLIST_ADDRESS=" + peers,
+			"GUBER_MEMBERLIST_ADVERTISE_ADDRESS=" + addr,
+			"GUBER_MEMBERLIST_KNOWN_NODES=" + peers, "GUBER_CACHE_SIZE=200000", "GUBER_LOG_LEVEL=error",
+		}
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,11 +59,9 @@ func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(
 	if err := install(ctx, file, "..", "./cmd/headgate"); err != nil {
 		return "", nil, err
 	}
-	if addr, err = freeAddr(ctx); err != nil {
-		return "", nil, err
-	}
-	stop, err = start(ctx, file, addr, append(append([]string{"serve", "--store", "memory:"}, args...), addr))
-	return addr, stop, err
+	return start(ctx, file, func(addr string) ([]string, []string) {
+		return slices.Concat([]string{"serve", "--store", "memory:"}, args, []string{addr}), nil
+	})
 }
 
 // Server is a rate limiting server that was started.
@@ -103,8 +102,18 @@ func (s *Server) Close() {
 	s.stop()
 }
 
-// start returns when the program accepts connections at addr. The program ends with stop, or with this process.
-func start(ctx context.Context, file, addr string, args []string, env ...string) (stop func(), err error) {
+// start starts a program that listens at a free address, with arguments and more variables of the environment, and
+// returns when it accepts connections there. It ends with stop, or with this process.
+func start(ctx context.Context, file string, with func(addr string) (args, env []string)) (
+	addr string, stop func(), err error,
+) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	addr = l.Addr().String()
+	l.Close()
+	args, env := with(addr)
 	s, err := dbtest.Launch(ctx, func() *exec.Cmd {
 		cmd := exec.CommandContext(context.WithoutCancel(ctx), file, args...)
 		cmd.Env = append(os.Environ(), env...)
@@ -117,25 +126,15 @@ func start(ctx context.Context, file, addr string, args []string, env ...string)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return s.Stop, nil
+	return addr, s.Stop, nil
 }
 
 // LastLine returns the last line of what a program has printed.
 func LastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[len(lines)-1]
-}
-
-// freeAddr returns an address of this machine at which nobody listens.
-func freeAddr(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // tick is the unit of the CPU times in /proc: USER_HZ is 100 on every Linux.
