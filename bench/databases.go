@@ -34,13 +34,9 @@ func (b *bench) postgresField() *field {
 		workloads: append(slices.Clone(workloads), workload{
 			"leaky", "leaky buckets, 100,000 keys", []string{leaky}, 100_000, false, []shape{{1, 512}},
 		}),
-		prepareOthers: func(ctx context.Context) (at string, stop func(), err error) {
-			at, stop, err = b.postgres(ctx)
-			if err != nil {
-				return "", nil, err
-			}
+		prepareOthers: func(ctx context.Context, url string) error {
 			numbers := fmt.Sprintf(" from generate_series(0, %d) i", otherKeys-1)
-			return at, stop, execPostgres(ctx, at, append(articles.Postgres(),
+			return execPostgres(ctx, url, append(articles.Postgres(),
 				"insert into rate_limiting_token_bucket select 'user:' || i, 3600000, now()"+numbers, // full buckets
 				"insert into leaky_buckets select 'user:' || i, 1, clock_timestamp(), clock_timestamp() + '2 hours'"+numbers,
 				bareTable+" WITH (fillfactor = 66)",
@@ -115,12 +111,8 @@ func (b *bench) mariadbField() *field {
 	}
 	return &field{
 		name: name, title: title, workloads: workloads, processes: true, url: b.mariadb, clients: []int{8, 32},
-		prepareOthers: func(ctx context.Context) (at string, stop func(), err error) {
-			at, stop, err = b.mariadb(ctx)
-			if err != nil {
-				return "", nil, err
-			}
-			return at, stop, execMariaDB(ctx, at, append(articles.MariaDB(), bareTable,
+		prepareOthers: func(ctx context.Context, url string) error {
+			return execMariaDB(ctx, url, append(articles.MariaDB(), bareTable,
 				// MySQL has no sequences.
 				fmt.Sprintf("INSERT INTO bare SELECT '%s', CONCAT('user:', i - 1), 0, 0, 0 FROM "+
 					"JSON_TABLE(CONCAT('[', REPEAT('0,', %d), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) t", bareLimit, otherKeys-1),
@@ -188,16 +180,12 @@ func (b *bench) sqliteField() *field {
 			dir, err := os.MkdirTemp("", "headgate-bench-")
 			return "sqlite:" + filepath.Join(dir, "headgate.db"), func() { os.RemoveAll(dir) }, err
 		},
-		prepareOthers: func(ctx context.Context) (at string, stop func(), err error) {
-			if at, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
-				return "", nil, err
-			}
-			return at, func() { os.RemoveAll(at) }, errors.Join(fillSQLite(ctx, filepath.Join(at, "one.db")),
-				fillSQLite(ctx, filepath.Join(at, "many.db")))
+		prepareOthers: func(ctx context.Context, url string) error {
+			return errors.Join(fillSQLite(ctx, url+".one"), fillSQLite(ctx, url+".many"))
 		},
-		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
-			one, endOne, errOne := bareSQLite(ctx, filepath.Join(at, "one.db"), 1)
-			many, endMany, errMany := bareSQLite(ctx, filepath.Join(at, "many.db"), 512)
+		connectOthers: func(ctx context.Context, url string) (others []other, stop func(), err error) {
+			one, endOne, errOne := bareSQLite(ctx, url+".one", 1)
+			many, endMany, errMany := bareSQLite(ctx, url+".many", 512)
 			return []other{
 				{side: rival, name: "one upsert a decision", clients: 1, calls: singles(one)},
 				{side: ceiling, name: "512 upserts a transaction", clients: 1, calls: singles(many)},
@@ -215,8 +203,8 @@ func singles(allow decide[string]) map[string]decide[[]string] {
 const bareUpsert = `insert into tat (key, at) values (?1, ?2 + ?3)
 on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?2 <= ?4`
 
-func openSQLite(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+path+
+func openSQLite(url string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(url, "sqlite:")+
 		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)")
 	if err == nil {
 		db.SetMaxOpenConns(1)
@@ -225,8 +213,8 @@ func openSQLite(path string) (*sql.DB, error) {
 }
 
 // fillSQLite makes the table of bareUpsert with its rows.
-func fillSQLite(ctx context.Context, path string) error {
-	db, err := openSQLite(path)
+func fillSQLite(ctx context.Context, url string) error {
+	db, err := openSQLite(url)
 	if err != nil {
 		return err
 	}
@@ -239,10 +227,10 @@ func fillSQLite(ctx context.Context, path string) error {
 
 // bareSQLite runs GCRA in one upsert, the least that an exact limiter can do for a decision. This many upserts
 // are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
-func bareSQLite(ctx context.Context, path string, atOnce int) (
+func bareSQLite(ctx context.Context, url string, atOnce int) (
 	allow func(context.Context, string) (bool, error), end func(), err error,
 ) {
-	db, err := openSQLite(path)
+	db, err := openSQLite(url)
 	if err != nil {
 		return nil, func() {}, err
 	}

@@ -113,13 +113,12 @@ type field struct {
 	name, title string
 	workloads   []workload
 	processes   bool // several can open it
-	// url makes an empty database for Headgate.
+	// url makes an empty database, for Headgate or for the others.
 	url func(ctx context.Context) (url string, drop func(), err error)
-	// prepareOthers prepares the others with the first otherKeys of userKeys, and returns their URL or folder. The caller
-	// calls stop even after an error, unless it is nil, as that of connectOthers.
-	prepareOthers func(ctx context.Context) (at string, stop func(), err error)
-	// connectOthers connects a process to them.
-	connectOthers func(ctx context.Context, at string) (others []other, stop func(), err error)
+	// prepareOthers makes in a database what the others have of the first otherKeys of userKeys; nil: nothing.
+	prepareOthers func(ctx context.Context, url string) error
+	// connectOthers connects a process to the others. The caller calls stop even after an error, unless it is nil.
+	connectOthers func(ctx context.Context, url string) (others []other, stop func(), err error)
 	// clients are the numbers of clients of the others beside many callers of Headgate: databases do more for few.
 	clients []int
 }
@@ -148,7 +147,7 @@ type arena struct {
 	bench  *bench
 	urls   map[string]string // of Headgate's databases, by program
 	filled map[string]bool   // the databases and workloads whose keys are there
-	at     string            // of the others
+	url    string            // of the database of the others
 	others []other
 }
 
@@ -203,17 +202,28 @@ func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, er
 
 // open prepares the others.
 func (a *arena) open(ctx context.Context) (err error) {
-	var stop func()
-	if a.at, stop, err = a.prepareOthers(ctx); stop != nil {
-		a.ends = append(a.ends, stop)
-	}
-	if err != nil {
+	if a.url, err = a.database(ctx); err != nil {
 		return err
 	}
-	if a.others, stop, err = a.connectOthers(ctx, a.at); stop != nil {
+	if a.prepareOthers != nil {
+		if err := a.prepareOthers(ctx, a.url); err != nil {
+			return err
+		}
+	}
+	var stop func()
+	if a.others, stop, err = a.connectOthers(ctx, a.url); stop != nil {
 		a.ends = append(a.ends, stop)
 	}
 	return err
+}
+
+// database makes an empty database, which is dropped in the end.
+func (a *arena) database(ctx context.Context) (url string, err error) {
+	url, drop, err := a.field.url(ctx)
+	if err == nil {
+		a.ends = append(a.ends, drop)
+	}
+	return url, err
 }
 
 // headgate starts the workers of a cell.
@@ -221,11 +231,9 @@ func (a *arena) headgate(ctx context.Context, c cell, w workload, s shape) cell 
 	c.at = s.String()
 	url := a.urls[c.program]
 	if url == "" {
-		var drop func()
-		if url, drop, c.err = a.url(ctx); c.err != nil {
+		if url, c.err = a.database(ctx); c.err != nil {
 			return c
 		}
-		a.ends = append(a.ends, drop)
 		a.urls[c.program] = url
 	}
 	filled := url + w.name
@@ -244,7 +252,7 @@ func (a *arena) other(ctx context.Context, o *other, w workload, s shape) cell {
 		c.at = s.String()
 	}
 	c = c.start(ctx, s.processes, task{
-		Field: a.name, Other: o.name, URL: a.at, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
+		Field: a.name, Other: o.name, URL: a.url, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
 	})
 	if measure := c.measure; o.before != nil && c.err == nil {
 		c.measure = func(ctx context.Context, d time.Duration) (sample, error) {

@@ -15,15 +15,9 @@ import (
 
 // redisField has redis_rate and a bare script on Redis.
 func (b *bench) redisField() *field {
-	databases := 0 // for Headgate; that of the others has the number 0
+	databases := 0
 	return &field{
 		name: "redis", title: "Redis", workloads: workloads, processes: true, connectOthers: besideRedis,
-		prepareOthers: func(ctx context.Context) (string, func(), error) {
-			if _, err := b.redis(ctx); err != nil {
-				return "", nil, err
-			}
-			return b.red.DSN, nil, nil
-		},
 		url: func(ctx context.Context) (string, func(), error) {
 			client, err := b.redis(ctx)
 			if err != nil {
