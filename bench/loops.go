@@ -3,9 +3,10 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/internal/load"
 )
@@ -48,27 +49,23 @@ func inProcess(n int, ask load.Ask) measuring {
 // crowd asks until the time is over or something fails.
 func crowd(ctx context.Context, n int, d time.Duration, ask load.Ask) (asked int64, err error) {
 	const chunk = 128
-	var done sync.WaitGroup
 	var all atomic.Int64
-	var failed atomic.Pointer[error]
+	group, going := errgroup.WithContext(ctx)
 	begin := time.Now()
 	for c := range n {
-		done.Go(func() {
+		group.Go(func() error {
 			rng := rand.New(rand.NewPCG(rand.Uint64(), uint64(c)))
-			for time.Since(begin) < d && failed.Load() == nil {
+			for time.Since(begin) < d && going.Err() == nil {
 				for range chunk {
 					if _, err := ask(ctx, c, rng); err != nil {
-						failed.Store(&err)
-						return
+						return err
 					}
 				}
 				all.Add(chunk)
 			}
+			return nil
 		})
 	}
-	done.Wait()
-	if p := failed.Load(); p != nil {
-		err = *p
-	}
+	err = group.Wait()
 	return all.Load(), err
 }
