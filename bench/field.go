@@ -32,16 +32,10 @@ func (b *bench) groups(ctx context.Context) (list []*group) {
 // userKeys returns keys that share one string, so that a garbage collection has nothing to follow.
 func userKeys(n int) []string {
 	var text strings.Builder
-	ends := make([]int, n)
 	for i := range n {
-		fmt.Fprintf(&text, "user:%d", i)
-		ends[i] = text.Len()
+		fmt.Fprintf(&text, "user:%d ", i)
 	}
-	all, keys, begin := text.String(), make([]string, n), 0
-	for i, end := range ends {
-		keys[i], begin = all[begin:end], end
-	}
-	return keys
+	return strings.Fields(text.String())
 }
 
 var freshKeys atomic.Int64

@@ -8,7 +8,6 @@ import (
 	_ "embed"
 	"errors"
 	"math"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -39,13 +38,7 @@ func Postgres() []string {
 }
 
 // MariaDB returns the statements that make the tables and procedures of articles 001 and 003.
-func MariaDB() (list []string) {
-	for _, text := range []string{checkVelocity, requestToken} {
-		tables, procedure, _ := strings.Cut(text, "-- procedure\n")
-		list = append(append(list, strings.Split(strings.TrimSpace(tables), ";\n")...), procedure)
-	}
-	return list
-}
+func MariaDB() []string { return []string{checkVelocity, requestToken} }
 
 // RateLimitingRequest calls the function of article 000 in one statement. Its bucket has 1000 tokens a second for an
 // hour, as in the article's own test.

@@ -143,32 +143,10 @@ const tick = 10 * time.Millisecond
 // CPU returns the CPU time of all running descendants of this process; 0 where there is no /proc. A program that has
 // ended counts with its parent.
 func CPU() (sum time.Duration) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	parent, spent := map[int]int{}, map[int]time.Duration{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		// The name, in parentheses, may contain spaces.
-		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil || len(fields) < 15 {
-			continue
-		}
-		parent[pid], _ = strconv.Atoi(fields[1])
-		for _, f := range fields[11:15] { // utime, stime, and those of children that were waited for
+	for _, r := range dbtest.Family(os.Getpid())[1:] {
+		for _, f := range r.Stat[11:15] { // utime, stime, and those of children that were waited for
 			n, _ := strconv.ParseInt(f, 10, 64)
-			spent[pid] += time.Duration(n) * tick
-		}
-	}
-	for pid := range parent {
-		for up := parent[pid]; up > 1; up = parent[up] {
-			if up == os.Getpid() {
-				sum += spent[pid]
-				break
-			}
+			sum += time.Duration(n) * tick
 		}
 	}
 	return sum

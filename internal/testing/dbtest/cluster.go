@@ -39,7 +39,7 @@ func RedisCluster(tb testing.TB) string {
 func StartRedisCluster(ctx context.Context, network *Network, options ...string) (c *Cluster, err error) {
 	defer rescue(&err)
 	defer about("start a Redis Cluster")
-	f := newFolder("redis", "redis")
+	f := new(Config).folder("redis", "redis")
 	f.network = network
 	c = &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
 	c.begin(f, onLoopback, 2, func() { c.create(ctx) })

@@ -85,7 +85,7 @@ type mariadbNodes struct {
 func (n *mariadbNodes) begin(ctx context.Context, network *Network, hosts func(i int) string, ports int,
 	create func(f *folder),
 ) {
-	f := newFolder("mariadb", "mysql")
+	f := new(Config).folder("mariadb", "mysql")
 	f.network, n.list = network, make([]node, 3)
 	n.nodes.begin(f, hosts, ports, func() {
 		n.flavour.fill(ctx, f)

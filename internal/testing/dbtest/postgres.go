@@ -177,26 +177,13 @@ func (f *folder) postgres(bin, data, dsn, admin string, port int, options ...str
 	}}
 }
 
-// postgresFolders returns the folders of installed servers by major version.
-func postgresFolders() map[int]string {
-	found := map[int]string{}
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	for _, dir := range dirs {
-		if major, err := strconv.Atoi(filepath.Base(filepath.Dir(dir))); err == nil &&
-			executable(filepath.Join(dir, "initdb")) {
-			found[major] = dir
-		}
-	}
-	return found
-}
-
+// newestPostgres returns the folder of the programs of the newest version that is installed; "" if none is.
 func newestPostgres() string {
-	folders := postgresFolders()
-	newest := 0
-	for major := range folders {
-		newest = max(newest, major)
+	found, _ := filepath.Glob("/usr/lib/postgresql/??/bin/initdb") // by their versions
+	if len(found) == 0 {
+		return ""
 	}
-	return folders[newest]
+	return filepath.Dir(found[len(found)-1])
 }
 
 // Psql lets the program psql run a script, one statement after the other and on

@@ -176,8 +176,8 @@ func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
 
 // signal sends a signal to a process and to all that it has started.
 func (p *process) signal(sig syscall.Signal) {
-	for _, pid := range family(p.cmd.Process.Pid) {
-		_ = syscall.Kill(pid, sig)
+	for _, r := range Family(p.cmd.Process.Pid) {
+		_ = syscall.Kill(r.ID, sig)
 	}
 }
 
@@ -185,37 +185,51 @@ func (p *process) signal(sig syscall.Signal) {
 // of a PostgreSQL, is free then.
 func (p *process) kill() {
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it starts no more
-	pids := family(p.cmd.Process.Pid)
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+	family := Family(p.cmd.Process.Pid)
+	for _, r := range family {
+		_ = syscall.Kill(r.ID, syscall.SIGKILL)
 	}
 	p.end(syscall.SIGKILL)
-	for begin := time.Now(); time.Since(begin) < 10*time.Second && slices.ContainsFunc(pids, alive); {
+	for begin := time.Now(); time.Since(begin) < 10*time.Second && slices.ContainsFunc(family, Relative.alive); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// alive reports whether there is a process that has not ended.
-func alive(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(text), ") ")
-	return err == nil && !strings.HasPrefix(rest, "Z")
+// Relative is a process of a family.
+type Relative struct {
+	ID   int
+	Stat []string // what /proc says of it, from its state on; nil: nothing
 }
 
-// family returns a process and those that it has started, and they, the first one first.
-func family(pid int) []int {
-	list := []int{pid}
-	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, path := range children {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
+// alive reports whether it has not ended.
+func (r Relative) alive() bool {
+	stat := statOf(fmt.Sprintf("/proc/%d/stat", r.ID))
+	return stat != nil && stat[0] != "Z"
+}
+
+// statOf returns the fields of a file of /proc, without the name, which stands in parentheses and may contain spaces.
+func statOf(file string) []string {
+	text, _ := os.ReadFile(file) // there is none of a process that has ended
+	_, rest, _ := strings.Cut(string(text), ") ")
+	if fields := strings.Fields(rest); len(fields) > 15 {
+		return fields
+	}
+	return nil
+}
+
+// Family returns a process and those that it has started, and they, the first one first.
+func Family(pid int) []Relative {
+	children := map[string][]Relative{} // by the ids of their parents
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		id, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if stat := statOf(file); stat != nil {
+			children[stat[1]] = append(children[stat[1]], Relative{id, stat})
 		}
-		for word := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(word); err == nil {
-				list = append(list, family(child)...)
-			}
-		}
+	}
+	list := []Relative{{ID: pid}}
+	for i := 0; i < len(list); i++ {
+		list = append(list, children[strconv.Itoa(list[i].ID)]...)
 	}
 	return list
 }

@@ -103,7 +103,7 @@ func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 // Launch starts a program and waits until ping succeeds. Stop kills it; else it dies with this process.
 func Launch(ctx context.Context, command func() *exec.Cmd, ping func() error) (s *Server, err error) {
 	defer rescue(&err)
-	f := newFolder("program", "nobody")
+	f := new(Config).folder("program", "nobody")
 	defer undo(f.remove)
 	s = &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) *process {
 		cmd := command()

@@ -121,7 +121,7 @@ func (w *world) chooseLimits() {
 	}
 	for i := range limits {
 		name := "limit-" + strconv.Itoa(i+1)
-		l := newLimit(name, randomLimit(s.rng, name))
+		l := newLimit(name, randomLimit(s.rng))
 		switch {
 		case w.manyCallers:
 			l.enlarge(s.rng)
@@ -132,7 +132,7 @@ func (w *world) chooseLimits() {
 		case w.rushed && s.chance(500):
 			l.prefetchMuch(s.rng)
 		case w.keyed:
-			l.become(shortLimit(s.rng, l.name))
+			l.become(shortLimit(s.rng))
 		}
 		w.taken = append(w.taken, l)
 		w.rec.Limit(l.versions[0].recorded)
