@@ -35,6 +35,15 @@ type group struct {
 	ends []func()
 }
 
+// database makes an empty database, which is dropped in the end.
+func (g *group) database(ctx context.Context, empty func(context.Context) (string, func(), error)) (string, error) {
+	url, drop, err := empty(ctx)
+	if err == nil {
+		g.ends = append(g.ends, drop)
+	}
+	return url, err
+}
+
 func (g *group) close() {
 	for _, end := range slices.Backward(g.ends) {
 		end()

@@ -11,9 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/articles"
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
 // The bare statements of PostgreSQL and MariaDB: rows by a primary key of two texts, one prepared statement in a round
@@ -24,8 +27,7 @@ const (
 	bareLimit = "token-bucket 1000000000/1h burst 1000000000"
 )
 
-// serverLevel is the level of isolation of the articles, and the default of servers.
-const serverLevel = "SET default_transaction_isolation = 'read committed'"
+const poolSize = "?pool_max_conns=32" // behind the URL of a database
 
 // postgresField has article 000 and the bare statement on PostgreSQL. Every answer is on disk before it is given.
 func (b *bench) postgresField() *field {
@@ -43,21 +45,25 @@ func (b *bench) postgresField() *field {
 				"INSERT INTO bare SELECT '"+bareLimit+"', 'user:' || i, 0, 0, 0"+numbers, "VACUUM ANALYZE bare"))
 		},
 		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
-			pool, err := postgresPool(ctx, at, serverLevel)
+			pool, err := pgxpool.New(ctx, at+poolSize)
 			if err != nil {
 				return nil, nil, err
 			}
-			bare, end, err := barePostgres(ctx, at)
-			first, last := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{
-				Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400),
+			// Connections of the bare statements use the primary key whatever the statistics say.
+			direct, err := pgxpool.New(ctx, at+poolSize+
+				"&enable_seqscan=off&enable_bitmapscan=off&plan_cache_mode=force_generic_plan")
+			if err != nil {
+				pool.Close()
+				return nil, nil, err
 			}
+			first, last := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{Pool: pool}
 			return []other{
 				{side: rival, name: "article 000", calls: map[string]decide[[]string]{
 					"hot": firstKey(first.Allow), "plain": firstKey(first.Allow), "new": firstKey(first.Allow),
 				}},
 				{side: rival, name: "article 004", calls: map[string]decide[[]string]{"leaky": firstKey(last.Allow)}},
-				bare,
-			}, func() { end(); pool.Close() }, err
+				barePostgres(direct),
+			}, func() { direct.Close(); pool.Close() }, nil
 		},
 	}
 }
@@ -71,13 +77,7 @@ func bareOther(name string, one, fresh, several decide[[]string]) other {
 	}}
 }
 
-func barePostgres(ctx context.Context, dsn string) (bare other, end func(), err error) {
-	// Connections use the primary key whatever the statistics say.
-	pool, err := postgresPool(ctx, dsn, "SET enable_seqscan = off; SET enable_bitmapscan = off; "+
-		"SET plan_cache_mode = 'force_generic_plan'")
-	if err != nil {
-		return bare, func() {}, err
-	}
+func barePostgres(pool *pgxpool.Pool) other {
 	one := func(text string) func(context.Context, string) (bool, error) {
 		return func(ctx context.Context, key string) (bool, error) {
 			var level, at int64
@@ -100,7 +100,7 @@ func barePostgres(ctx context.Context, dsn string) (bare other, end func(), err 
 			time.Now().UnixMicro())
 		return err == nil, err
 	}
-	return bareOther("a bare UPDATE", firstKey(update), firstKey(insert), several), pool.Close, nil
+	return bareOther("a bare UPDATE", firstKey(update), firstKey(insert), several)
 }
 
 // mariadbField has article 003 and the bare statement on MariaDB. The log is flushed at every commit.
@@ -121,10 +121,12 @@ func (b *bench) mariadbField() *field {
 				"INSERT INTO zone_bucket_lock SELECT k FROM bare"))
 		},
 		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
-			db, err := mariaPool(at)
+			db, err := dbtest.OpenMariaDB(at)
 			if err != nil {
 				return nil, nil, err
 			}
+			db.SetMaxOpenConns(32)
+			db.SetMaxIdleConns(32)
 			tokens, log := articles.RequestToken{DB: db}, articles.CheckVelocity{DB: db}
 			bare, err := bareMariaDB(ctx, db)
 			return []other{

@@ -196,7 +196,7 @@ func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, er
 
 // open prepares the others.
 func (a *arena) open(ctx context.Context) (err error) {
-	if a.url, err = a.database(ctx); err != nil {
+	if a.url, err = a.database(ctx, a.field.url); err != nil {
 		return err
 	}
 	if a.prepareOthers != nil {
@@ -211,21 +211,12 @@ func (a *arena) open(ctx context.Context) (err error) {
 	return err
 }
 
-// database makes an empty database, which is dropped in the end.
-func (a *arena) database(ctx context.Context) (url string, err error) {
-	url, drop, err := a.field.url(ctx)
-	if err == nil {
-		a.ends = append(a.ends, drop)
-	}
-	return url, err
-}
-
 // headgate starts the workers of a cell.
 func (a *arena) headgate(ctx context.Context, c cell, w workload, s shape) cell {
 	c.at = s.String()
 	url := a.urls[c.program]
 	if url == "" {
-		if url, c.err = a.database(ctx); c.err != nil {
+		if url, c.err = a.database(ctx, a.field.url); c.err != nil {
 			return c
 		}
 		a.urls[c.program] = url

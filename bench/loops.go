@@ -11,11 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/load"
 )
 
-// measuring measures something for about d.
-type measuring = func(ctx context.Context, d time.Duration) (sample, error)
-
 // callers measures a closed loop of callers, each question of which makes several decisions.
-func callers(n, decisions int, ask load.Ask) measuring {
+func callers(n, decisions int, ask load.Ask) func(context.Context, time.Duration) (sample, error) {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		var all atomic.Int64
 		r := load.Run(ctx, load.Config{Clients: n, Duration: d, Warmup: d / 5},
@@ -33,7 +30,7 @@ func callers(n, decisions int, ask load.Ask) measuring {
 
 // inProcess measures calls that are shorter than a look at the clock: each caller looks once in 128, and no
 // latency is known.
-func inProcess(n int, ask load.Ask) measuring {
+func inProcess(n int, ask load.Ask) func(context.Context, time.Duration) (sample, error) {
 	return func(ctx context.Context, d time.Duration) (s sample, err error) {
 		for _, d := range []time.Duration{d / 5, d} {
 			begin := time.Now()

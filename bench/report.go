@@ -212,13 +212,11 @@ func machine(ctx context.Context) [][2]string {
 
 // named returns a name with the version of its module in this program.
 func named(module, name string) string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return name
-	}
-	for _, m := range info.Deps {
-		if m.Path == module {
-			return name + " " + m.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == module {
+				return name + " " + m.Version
+			}
 		}
 	}
 	return name

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/stores"
@@ -89,20 +87,6 @@ func (s *servers) notePostgres(ctx context.Context) error {
 	return err
 }
 
-// postgresPool opens 32 connections to a database, each prepared by some statements.
-func postgresPool(ctx context.Context, dsn string, prepare string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns = 32
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, prepare)
-		return err
-	}
-	return pgxpool.NewWithConfig(ctx, cfg)
-}
-
 // execPostgres runs statements, one after the other.
 func execPostgres(ctx context.Context, dsn string, texts []string) error {
 	conn, err := pgx.Connect(ctx, dsn)
@@ -162,17 +146,6 @@ func (s *servers) noteMariaDB(ctx context.Context) error {
 		"CONCAT(VERSION(), ', flush at commit ', @@innodb_flush_log_at_trx_commit)").Scan(&name, &settings)
 	s.facts = append(s.facts, [2]string{name, settings})
 	return err
-}
-
-// mariaPool opens 32 connections to the database of a mysql:// URL. What is asked goes in one round trip.
-func mariaPool(dsn string) (*sql.DB, error) {
-	db, err := dbtest.OpenMariaDB(dsn)
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(32)
-	db.SetMaxIdleConns(32)
-	return db, nil
 }
 
 // redis returns a client of a server that keeps nothing on disk.

@@ -89,7 +89,7 @@ type sqlStand struct {
 	group
 	name, title, program string
 	calls                []sqlCall
-	database             func(ctx context.Context) (dsn string, drop func(), err error)
+	empty                func(ctx context.Context) (dsn string, drop func(), err error)
 	mineHas, theirsHas   []string // statements that make what is called
 	exec                 func(ctx context.Context, dsn string, texts []string) error
 	articles             func(dsn string) string // the schema, or the database, of the functions that have their names
@@ -135,13 +135,11 @@ func (st *sqlStand) open(ctx context.Context) error {
 	} else {
 		return fmt.Errorf("not run: %s is missing", st.program)
 	}
-	for _, dsn := range []*string{&st.mine, &st.theirs} {
-		var drop func()
-		var err error
-		if *dsn, drop, err = st.database(ctx); err != nil {
-			return err
-		}
-		st.ends = append(st.ends, drop)
+	var err, errTheirs error
+	st.mine, err = st.database(ctx, st.empty)
+	st.theirs, errTheirs = st.database(ctx, st.empty)
+	if err = errors.Join(err, errTheirs); err != nil {
+		return err
 	}
 	s, err := openDriver(ctx, st.mine, st.articles(st.mine))
 	if err != nil {
@@ -154,7 +152,7 @@ func (st *sqlStand) open(ctx context.Context) error {
 // fromPostgres compares what callers from SQL get, by pgbench.
 func (b *bench) fromPostgres(ctx context.Context) *group {
 	return (&sqlStand{
-		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, database: b.postgres,
+		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, empty: b.postgres,
 		articles: func(string) string { return "public" },
 		run:      runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
 		exec: execPostgres,
@@ -164,7 +162,7 @@ func (b *bench) fromPostgres(ctx context.Context) *group {
 // fromMariaDB compares what callers from SQL get, by mariadb-slap.
 func (b *bench) fromMariaDB(ctx context.Context) *group {
 	return (&sqlStand{
-		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, database: b.mariadb,
+		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, empty: b.mariadb,
 		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
 		run:      runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
 		exec: execMariaDB,

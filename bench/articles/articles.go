@@ -52,20 +52,18 @@ func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error
 }
 
 // LeakyBucket calls the fillup of article 004, and prunes after every call as the article does.
-type LeakyBucket struct {
-	Pool               *pgxpool.Pool
-	Capacity, LeakRate float64
-}
+type LeakyBucket struct{ Pool *pgxpool.Pool }
+
+const capacity, leakRate = 100_000.0, 1000.0 / (365 * 86400) // a unit takes nine hours to drain
 
 // Allow pours one unit into a bucket. The article calls it full within a hundredth of its capacity.
 func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	var level float64
-	if err := l.Pool.QueryRow(ctx, fillUp, key, l.Capacity, 1.0, l.LeakRate, 2*l.Capacity/l.LeakRate).Scan(
-		&level); err != nil {
+	if err := l.Pool.QueryRow(ctx, fillUp, key, capacity, 1.0, leakRate, 2*capacity/leakRate).Scan(&level); err != nil {
 		return false, err
 	}
 	_, err := l.Pool.Exec(ctx, prune)
-	return math.Abs(l.Capacity-level) >= 0.01, err
+	return math.Abs(capacity-level) >= 0.01, err
 }
 
 // CheckVelocity calls the procedure of article 001 for zone 1: 5 in 60 s.

@@ -32,12 +32,6 @@ func (c *Config) start(ctx context.Context, kind, user string, how func(f *folde
 	f := c.folder(kind, user)
 	defer undo(f.remove)
 	s := how(f, freePort(loopback))
-	s.run(ctx, f)
-	return s
-}
-
-// run launches a server that has a folder, for the first time.
-func (s *Server) run(ctx context.Context, f *folder) {
 	s.p, s.faults = s.launch(ctx), f.faults
 	s.stop = sync.OnceFunc(func() {
 		s.mu.Lock()
@@ -45,6 +39,7 @@ func (s *Server) run(ctx context.Context, f *folder) {
 		s.p.end(s.polite)
 		f.remove()
 	})
+	return s
 }
 
 // Crash kills all processes of a server that was started here. Its files stay.

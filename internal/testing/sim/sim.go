@@ -53,11 +53,16 @@ func Run(seed uint64, most time.Duration) *Result {
 		w.settleDown()
 	})
 	s.run()
-	decisions, repeats := w.rec.Decisions()
-	return &Result{
-		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Broken: w.broken,
-		NodeHours: w.end.Hours() * float64(len(w.nodes)+1),
+	r := &Result{History: w.rec.History(), Broken: w.broken, NodeHours: w.end.Hours() * float64(len(w.nodes)+1)}
+	for _, e := range r.History.Events {
+		if e.Return == nil || e.Return.Outcome != history.Admitted && e.Return.Outcome != history.Refused {
+			continue
+		}
+		if r.Decisions++; e.Return.Via == history.ViaRepeat {
+			r.Repeats++
+		}
 	}
+	return r
 }
 
 // settleDown lets all calls end, records what the store says, and ends all processes.

@@ -24,13 +24,11 @@ type Recorder struct {
 	// is surely not done any more. 0: not known.
 	UnknownFor time.Duration
 
-	mu        sync.Mutex
-	now       func() time.Duration
-	h         history.History
-	calls     int
-	underWay  map[int]history.Event // calls, by their numbers
-	decisions int64
-	repeats   int64
+	mu       sync.Mutex
+	now      func() time.Duration
+	h        history.History
+	calls    int
+	underWay map[int]history.Event // calls, by their numbers
 }
 
 // New returns a recorder by a clock of the time since the start of the run, and
@@ -47,10 +45,6 @@ func (r *Recorder) Now() time.Duration { return r.now() }
 
 // History returns what was recorded, once nothing is recorded any more.
 func (r *Recorder) History() *history.History { return &r.h }
-
-// Decisions returns how many calls were admitted or refused, and how many of these were
-// refusals that were repeated without the store.
-func (r *Recorder) Decisions() (all, repeated int64) { return r.decisions, r.repeats }
 
 // add adds an event; r.mu is held.
 func (r *Recorder) add(e history.Event) {
@@ -154,9 +148,8 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		ret.Outcome = history.Done
 	case waited && !d.Allowed: // it may have been refused by those that stood before it
 		ret.Outcome = history.Refused
-		r.decisions++
 	default:
-		r.decision(ret, d, len(c.Charges))
+		decision(ret, d, len(c.Charges))
 	}
 	if !a.At.IsZero() {
 		ret.At = a.At.UnixMicro()
@@ -174,8 +167,7 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 }
 
 // decision writes a decision about some charges into a return.
-func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges int) {
-	r.decisions++
+func decision(ret *history.Return, d *headgate.Decision, charges int) {
 	ret.Outcome = history.Refused
 	if d.Allowed {
 		ret.Outcome = history.Admitted
@@ -184,9 +176,6 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 		ret.At = d.At.UnixMicro()
 	}
 	ret.Replayed, ret.Via = d.Replayed, vias[d.Via]
-	if ret.Via == history.ViaRepeat {
-		r.repeats++
-	}
 	each := d.Each
 	switch {
 	case each == nil && charges > 1: // it does not say which charge it is about
