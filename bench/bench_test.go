@@ -31,7 +31,9 @@ func TestAnAuditCountsWhatSingleKeysGotAboveTheirBound(t *testing.T) {
 func TestThePictureHasABarForEachFigure(t *testing.T) {
 	t.Parallel()
 	row := func(name string, own float64) result {
-		return result{comparison: comparison{name: name}, figures: []figure{{median: own}, {side: rival, median: 100}}}
+		return result{comparison: comparison{name: name}, figures: []figure{
+			{sample: sample{value: own}}, {side: rival, sample: sample{value: 100}},
+		}}
 	}
 	svg := string(picture([]result{row("postgres-plain-8x4", 250), row("sqlite-plain-1", 80), row("sqlite-log-1", 80)}))
 	for text, want := range map[string]int{`class="ahead"`: 1, ">2.50<": 1, `class="behind"`: 1, ">0.80<": 1} {

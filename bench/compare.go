@@ -31,7 +31,17 @@ type comparison struct {
 // group is rows that share what is made for the first of them, and let go of after the last.
 type group struct {
 	rows []comparison
+	open func() error // makes it once; nil: there is nothing
 	ends []func()
+}
+
+// database makes an empty database, which is dropped in the end.
+func (g *group) database(ctx context.Context, empty func(context.Context) (string, func(), error)) (string, error) {
+	url, drop, err := empty(ctx)
+	if err == nil {
+		g.ends = append(g.ends, drop)
+	}
+	return url, err
 }
 
 func (g *group) close() {
@@ -50,6 +60,19 @@ type cell struct {
 	audit    func(ctx context.Context, d time.Duration) (exactness, error) // nil: it is not counted
 	close    func()                                                        // nil: there is nothing to let go of
 	err      error                                                         // why it cannot be measured
+}
+
+// start starts the workers of a cell, each at a task.
+func (c cell) start(ctx context.Context, processes int, t task) cell {
+	workers, err := startWorkers(ctx, c.program, processes, t)
+	if c.err = err; err != nil {
+		return c
+	}
+	c.measure, c.close = workers.measure, workers.close
+	if c.side == ours {
+		c.audit = workers.audit
+	}
+	return c
 }
 
 func (c *cell) label() string {
@@ -76,18 +99,14 @@ type exactness struct {
 	over              float64 // what single keys got above their bound, summed up
 }
 
-// figure is what became of a cell in all rounds.
+// figure is what became of a cell in all rounds: the medians, and of what was asked and has failed the sums.
 type figure struct {
-	side            side
-	label           string
-	median          float64
-	least, most     float64
-	p50, p99        time.Duration // medians
-	asked, failed   int64         // sums
-	firstError      error
-	client, servers float64 // medians
-	exact           *exactness
-	err             error // why there is no figure
+	sample
+	side        side
+	label       string
+	least, most float64 // values
+	exact       *exactness
+	err         error // why there is no figure
 }
 
 // result is what became of a comparison.
@@ -97,9 +116,14 @@ type result struct {
 	err     error // why there are none
 }
 
-// run measures a comparison.
-func run(ctx context.Context, c comparison, rounds int, d time.Duration) result {
+// run measures a comparison of the group.
+func (g *group) run(ctx context.Context, c comparison, rounds int, d time.Duration) result {
 	r := result{comparison: c}
+	if g.open != nil {
+		if r.err = g.open(); r.err != nil {
+			return r
+		}
+	}
 	cells, err := c.cells(ctx)
 	defer func() {
 		for _, cell := range slices.Backward(cells) {
@@ -176,7 +200,7 @@ func summary(c *cell, samples []sample) figure {
 	if c.err != nil || len(samples) == 0 {
 		return f
 	}
-	f.median = median(samples, func(s sample) float64 { return s.value })
+	f.value = median(samples, func(s sample) float64 { return s.value })
 	f.p50 = time.Duration(median(samples, func(s sample) float64 { return float64(s.p50) }))
 	f.p99 = time.Duration(median(samples, func(s sample) float64 { return float64(s.p99) }))
 	f.client = median(samples, func(s sample) float64 { return s.client })
@@ -207,7 +231,7 @@ func median(samples []sample, of func(sample) float64) float64 {
 func (r *result) best(of side) *figure {
 	var best *figure
 	for i := range r.figures {
-		if f := &r.figures[i]; f.side == of && f.err == nil && (best == nil || f.median > best.median) {
+		if f := &r.figures[i]; f.side == of && f.err == nil && (best == nil || f.value > best.value) {
 			best = f
 		}
 	}

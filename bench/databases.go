@@ -4,15 +4,19 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/articles"
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
 // The bare statements of PostgreSQL and MariaDB: rows by a primary key of two texts, one prepared statement in a round
@@ -23,49 +27,43 @@ const (
 	bareLimit = "token-bucket 1000000000/1h burst 1000000000"
 )
 
-// serverLevel is the level of isolation of the articles, and the default of servers.
-const serverLevel = "SET default_transaction_isolation = 'read committed'"
+const poolSize = "?pool_max_conns=32" // behind the URL of a database
 
 // postgresField has article 000 and the bare statement on PostgreSQL. Every answer is on disk before it is given.
 func (b *bench) postgresField() *field {
 	return &field{
-		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true,
+		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true, clients: []int{8, 32},
 		workloads: append(slices.Clone(workloads), workload{
 			"leaky", "leaky buckets, 100,000 keys", []string{leaky}, 100_000, false, []shape{{1, 512}},
 		}),
-		prepareOthers: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
-			at, stop, err = b.postgres(ctx)
-			if err != nil {
-				return "", nil, err
-			}
-			pool, err := postgresPool(ctx, at, serverLevel)
-			if err != nil {
-				return at, stop, err
-			}
-			defer pool.Close()
-			errArticles := execPostgres(ctx, pool, articles.Postgres())
-			_, errTable := pool.Exec(ctx, bareTable+" WITH (fillfactor = 66)")
-			_, errRows := pool.Exec(ctx, "INSERT INTO bare SELECT $1, k, 0, 0, 0 FROM unnest($2::text[]) k", bareLimit, keys)
-			_, errVacuum := pool.Exec(ctx, "VACUUM ANALYZE bare")
-			return at, stop, errors.Join(errArticles, articles.RateLimitingRequest{Pool: pool}.Fill(ctx, keys),
-				articles.LeakyBucket{Pool: pool}.Fill(ctx, keys), errTable, errRows, errVacuum)
+		prepareOthers: func(ctx context.Context, url string) error {
+			numbers := fmt.Sprintf(" from generate_series(0, %d) i", otherKeys-1)
+			return execPostgres(ctx, url, append(articles.Postgres(),
+				"insert into rate_limiting_token_bucket select 'user:' || i, 3600000, now()"+numbers, // full buckets
+				"insert into leaky_buckets select 'user:' || i, 1, clock_timestamp(), clock_timestamp() + '2 hours'"+numbers,
+				bareTable+" WITH (fillfactor = 66)",
+				"INSERT INTO bare SELECT '"+bareLimit+"', 'user:' || i, 0, 0, 0"+numbers, "VACUUM ANALYZE bare"))
 		},
 		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
-			pool, err := postgresPool(ctx, at, serverLevel)
+			pool, err := pgxpool.New(ctx, at+poolSize)
 			if err != nil {
 				return nil, nil, err
 			}
-			bare, end, err := barePostgres(ctx, at)
-			first, last := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{
-				Pool: pool, Capacity: 1e5, LeakRate: 1000.0 / (365 * 86400),
+			// Connections of the bare statements use the primary key whatever the statistics say.
+			direct, err := pgxpool.New(ctx, at+poolSize+
+				"&enable_seqscan=off&enable_bitmapscan=off&plan_cache_mode=force_generic_plan")
+			if err != nil {
+				pool.Close()
+				return nil, nil, err
 			}
+			first, last := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{Pool: pool}
 			return []other{
 				{side: rival, name: "article 000", calls: map[string]decide[[]string]{
 					"hot": firstKey(first.Allow), "plain": firstKey(first.Allow), "new": firstKey(first.Allow),
 				}},
 				{side: rival, name: "article 004", calls: map[string]decide[[]string]{"leaky": firstKey(last.Allow)}},
-				bare,
-			}, func() { end(); pool.Close() }, err
+				barePostgres(direct),
+			}, func() { direct.Close(); pool.Close() }, nil
 		},
 	}
 }
@@ -79,13 +77,7 @@ func bareOther(name string, one, fresh, several decide[[]string]) other {
 	}}
 }
 
-func barePostgres(ctx context.Context, dsn string) (bare other, end func(), err error) {
-	// Connections use the primary key whatever the statistics say.
-	pool, err := postgresPool(ctx, dsn, "SET enable_seqscan = off; SET enable_bitmapscan = off; "+
-		"SET plan_cache_mode = 'force_generic_plan'")
-	if err != nil {
-		return bare, func() {}, err
-	}
+func barePostgres(pool *pgxpool.Pool) other {
 	one := func(text string) func(context.Context, string) (bool, error) {
 		return func(ctx context.Context, key string) (bool, error) {
 			var level, at int64
@@ -108,7 +100,7 @@ func barePostgres(ctx context.Context, dsn string) (bare other, end func(), err 
 			time.Now().UnixMicro())
 		return err == nil, err
 	}
-	return bareOther("a bare UPDATE", firstKey(update), firstKey(insert), several), pool.Close, nil
+	return bareOther("a bare UPDATE", firstKey(update), firstKey(insert), several)
 }
 
 // mariadbField has article 003 and the bare statement on MariaDB. The log is flushed at every commit.
@@ -118,26 +110,23 @@ func (b *bench) mariadbField() *field {
 		name, title = "mysql", "MySQL"
 	}
 	return &field{
-		name: name, title: title, workloads: workloads, processes: true, url: b.mariadb,
-		prepareOthers: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
-			at, stop, err = b.mariadb(ctx)
-			if err != nil {
-				return "", nil, err
-			}
-			db, err := mariaPool(at)
-			if err != nil {
-				return at, stop, err
-			}
-			defer db.Close()
-			return at, stop, errors.Join(execMariaDB(ctx, db, articles.MariaDB()), fillBare(ctx, db, keys),
-				articles.RequestToken{DB: db}.Fill(ctx, keys),
-				articles.CheckVelocity{DB: db}.Fill(ctx, keys))
+		name: name, title: title, workloads: workloads, processes: true, url: b.mariadb, clients: []int{8, 32},
+		prepareOthers: func(ctx context.Context, url string) error {
+			return execMariaDB(ctx, url, append(articles.MariaDB(), bareTable,
+				// MySQL has no sequences.
+				fmt.Sprintf("INSERT INTO bare SELECT '%s', CONCAT('user:', i - 1), 0, 0, 0 FROM "+
+					"JSON_TABLE(CONCAT('[', REPEAT('0,', %d), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) t", bareLimit, otherKeys-1),
+				"INSERT INTO token_buckets SELECT k, 1000000000, 1000000000, 3600, NOW(3) FROM bare", // full
+				// The procedure locks these rows, which it makes otherwise: no measurement includes that.
+				"INSERT INTO zone_bucket_lock SELECT k FROM bare"))
 		},
 		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
-			db, err := mariaPool(at)
+			db, err := dbtest.OpenMariaDB(at)
 			if err != nil {
 				return nil, nil, err
 			}
+			db.SetMaxOpenConns(32)
+			db.SetMaxIdleConns(32)
 			tokens, log := articles.RequestToken{DB: db}, articles.CheckVelocity{DB: db}
 			bare, err := bareMariaDB(ctx, db)
 			return []other{
@@ -151,26 +140,6 @@ func (b *bench) mariadbField() *field {
 			}, func() { db.Close() }, err
 		},
 	}
-}
-
-func fillBare(ctx context.Context, db *sql.DB, keys []string) error {
-	if _, err := db.ExecContext(ctx, bareTable); err != nil {
-		return err
-	}
-	for list := keys; len(list) > 0; {
-		n := min(len(list), 1000)
-		args := make([]any, n)
-		for i := range args {
-			args[i] = list[i]
-		}
-		row := "('" + bareLimit + "', ?, 0, 0, 0)"
-		text := "INSERT INTO bare VALUES " + strings.Repeat(row+", ", n-1) + row
-		if _, err := db.ExecContext(ctx, text, args...); err != nil {
-			return err
-		}
-		list = list[n:]
-	}
-	return nil
 }
 
 func bareMariaDB(ctx context.Context, db *sql.DB) (bare other, err error) {
@@ -213,16 +182,12 @@ func (b *bench) sqliteField() *field {
 			dir, err := os.MkdirTemp("", "headgate-bench-")
 			return "sqlite:" + filepath.Join(dir, "headgate.db"), func() { os.RemoveAll(dir) }, err
 		},
-		prepareOthers: func(ctx context.Context, keys []string) (at string, stop func(), err error) {
-			if at, err = os.MkdirTemp("", "headgate-bench-"); err != nil {
-				return "", nil, err
-			}
-			return at, func() { os.RemoveAll(at) }, errors.Join(fillSQLite(ctx, filepath.Join(at, "one.db"), keys),
-				fillSQLite(ctx, filepath.Join(at, "many.db"), keys))
+		prepareOthers: func(ctx context.Context, url string) error {
+			return errors.Join(fillSQLite(ctx, url+".one"), fillSQLite(ctx, url+".many"))
 		},
-		connectOthers: func(ctx context.Context, at string) (others []other, stop func(), err error) {
-			one, endOne, errOne := bareSQLite(ctx, filepath.Join(at, "one.db"), 1)
-			many, endMany, errMany := bareSQLite(ctx, filepath.Join(at, "many.db"), 512)
+		connectOthers: func(ctx context.Context, url string) (others []other, stop func(), err error) {
+			one, endOne, errOne := bareSQLite(ctx, url+".one", 1)
+			many, endMany, errMany := bareSQLite(ctx, url+".many", 512)
 			return []other{
 				{side: rival, name: "one upsert a decision", clients: 1, calls: singles(one)},
 				{side: ceiling, name: "512 upserts a transaction", clients: 1, calls: singles(many)},
@@ -240,8 +205,8 @@ func singles(allow decide[string]) map[string]decide[[]string] {
 const bareUpsert = `insert into tat (key, at) values (?1, ?2 + ?3)
 on conflict (key) do update set at = max(at, ?2) + ?3 where max(at, ?2) + ?3 - ?2 <= ?4`
 
-func openSQLite(path string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", "file:"+path+
+func openSQLite(url string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", "file:"+strings.TrimPrefix(url, "sqlite:")+
 		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)")
 	if err == nil {
 		db.SetMaxOpenConns(1)
@@ -249,25 +214,25 @@ func openSQLite(path string) (*sql.DB, error) {
 	return db, err
 }
 
-// fillSQLite makes the table of bareUpsert with the keys that users returns.
-func fillSQLite(ctx context.Context, path string, keys []string) error {
-	db, err := openSQLite(path)
+// fillSQLite makes the table of bareUpsert with its rows.
+func fillSQLite(ctx context.Context, url string) error {
+	db, err := openSQLite(url)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
 	_, errTable := db.ExecContext(ctx, "create table tat (key text primary key, at integer not null) without rowid")
 	_, errRows := db.ExecContext(ctx, "insert into tat with recursive n(i) as (select 0 union all select i + 1 from n "+
-		"limit ?) select 'user:' || i, 0 from n", len(keys))
+		"limit ?) select 'user:' || i, 0 from n", otherKeys)
 	return errors.Join(errTable, errRows)
 }
 
 // bareSQLite runs GCRA in one upsert, the least that an exact limiter can do for a decision. This many upserts
 // are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
-func bareSQLite(ctx context.Context, path string, atOnce int) (
+func bareSQLite(ctx context.Context, url string, atOnce int) (
 	allow func(context.Context, string) (bool, error), end func(), err error,
 ) {
-	db, err := openSQLite(path)
+	db, err := openSQLite(url)
 	if err != nil {
 		return nil, func() {}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,26 +22,20 @@ func (b *bench) fields() []*field {
 }
 
 // groups returns the rows of the table, in its order.
-func (b *bench) groups() (list []*group) {
+func (b *bench) groups(ctx context.Context) (list []*group) {
 	for _, f := range b.fields() {
-		list = append(list, b.field(f))
+		list = append(list, b.field(ctx, f))
 	}
-	return append(append(list, memoryGroups()...), b.fromPostgres(), b.fromMariaDB(), b.served())
+	return append(list, memoryGroup(ctx), b.fromPostgres(ctx), b.fromMariaDB(ctx), b.served())
 }
 
 // userKeys returns keys that share one string, so that a garbage collection has nothing to follow.
 func userKeys(n int) []string {
 	var text strings.Builder
-	ends := make([]int, n)
 	for i := range n {
-		fmt.Fprintf(&text, "user:%d", i)
-		ends[i] = text.Len()
+		fmt.Fprintf(&text, "user:%d ", i)
 	}
-	all, keys, begin := text.String(), make([]string, n), 0
-	for i, end := range ends {
-		keys[i], begin = all[begin:end], end
-	}
-	return keys
+	return strings.Fields(text.String())
 }
 
 var freshKeys atomic.Int64
@@ -104,20 +99,22 @@ var workloads = []workload{
 	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plain}, 6), 20_000, true, oneProcess},
 }
 
+// otherKeys is how many keys a workload has at most.
+const otherKeys = 100_000
+
 // field is a store with its rivals.
 type field struct {
 	name, title string
 	workloads   []workload
 	processes   bool // several can open it
-	// url makes an empty database for Headgate.
+	// url makes an empty database, for Headgate or for the others.
 	url func(ctx context.Context) (url string, drop func(), err error)
-	// prepareOthers prepares the others with keys, and returns their URL or folder. The caller calls stop even after an
-	// error, unless it is nil, as that of connectOthers.
-	prepareOthers func(ctx context.Context, keys []string) (at string, stop func(), err error)
-	// connectOthers connects a process to them.
-	connectOthers func(ctx context.Context, at string) (others []other, stop func(), err error)
-	// clients returns the numbers of clients of the others for a number of callers of Headgate; nil: fewClients.
-	clients func(callers int) []int
+	// prepareOthers makes in a database what the others have of the first otherKeys of userKeys; nil: nothing.
+	prepareOthers func(ctx context.Context, url string) error
+	// connectOthers connects a process to the others. The caller calls stop even after an error, unless it is nil.
+	connectOthers func(ctx context.Context, url string) (others []other, stop func(), err error)
+	// clients are the numbers of clients of the others beside many callers of Headgate: databases do more for few.
+	clients []int
 }
 
 // decide reports whether a key, or keys, are admitted.
@@ -127,7 +124,7 @@ type decide[K any] = func(ctx context.Context, key K) (bool, error)
 type other struct {
 	side    side
 	name    string
-	clients int                             // whatever the callers; 0: see field
+	clients int                             // however many callers Headgate has; 0: as many, or those of the field
 	calls   map[string]decide[[]string]     // by name of the workload
 	before  func(ctx context.Context) error // of each measurement; nil: nothing
 }
@@ -137,30 +134,21 @@ func firstKey(do decide[string]) decide[[]string] {
 	return func(ctx context.Context, keys []string) (bool, error) { return do(ctx, keys[0]) }
 }
 
-// fewClients suits databases, which do more for few clients than for many.
-func fewClients(callers int) []int {
-	if callers >= 64 {
-		return []int{8, 32}
-	}
-	return []int{callers}
-}
-
 // arena is a field with its databases.
 type arena struct {
 	*field
 	group
 	bench  *bench
-	opened bool
-	err    error
 	urls   map[string]string // of Headgate's databases, by program
 	filled map[string]bool   // the databases and workloads whose keys are there
-	at     string            // of the others
+	url    string            // of the database of the others
 	others []other
 }
 
 // field returns the comparisons of a store.
-func (b *bench) field(f *field) *group {
+func (b *bench) field(ctx context.Context, f *field) *group {
 	a := &arena{field: f, bench: b, urls: map[string]string{}, filled: map[string]bool{}}
+	a.group.open = sync.OnceValue(func() error { return a.open(ctx) })
 	for _, w := range f.workloads {
 		for _, s := range w.shapes {
 			if s.processes > 1 && !f.processes {
@@ -182,40 +170,25 @@ func rowName(field, work string, s shape) string {
 	return fmt.Sprintf("%s-%s-%dx%d", field, work, s.processes, s.callers)
 }
 
-// cells returns the cells of a row; the first row prepares the arena.
+// cells returns the cells of a row.
 func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
-	if !a.opened {
-		a.opened, a.err = true, a.open(ctx)
-	}
-	if a.err != nil {
-		return nil, a.err
-	}
 	list = append(list, a.headgate(ctx, cell{side: ours, name: "Headgate"}, w, s))
 	if program := a.bench.baseline; program != "" {
 		list = append(list, a.headgate(ctx, cell{side: earlier, name: "the build before", program: program}, w, s))
-	}
-	clients := a.clients
-	if clients == nil {
-		clients = fewClients
 	}
 	for i := range a.others {
 		o := &a.others[i]
 		if o.calls[w.name] == nil {
 			continue
 		}
-		shapes := []shape{s}
-		if s.processes == 1 {
-			numbers := clients(s.callers)
-			if o.clients > 0 {
-				numbers = []int{o.clients}
-			}
-			shapes = shapes[:0]
-			for _, n := range numbers {
-				shapes = append(shapes, shape{1, n})
-			}
+		clients := []int{s.callers}
+		if o.clients > 0 {
+			clients = []int{o.clients}
+		} else if s.callers >= 64 {
+			clients = a.clients
 		}
-		for _, s := range shapes {
-			list = append(list, a.other(ctx, o, w, s))
+		for _, n := range clients {
+			list = append(list, a.other(ctx, o, w, shape{s.processes, n}))
 		}
 	}
 	return list, nil
@@ -223,14 +196,16 @@ func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, er
 
 // open prepares the others.
 func (a *arena) open(ctx context.Context) (err error) {
-	var stop func()
-	if a.at, stop, err = a.prepareOthers(ctx, userKeys(100_000)); stop != nil {
-		a.ends = append(a.ends, stop)
-	}
-	if err != nil {
+	if a.url, err = a.database(ctx, a.field.url); err != nil {
 		return err
 	}
-	if a.others, stop, err = a.connectOthers(ctx, a.at); stop != nil {
+	if a.prepareOthers != nil {
+		if err := a.prepareOthers(ctx, a.url); err != nil {
+			return err
+		}
+	}
+	var stop func()
+	if a.others, stop, err = a.connectOthers(ctx, a.url); stop != nil {
 		a.ends = append(a.ends, stop)
 	}
 	return err
@@ -241,26 +216,17 @@ func (a *arena) headgate(ctx context.Context, c cell, w workload, s shape) cell 
 	c.at = s.String()
 	url := a.urls[c.program]
 	if url == "" {
-		var drop func()
-		if url, drop, c.err = a.url(ctx); c.err != nil {
+		if url, c.err = a.database(ctx, a.field.url); c.err != nil {
 			return c
 		}
-		a.ends = append(a.ends, drop)
 		a.urls[c.program] = url
 	}
 	filled := url + w.name
-	group, err := startWorkers(ctx, c.program, s.processes, task{
+	c = c.start(ctx, s.processes, task{
 		URL: url, Name: w.name, Limits: w.limits, Keys: w.keys, ID: w.id, Callers: s.callers,
 		Fill: w.keys > 0 && !a.filled[filled],
 	})
-	if c.err = err; err != nil {
-		return c
-	}
-	a.filled[filled] = true
-	c.measure, c.close = group.measure, group.close
-	if c.side == ours {
-		c.audit = group.audit
-	}
+	a.filled[filled] = a.filled[filled] || c.err == nil
 	return c
 }
 
@@ -270,20 +236,16 @@ func (a *arena) other(ctx context.Context, o *other, w workload, s shape) cell {
 	if s.processes > 1 {
 		c.at = s.String()
 	}
-	group, err := startWorkers(ctx, "", s.processes, task{
-		Field: a.name, Other: o.name, URL: a.at, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
+	c = c.start(ctx, s.processes, task{
+		Field: a.name, Other: o.name, URL: a.url, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
 	})
-	if c.err = err; err != nil {
-		return c
-	}
-	c.close = group.close
-	c.measure = func(ctx context.Context, d time.Duration) (sample, error) {
-		if o.before != nil {
+	if measure := c.measure; o.before != nil && c.err == nil {
+		c.measure = func(ctx context.Context, d time.Duration) (sample, error) {
 			if err := o.before(ctx); err != nil {
 				return sample{}, err
 			}
+			return measure(ctx, d)
 		}
-		return group.measure(ctx, d)
 	}
 	return c
 }

@@ -3,18 +3,16 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/internal/load"
 )
 
-// measuring measures something for about d.
-type measuring = func(ctx context.Context, d time.Duration) (sample, error)
-
 // callers measures a closed loop of callers, each question of which makes several decisions.
-func callers(n, decisions int, ask load.Ask) measuring {
+func callers(n, decisions int, ask load.Ask) func(context.Context, time.Duration) (sample, error) {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		var all atomic.Int64
 		r := load.Run(ctx, load.Config{Clients: n, Duration: d, Warmup: d / 5},
@@ -32,7 +30,7 @@ func callers(n, decisions int, ask load.Ask) measuring {
 
 // inProcess measures calls that are shorter than a look at the clock: each caller looks once in 128, and no
 // latency is known.
-func inProcess(n int, ask load.Ask) measuring {
+func inProcess(n int, ask load.Ask) func(context.Context, time.Duration) (sample, error) {
 	return func(ctx context.Context, d time.Duration) (s sample, err error) {
 		for _, d := range []time.Duration{d / 5, d} {
 			begin := time.Now()
@@ -48,27 +46,23 @@ func inProcess(n int, ask load.Ask) measuring {
 // crowd asks until the time is over or something fails.
 func crowd(ctx context.Context, n int, d time.Duration, ask load.Ask) (asked int64, err error) {
 	const chunk = 128
-	var done sync.WaitGroup
 	var all atomic.Int64
-	var failed atomic.Pointer[error]
+	group, going := errgroup.WithContext(ctx)
 	begin := time.Now()
 	for c := range n {
-		done.Go(func() {
+		group.Go(func() error {
 			rng := rand.New(rand.NewPCG(rand.Uint64(), uint64(c)))
-			for time.Since(begin) < d && failed.Load() == nil {
+			for time.Since(begin) < d && going.Err() == nil {
 				for range chunk {
 					if _, err := ask(ctx, c, rng); err != nil {
-						failed.Store(&err)
-						return
+						return err
 					}
 				}
 				all.Add(chunk)
 			}
+			return nil
 		})
 	}
-	done.Wait()
-	if p := failed.Load(); p != nil {
-		err = *p
-	}
+	err = group.Wait()
 	return all.Load(), err
 }

@@ -53,7 +53,7 @@ func start() error {
 
 	b := &bench{baseline: *before}
 	defer b.close()
-	groups, count := b.groups(), 0
+	groups, count := b.groups(ctx), 0
 	for _, g := range groups {
 		defer g.close()
 		g.rows = slices.DeleteFunc(g.rows, func(c comparison) bool { return !wanted.MatchString(c.name) })
@@ -80,7 +80,7 @@ is. [How to read them](../../docs/project/benchmarks.md).`,
 	for _, g := range groups {
 		for _, c := range g.rows {
 			log.Printf("%d of %d: %s", len(results)+1, count, c.name)
-			results = append(results, run(ctx, c, *rounds, *duration))
+			results = append(results, g.run(ctx, c, *rounds, *duration))
 			if ctx.Err() != nil {
 				return errors.Join(ctx.Err(), table(os.Stdout, results))
 			}

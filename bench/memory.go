@@ -25,12 +25,18 @@ const (
 	burst  = each * tokens
 )
 
-// memoryGroups compare memory, as headgate serve opens it, with limiters of this kind and bare arithmetic. All tables are
-// in memory at once. Headgate keeps a million of the new keys, as long as the old ones could refuse nothing; the others
-// grow.
-func memoryGroups() []*group {
+// memoryGroup compares memory, as headgate serve opens it, with limiters of this kind and bare arithmetic. All tables
+// are in memory at once. Headgate keeps a million of the new keys, as long as the old ones could refuse nothing; the
+// others grow.
+func memoryGroup(ctx context.Context) *group {
 	g := &group{}
 	var m *inMemory
+	g.open = sync.OnceValue(func() (err error) {
+		if m, err = newInMemory(ctx); err == nil {
+			g.ends = append(g.ends, func() { m.close(); m = nil })
+		}
+		return err
+	})
 	for _, pick := range []struct {
 		name, title string
 		draw        func(rng *rand.Rand) string
@@ -46,13 +52,7 @@ func memoryGroups() []*group {
 			g.rows = append(g.rows, comparison{
 				name:  fmt.Sprintf("memory-%s-%d", pick.name, n),
 				title: fmt.Sprintf("In memory, %s, %s", pick.title, count(n, "caller")),
-				cells: func(ctx context.Context) (list []cell, err error) {
-					if m == nil {
-						if m, err = newInMemory(ctx); err != nil {
-							return nil, err
-						}
-						g.ends = append(g.ends, func() { m.close(); m = nil })
-					}
+				cells: func(context.Context) (list []cell, err error) {
 					for i, l := range m.limiters {
 						if pick.draw == nil && l.fixed {
 							continue
@@ -72,11 +72,11 @@ func memoryGroups() []*group {
 						})
 					}
 					list[0].audit = func(ctx context.Context, d time.Duration) (exactness, error) {
-						c, err := startWorkers(ctx, "", 1, task{
+						c := cell{side: ours}.start(ctx, 1, task{
 							URL: "memory:", Name: pick.name, Limits: []string{plain}, Keys: 1, Callers: n,
 						})
-						if err != nil {
-							return exactness{}, err
+						if c.err != nil {
+							return exactness{}, c.err
 						}
 						defer c.close()
 						return c.audit(ctx, d)
@@ -86,7 +86,7 @@ func memoryGroups() []*group {
 			})
 		}
 	}
-	return []*group{g}
+	return g
 }
 
 // inMemory is all limiters in memory, with the same keys.

@@ -7,15 +7,10 @@ import (
 	"strings"
 )
 
-// What the picture shows, and the ends of its scale.
-var (
-	pictured = []struct{ field, title string }{
-		{"postgres", "PostgreSQL"}, {"mariadb", "MariaDB"}, {"redis", "Redis"}, {"sqlite", "SQLite"},
-	}
-	picturedShapes = []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}, {16, 2}}
-)
+// picturedShapes are those that the picture shows, of each field.
+var picturedShapes = []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}, {16, 2}}
 
-const leastRatio, mostRatio = 0.5, 8.0
+const leastRatio, mostRatio = 0.5, 8.0 // the ends of its scale
 
 const pictureStyle = `<style>
 text { font: 13px system-ui, sans-serif; fill: #1d2a33 }
@@ -43,7 +38,7 @@ func picture(results []result) []byte {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" `+
 		`aria-label="Rate of token buckets on 100,000 keys, as a multiple of the rival's">`+"\n"+pictureStyle, width,
 		bottom+26)
-	for c, store := range pictured {
+	for c, store := range (&bench{}).fields() {
 		fmt.Fprintf(&b, "<text class=\"title\" x=\"%.0f\" y=\"20\">%s</text>\n", at(c, leastRatio), store.title)
 		for ratio := leastRatio; ratio <= mostRatio; ratio *= 2 {
 			class := "grid"
@@ -57,8 +52,8 @@ func picture(results []result) []byte {
 		for i := range results {
 			for row, s := range picturedShapes {
 				own, other := results[i].best(ours), results[i].against()
-				if results[i].name == rowName(store.field, "plain", s) && own != nil && other != nil {
-					bar(&b, at(c, 1), at(c, own.median/other.median), 36+height*row, own.median/other.median)
+				if results[i].name == rowName(store.name, "plain", s) && own != nil && other != nil {
+					bar(&b, at(c, 1), at(c, own.value/other.value), 36+height*row, own.value/other.value)
 				}
 			}
 		}

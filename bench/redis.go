@@ -15,30 +15,19 @@ import (
 
 // redisField has redis_rate and a bare script on Redis.
 func (b *bench) redisField() *field {
+	databases := 0
 	return &field{
 		name: "redis", title: "Redis", workloads: workloads, processes: true, connectOthers: besideRedis,
-		prepareOthers: func(ctx context.Context, _ []string) (string, func(), error) {
-			url, client, err := b.redis(ctx)
-			if err != nil {
-				return "", nil, err
-			}
-			return url, func() { _ = client.Close() }, nil
-		},
 		url: func(ctx context.Context) (string, func(), error) {
-			url, client, err := b.redis(ctx)
+			client, err := b.redis(ctx)
 			if err != nil {
 				return "", nil, err
 			}
-			b.databases++
-			url = fmt.Sprintf("%s/%d", strings.TrimRight(url, "/0"), b.databases%16)
-			return url, func() { client.FlushAll(context.WithoutCancel(ctx)); _ = client.Close() }, nil
+			databases++
+			url := fmt.Sprintf("%s/%d", strings.TrimSuffix(b.red.DSN, "/0"), databases)
+			return url, func() { client.FlushAll(context.WithoutCancel(ctx)) }, nil
 		},
-		clients: func(callers int) []int { // they share connections
-			if callers > 32 {
-				return []int{32, min(callers, 128)}
-			}
-			return []int{callers}
-		},
+		clients: []int{32, 128}, // they share connections
 	}
 }
 

@@ -28,20 +28,20 @@ func (r *result) line() []string {
 	own, other, before := r.best(ours), r.against(), r.best(earlier)
 	switch {
 	case own != nil:
-		line[1] = fmt.Sprintf("%s/s (%s-%s/s)", amount(own.median), amount(own.least), amount(own.most))
+		line[1] = fmt.Sprintf("%s/s (%s-%s/s)", amount(own.value), amount(own.least), amount(own.most))
 	case r.err != nil:
 		line[1] = brief(r.err)
 	case len(r.figures) > 0 && r.figures[0].err != nil:
 		line[1] = brief(r.figures[0].err)
 	}
 	if other != nil {
-		line[2], line[3] = other.label, amount(other.median)+"/s"
+		line[2], line[3] = other.label, amount(other.value)+"/s"
 	}
-	if own != nil && other != nil && other.median > 0 {
-		line[4] = times(own.median / other.median)
+	if own != nil && other != nil && other.value > 0 {
+		line[4] = times(own.value / other.value)
 	}
-	if own != nil && before != nil && before.median > 0 {
-		line[5] = times(own.median / before.median)
+	if own != nil && before != nil && before.value > 0 {
+		line[5] = times(own.value / before.value)
 		if before.servers > 0 {
 			line[5] += fmt.Sprintf(" at %.2f of the servers' CPU", own.servers/before.servers)
 		}
@@ -131,7 +131,7 @@ func (r *result) detail(b *bytes.Buffer) {
 		if f.client > 0 {
 			cpu = fmt.Sprintf("%.3g, %.3g", f.client, f.servers)
 		}
-		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s |\n", f.label, amount(f.median),
+		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s |\n", f.label, amount(f.value),
 			amount(f.least), amount(f.most), latency(f.p50), latency(f.p99), exact, failed, cpu)
 	}
 }
@@ -212,13 +212,11 @@ func machine(ctx context.Context) [][2]string {
 
 // named returns a name with the version of its module in this program.
 func named(module, name string) string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return name
-	}
-	for _, m := range info.Deps {
-		if m.Path == module {
-			return name + " " + m.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == module {
+				return name + " " + m.Version
+			}
 		}
 	}
 	return name

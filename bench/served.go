@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"net/url"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/bench/rivals"
@@ -14,35 +13,32 @@ import (
 // Envoy's rate limit service, by 512 callers.
 func (b *bench) served() *group {
 	return &group{rows: []comparison{
-		{
-			name: "server-hot-512", title: "Server, one key, 512 callers",
-			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, userKeys(1)) },
-		},
-		{
-			name: "server-100k-512", title: "Server, 100,000 keys, 512 callers",
-			cells: func(ctx context.Context) ([]cell, error) { return b.serving(ctx, userKeys(100_000)) },
-		},
-		{
-			name: "envoy-512", title: "Server, Envoy's rate limit service, 100,000 keys, 512 callers",
-			cells: func(ctx context.Context) ([]cell, error) {
-				mine, err := rivals.StartHeadgateForEnvoy(ctx)
-				if err != nil {
-					return nil, err
-				}
-				keys := userKeys(100_000)
-				return []cell{serving(ours, "Headgate", 512, mine.Allow, keys, mine.Close), b.envoy(ctx, keys)}, nil
-			},
-		},
+		{"server-hot-512", "Server, one key, 512 callers", func(ctx context.Context) ([]cell, error) {
+			return b.serving(ctx, userKeys(1))
+		}},
+		{"server-100k-512", "Server, 100,000 keys, 512 callers", func(ctx context.Context) ([]cell, error) {
+			return b.serving(ctx, userKeys(100_000))
+		}},
+		{"envoy-512", "Server, Envoy's rate limit service, 100,000 keys, 512 callers", b.servingEnvoy},
 	}}
 }
 
+func (b *bench) servingEnvoy(ctx context.Context) ([]cell, error) {
+	mine, err := rivals.StartHeadgateForEnvoy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := userKeys(100_000)
+	return []cell{serving(ours, "Headgate", mine.Allow, keys, mine.Close), b.envoy(ctx, keys)}, nil
+}
+
 // serving returns a cell of a server, with random keys.
-func serving(side side, name string, n int, allow func(context.Context, string) (bool, error), keys []string,
+func serving(side side, name string, allow func(context.Context, ...string) (bool, error), keys []string,
 	stop func(),
 ) cell {
 	return cell{
-		side: side, name: name, at: count(n, "caller"), close: stop,
-		measure: callers(n, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+		side: side, name: name, at: "512 callers", close: stop,
+		measure: callers(512, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 			return allow(ctx, keys[rng.IntN(len(keys))])
 		}),
 	}
@@ -59,8 +55,8 @@ func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
 		return nil, err
 	}
 	limit := headgate.MustParse(plain)
-	cells := []cell{serving(ours, "Headgate", 512, func(ctx context.Context, key string) (bool, error) {
-		d, err := c.Allow(ctx, limit, key)
+	cells := []cell{serving(ours, "Headgate", func(ctx context.Context, keys ...string) (bool, error) {
+		d, err := c.Allow(ctx, limit, keys[0])
 		return d.Allowed, err
 	}, keys, func() { c.Close(); stop() })}
 	return append(append(cells, gubernator(ctx, keys)...), b.envoy(ctx, keys)), nil
@@ -72,9 +68,8 @@ func gubernator(ctx context.Context, keys []string) []cell {
 	if err != nil {
 		return []cell{{side: rival, name: rivals.GubernatorName, err: err}}
 	}
-	single := func(ctx context.Context, key string) (bool, error) { return g.Allow(ctx, key) }
 	return []cell{
-		serving(rival, rivals.GubernatorName+" one a call", 512, single, keys, g.Close),
+		serving(rival, rivals.GubernatorName+" one a call", g.Allow, keys, g.Close),
 		{
 			side: rival, name: rivals.GubernatorName + " hundred a call", at: "64 callers",
 			measure: callers(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
@@ -91,18 +86,13 @@ func gubernator(ctx context.Context, keys []string) []cell {
 // envoy measures envoyproxy/ratelimit.
 func (b *bench) envoy(ctx context.Context, keys []string) cell {
 	name := rivals.EnvoyName + ", on Redis"
-	dsn, redis, err := b.redis(ctx)
+	redis, err := b.redis(ctx)
 	if err != nil {
 		return cell{side: rival, name: name, err: err}
 	}
-	defer redis.Close() //nolint:errcheck // it is asked nothing
-	u, err := url.Parse(dsn)
+	e, err := rivals.StartEnvoy(ctx, redis.Options().Addr)
 	if err != nil {
 		return cell{side: rival, name: name, err: err}
 	}
-	e, err := rivals.StartEnvoy(ctx, u.Host)
-	if err != nil {
-		return cell{side: rival, name: name, err: err}
-	}
-	return serving(rival, name, 512, e.Allow, keys, e.Close)
+	return serving(rival, name, e.Allow, keys, e.Close)
 }

@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"net/url"
-	"os"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/stores"
@@ -29,7 +24,8 @@ func openStore(ctx context.Context, url string) (store.Store, error) {
 	return front.New(s, &front.Config{SweepEvery: -1}), nil
 }
 
-// openDriver opens the store of a URL with its schema, and the articles' functions in a schema of theirs if it is named.
+// openDriver opens the store of a URL with its schema, and the articles' functions in a schema of theirs if that is
+// named.
 func openDriver(ctx context.Context, url, articles string) (store.Store, error) {
 	s, err := stores.Open(ctx, url, stores.Options{Articles: articles})
 	if err != nil {
@@ -47,11 +43,14 @@ func openDriver(ctx context.Context, url, articles string) (store.Store, error) 
 // servers are the databases that are measured on. Each is started when it is first needed.
 type servers struct {
 	pg, maria, red *dbtest.Server
+	redisClient    *goredis.Client
 	facts          [][2]string
-	databases      int
 }
 
 func (s *servers) close() {
+	if s.redisClient != nil {
+		_ = s.redisClient.Close()
+	}
 	for _, server := range []*dbtest.Server{s.pg, s.maria, s.red} {
 		if server != nil {
 			server.Stop()
@@ -59,76 +58,57 @@ func (s *servers) close() {
 	}
 }
 
-// postgres returns the URL of an empty database, on a server that writes to disk what it has answered.
+// postgres returns the URL of an empty database, on a server that writes to disk what it has answered. Its checkpoints
+// are kept out of the measurements.
 func (s *servers) postgres(ctx context.Context) (dsn string, drop func(), err error) {
 	if s.pg == nil {
-		if s.pg, err = dbtest.StartPostgres(ctx); err != nil {
+		c := dbtest.Config{Args: []string{"-c", "max_wal_size=8GB", "-c", "checkpoint_timeout=30min"}}
+		if s.pg, err = c.Postgres(ctx); err != nil {
 			return "", nil, err
 		}
-		if err := s.settlePostgres(ctx); err != nil {
+		if err := s.notePostgres(ctx); err != nil {
 			return "", nil, err
 		}
 	}
 	return s.pg.Database(ctx)
 }
 
-// settlePostgres keeps checkpoints out of the measurements where the server is ours, and writes down what it runs
-// with.
-func (s *servers) settlePostgres(ctx context.Context) error {
+// notePostgres writes down what the server runs with.
+func (s *servers) notePostgres(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.pg.DSN)
 	if err != nil {
 		return err
 	}
 	defer conn.Close(ctx)
-	if os.Getenv(dbtest.PostgresDSN) == "" {
-		for _, text := range []string{
-			"alter system set max_wal_size = '8GB'", "alter system set checkpoint_timeout = '30min'",
-			"select pg_reload_conf()",
-		} {
-			if _, err := conn.Exec(ctx, text); err != nil {
-				return err
-			}
-		}
-	}
-	var settings []string
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "shared_buffers"} {
-		var value string
-		if err := conn.QueryRow(ctx, "select current_setting($1)", name).Scan(&value); err != nil {
-			return err
-		}
-		if name == "fsync" && value != "on" {
-			return fmt.Errorf("PostgreSQL runs with fsync %s", value)
-		}
-		settings = append(settings, name+" "+value)
-	}
-	s.facts = append(s.facts, [2]string{"PostgreSQL", strings.Join(settings, ", ")})
-	return nil
+	var settings string
+	err = conn.QueryRow(ctx, "select string_agg(name || ' ' || current_setting(name), ', ') from "+
+		"unnest(array['server_version', 'fsync', 'synchronous_commit', 'shared_buffers']) name").Scan(&settings)
+	s.facts = append(s.facts, [2]string{"PostgreSQL", settings})
+	return err
 }
 
-// postgresPool opens 32 connections to a database, each prepared by some statements.
-func postgresPool(ctx context.Context, dsn string, prepare string) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(dsn)
+// execPostgres runs statements, one after the other.
+func execPostgres(ctx context.Context, dsn string, texts []string) error {
+	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns = 32
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, prepare)
 		return err
 	}
-	return pgxpool.NewWithConfig(ctx, cfg)
-}
-
-func execPostgres(ctx context.Context, pool *pgxpool.Pool, texts []string) error {
+	defer conn.Close(ctx)
 	for _, text := range texts {
-		if _, err := pool.Exec(ctx, text); err != nil {
+		if _, err := conn.Exec(ctx, text); err != nil {
 			return fmt.Errorf("%.60s: %w", text, err)
 		}
 	}
 	return nil
 }
 
-func execMariaDB(ctx context.Context, db *sql.DB, texts []string) error {
+// execMariaDB runs statements, one after the other.
+func execMariaDB(ctx context.Context, dsn string, texts []string) error {
+	db, err := dbtest.OpenMariaDB(dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	for _, text := range texts {
 		if _, err := db.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%.60s: %w", text, err)
@@ -139,88 +119,57 @@ func execMariaDB(ctx context.Context, db *sql.DB, texts []string) error {
 
 // mariadb returns the URL of an empty database, on a server that flushes at each commit.
 func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err error) {
-	first := s.maria == nil
-	if first {
-		if s.maria, err = dbtest.StartMariaDB(ctx, "--innodb-buffer-pool-size=1G",
+	if s.maria == nil {
+		c := dbtest.Config{Args: []string{
+			"--innodb-buffer-pool-size=1G", "--skip-log-bin",
 			"--loose-innodb-log-file-size=1G", "--loose-innodb-redo-log-capacity=1G", // of MariaDB, of MySQL
-			"--skip-log-bin"); err != nil {
+		}}
+		if s.maria, err = c.MariaDB(ctx); err != nil {
+			return "", nil, err
+		}
+		if err := s.noteMariaDB(ctx); err != nil {
 			return "", nil, err
 		}
 	}
-	admin, err := mariaPool(s.maria.DSN)
-	if err != nil {
-		return "", nil, err
-	}
-	if first {
-		var version, flush string
-		if err := admin.QueryRowContext(ctx, "SELECT VERSION(), @@innodb_flush_log_at_trx_commit").Scan(&version,
-			&flush); err != nil {
-			return "", nil, err
-		}
-		name := "MariaDB"
-		if !strings.Contains(version, name) {
-			name = "MySQL"
-		}
-		s.facts = append(s.facts, [2]string{name, version + ", flush at commit " + flush})
-	}
-	s.databases++
-	name := fmt.Sprintf("bench_%d_%d", os.Getpid(), s.databases)
-	if _, err := admin.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
-		admin.Close()
-		return "", nil, err
-	}
-	drop = func() {
-		_, _ = admin.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE "+name)
-		admin.Close()
-	}
-	return strings.TrimSuffix(s.maria.DSN, "/") + "/" + name, drop, nil
+	return s.maria.Database(ctx)
 }
 
-// mariaPool opens 32 connections to the database of a mysql:// URL. What is asked goes in one round trip.
-func mariaPool(raw string) (*sql.DB, error) {
-	u, err := url.Parse(raw)
+// noteMariaDB writes down what the server runs with.
+func (s *servers) noteMariaDB(ctx context.Context) error {
+	db, err := dbtest.OpenMariaDB(s.maria.DSN)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cfg, err := mysql.ParseDSN("tcp(" + u.Host + ")/" + strings.TrimPrefix(u.Path, "/") + "?interpolateParams=true")
-	if err != nil {
-		return nil, err
-	}
-	cfg.User = u.User.Username()
-	cfg.Passwd, _ = u.User.Password()
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, err
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(32)
-	db.SetMaxIdleConns(32)
-	return db, nil
+	defer db.Close()
+	var name, settings string
+	err = db.QueryRowContext(ctx, "SELECT IF(VERSION() LIKE '%MariaDB%', 'MariaDB', 'MySQL'), "+
+		"CONCAT(VERSION(), ', flush at commit ', @@innodb_flush_log_at_trx_commit)").Scan(&name, &settings)
+	s.facts = append(s.facts, [2]string{name, settings})
+	return err
 }
 
-// redis returns the URL of a server that keeps nothing on disk, and a client of it.
-func (s *servers) redis(ctx context.Context) (string, *goredis.Client, error) {
-	first := s.red == nil
-	if first {
-		server, err := dbtest.StartRedis(ctx)
-		if err != nil {
-			return "", nil, err
-		}
-		s.red = server
+// redis returns a client of a server that keeps nothing on disk.
+func (s *servers) redis(ctx context.Context) (*goredis.Client, error) {
+	if s.redisClient != nil {
+		return s.redisClient, nil
 	}
-	o, err := goredis.ParseURL(s.red.DSN)
+	server, err := new(dbtest.Config).Redis(ctx)
 	if err != nil {
-		return "", nil, err
+		return nil, err
+	}
+	s.red = server
+	o, err := goredis.ParseURL(server.DSN)
+	if err != nil {
+		return nil, err
 	}
 	client := goredis.NewClient(o)
-	if first {
-		info, err := client.Info(ctx, "server").Result()
-		if err != nil {
-			return "", nil, err
-		}
-		_, version, _ := strings.Cut(info, "redis_version:")
-		version, _, _ = strings.Cut(version, "\r\n")
-		s.facts = append(s.facts, [2]string{"Redis", version + ", nothing on disk"})
+	info, err := client.Info(ctx, "server").Result()
+	if err != nil {
+		return nil, err
 	}
-	return s.red.DSN, client, nil
+	_, version, _ := strings.Cut(info, "redis_version:")
+	version, _, _ = strings.Cut(version, "\r\n")
+	s.facts = append(s.facts, [2]string{"Redis", version + ", nothing on disk"})
+	s.redisClient = client
+	return client, nil
 }

@@ -12,9 +12,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/bench/articles"
+	"github.com/headgate/headgate/bench/rivals"
 )
 
 // sqlCall is a function for callers from SQL, and the article's beside which it is measured. Both are asked about one
@@ -87,38 +89,31 @@ type sqlStand struct {
 	group
 	name, title, program string
 	calls                []sqlCall
-	database             func(ctx context.Context) (dsn string, drop func(), err error)
+	empty                func(ctx context.Context) (dsn string, drop func(), err error)
 	mineHas, theirsHas   []string // statements that make what is called
 	exec                 func(ctx context.Context, dsn string, texts []string) error
 	articles             func(dsn string) string // the schema, or the database, of the functions that have their names
 	run                  func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
 
-	opened       bool
-	err          error
 	mine, theirs string // databases
 }
 
 // sqlGroup returns the comparisons of callers from SQL: one session, and eight.
-func (st *sqlStand) sqlGroup() *group {
+func (st *sqlStand) sqlGroup(ctx context.Context) *group {
+	st.group.open = sync.OnceValue(func() error { return st.open(ctx) })
 	for _, call := range st.calls {
 		for _, sessions := range []int{1, 8} {
 			st.rows = append(st.rows, comparison{
 				name:  fmt.Sprintf("sql-%s-%s-%d", st.name, strings.ReplaceAll(call.name, "_", "-"), sessions),
 				title: fmt.Sprintf("From SQL on %s, %s, %s", st.title, call.name, count(sessions, "session")),
-				cells: func(ctx context.Context) ([]cell, error) { return st.cells(ctx, call, sessions) },
+				cells: func(context.Context) ([]cell, error) { return st.cells(call, sessions), nil },
 			})
 		}
 	}
 	return &st.group
 }
 
-func (st *sqlStand) cells(ctx context.Context, call sqlCall, sessions int) ([]cell, error) {
-	if !st.opened {
-		st.opened, st.err = true, st.open(ctx)
-	}
-	if st.err != nil {
-		return nil, st.err
-	}
+func (st *sqlStand) cells(call sqlCall, sessions int) []cell {
 	of := func(side side, name, dsn, text string) cell {
 		return cell{
 			side: side, name: name, at: count(sessions, "session"),
@@ -129,7 +124,7 @@ func (st *sqlStand) cells(ctx context.Context, call sqlCall, sessions int) ([]ce
 	}
 	return []cell{
 		of(ours, "Headgate "+call.name, st.mine, call.ours), of(rival, call.article, st.theirs, call.theirs),
-	}, nil
+	}
 }
 
 func (st *sqlStand) open(ctx context.Context) error {
@@ -140,13 +135,11 @@ func (st *sqlStand) open(ctx context.Context) error {
 	} else {
 		return fmt.Errorf("not run: %s is missing", st.program)
 	}
-	for _, dsn := range []*string{&st.mine, &st.theirs} {
-		var drop func()
-		var err error
-		if *dsn, drop, err = st.database(ctx); err != nil {
-			return err
-		}
-		st.ends = append(st.ends, drop)
+	var err, errTheirs error
+	st.mine, err = st.database(ctx, st.empty)
+	st.theirs, errTheirs = st.database(ctx, st.empty)
+	if err = errors.Join(err, errTheirs); err != nil {
+		return err
 	}
 	s, err := openDriver(ctx, st.mine, st.articles(st.mine))
 	if err != nil {
@@ -157,37 +150,23 @@ func (st *sqlStand) open(ctx context.Context) error {
 }
 
 // fromPostgres compares what callers from SQL get, by pgbench.
-func (b *bench) fromPostgres() *group {
+func (b *bench) fromPostgres(ctx context.Context) *group {
 	return (&sqlStand{
-		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, database: b.postgres,
+		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, empty: b.postgres,
 		articles: func(string) string { return "public" },
 		run:      runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
-		exec: func(ctx context.Context, dsn string, texts []string) error {
-			pool, err := postgresPool(ctx, dsn, serverLevel)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			return execPostgres(ctx, pool, texts)
-		},
-	}).sqlGroup()
+		exec: execPostgres,
+	}).sqlGroup(ctx)
 }
 
 // fromMariaDB compares what callers from SQL get, by mariadb-slap.
-func (b *bench) fromMariaDB() *group {
+func (b *bench) fromMariaDB(ctx context.Context) *group {
 	return (&sqlStand{
-		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, database: b.mariadb,
+		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, empty: b.mariadb,
 		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
 		run:      runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
-		exec: func(ctx context.Context, dsn string, texts []string) error {
-			db, err := mariaPool(dsn)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			return execMariaDB(ctx, db, texts)
-		},
-	}).sqlGroup()
+		exec: execMariaDB,
+	}).sqlGroup(ctx)
 }
 
 var (
@@ -212,7 +191,7 @@ func runPgbench(ctx context.Context, pgbench, dsn, text string, sessions int, d 
 	out, err := exec.CommandContext(ctx, pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(sessions), "-j", "1",
 		"-T", strconv.Itoa(seconds), "-f", file.Name(), dsn).CombinedOutput()
 	if err != nil {
-		return s, fmt.Errorf("pgbench: %w: %s", err, lastOf(out))
+		return s, fmt.Errorf("pgbench: %w: %s", err, rivals.LastLine(out))
 	}
 	number := func(r *regexp.Regexp) (f float64) {
 		if m := r.FindSubmatch(out); m != nil {
@@ -237,11 +216,11 @@ func runSlap(ctx context.Context, slap, dsn, text string, sessions int, d time.D
 			"--no-drop", "--csv", "--delimiter=;", "--concurrency="+strconv.Itoa(sessions),
 			"--number-of-queries="+strconv.Itoa(calls), "--query="+text).CombinedOutput()
 		if err != nil {
-			return 0, fmt.Errorf("mariadb-slap: %w: %s", err, lastOf(out))
+			return 0, fmt.Errorf("mariadb-slap: %w: %s", err, rivals.LastLine(out))
 		}
-		fields, err := csv.NewReader(strings.NewReader(lastOf(out))).Read()
+		fields, err := csv.NewReader(strings.NewReader(rivals.LastLine(out))).Read()
 		if err != nil || len(fields) < 3 {
-			return 0, fmt.Errorf("mariadb-slap: its answer is not understood: %s", lastOf(out))
+			return 0, fmt.Errorf("mariadb-slap: its answer is not understood: %s", rivals.LastLine(out))
 		}
 		seconds, err := strconv.ParseFloat(fields[2], 64)
 		return max(time.Millisecond, time.Duration(seconds*float64(time.Second))), err
@@ -258,9 +237,4 @@ func runSlap(ctx context.Context, slap, dsn, text string, sessions int, d time.D
 	return sample{
 		value: float64(calls) / took.Seconds(), asked: int64(calls), decisions: float64(calls + trial),
 	}, nil
-}
-
-func lastOf(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return lines[len(lines)-1]
 }

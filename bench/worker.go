@@ -11,9 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/load"
@@ -308,13 +309,15 @@ func (g *workerGroup) close() {
 
 // run gives all workers one order, at the same time.
 func (g *workerGroup) run(o order) ([]report, error) {
-	reports, errs := make([]report, len(g.processes)), make([]error, len(g.processes))
-	var done sync.WaitGroup
+	reports := make([]report, len(g.processes))
+	var all errgroup.Group
 	for i, p := range g.processes {
-		done.Go(func() { reports[i], errs[i] = p.order(o) })
+		all.Go(func() (err error) {
+			reports[i], err = p.order(o)
+			return err
+		})
 	}
-	done.Wait()
-	return reports, errors.Join(errs...)
+	return reports, all.Wait()
 }
 
 func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, err error) {

@@ -8,7 +8,6 @@ import (
 	_ "embed"
 	"errors"
 	"math"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -39,24 +38,11 @@ func Postgres() []string {
 }
 
 // MariaDB returns the statements that make the tables and procedures of articles 001 and 003.
-func MariaDB() (list []string) {
-	for _, text := range []string{checkVelocity, requestToken} {
-		tables, procedure, _ := strings.Cut(text, "-- procedure\n")
-		list = append(append(list, strings.Split(strings.TrimSpace(tables), ";\n")...), procedure)
-	}
-	return list
-}
+func MariaDB() []string { return []string{checkVelocity, requestToken} }
 
 // RateLimitingRequest calls the function of article 000 in one statement. Its bucket has 1000 tokens a second for an
 // hour, as in the article's own test.
 type RateLimitingRequest struct{ Pool *pgxpool.Pool }
-
-// Fill makes full buckets.
-func (r RateLimitingRequest) Fill(ctx context.Context, keys []string) error {
-	_, err := r.Pool.Exec(ctx, "insert into rate_limiting_token_bucket select k, 3600000, now() "+
-		"from unnest($1::text[]) k on conflict do nothing", keys)
-	return err
-}
 
 // Allow takes a token from a key's bucket.
 func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error) {
@@ -66,36 +52,22 @@ func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error
 }
 
 // LeakyBucket calls the fillup of article 004, and prunes after every call as the article does.
-type LeakyBucket struct {
-	Pool               *pgxpool.Pool
-	Capacity, LeakRate float64
-}
+type LeakyBucket struct{ Pool *pgxpool.Pool }
 
-// Fill makes buckets that live for an hour and more.
-func (l LeakyBucket) Fill(ctx context.Context, keys []string) error {
-	_, err := l.Pool.Exec(ctx, "insert into leaky_buckets select k, 1, clock_timestamp(), clock_timestamp() + '2 "+
-		"hours' from unnest($1::text[]) k on conflict do nothing", keys)
-	return err
-}
+const capacity, leakRate = 100_000.0, 1000.0 / (365 * 86400) // a unit takes nine hours to drain
 
 // Allow pours one unit into a bucket. The article calls it full within a hundredth of its capacity.
 func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	var level float64
-	if err := l.Pool.QueryRow(ctx, fillUp, key, l.Capacity, 1.0, l.LeakRate, 2*l.Capacity/l.LeakRate).Scan(
-		&level); err != nil {
+	if err := l.Pool.QueryRow(ctx, fillUp, key, capacity, 1.0, leakRate, 2*capacity/leakRate).Scan(&level); err != nil {
 		return false, err
 	}
 	_, err := l.Pool.Exec(ctx, prune)
-	return math.Abs(l.Capacity-level) >= 0.01, err
+	return math.Abs(capacity-level) >= 0.01, err
 }
 
 // CheckVelocity calls the procedure of article 001 for zone 1: 5 in 60 s.
 type CheckVelocity struct{ DB *sql.DB }
-
-// Fill inserts the rows that the procedure locks, so that no measurement includes that.
-func (c CheckVelocity) Fill(ctx context.Context, keys []string) error {
-	return insert(ctx, c.DB, "zone_bucket_lock (bucket_key)", "(?)", keys)
-}
 
 // Forget empties the log, which grows with every call.
 func (c CheckVelocity) Forget(ctx context.Context) error {
@@ -129,11 +101,6 @@ func (c CheckVelocity) Allow(ctx context.Context, key string) (bool, error) {
 // unless DB was opened with interpolateParams=true: then it is one round trip.
 type RequestToken struct{ DB *sql.DB }
 
-// Fill makes full buckets, of 1,000,000,000 an hour.
-func (r RequestToken) Fill(ctx context.Context, keys []string) error {
-	return insert(ctx, r.DB, "token_buckets", "(?, 1000000000, 1000000000, 3600, NOW(3))", keys)
-}
-
 // Allow takes one token of a key's bucket.
 func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
 	result, err := r.DB.ExecContext(ctx, "CALL request_token(?)", key)
@@ -142,21 +109,4 @@ func (r RequestToken) Allow(ctx context.Context, key string) (bool, error) {
 	}
 	n, err := result.RowsAffected()
 	return n > 0, err
-}
-
-// insert inserts a row for each key, 1000 in a statement.
-func insert(ctx context.Context, db *sql.DB, table, row string, keys []string) error {
-	for len(keys) > 0 {
-		n := min(len(keys), 1000)
-		args := make([]any, n)
-		for i, key := range keys[:n] {
-			args[i] = key
-		}
-		text := "INSERT IGNORE INTO " + table + " VALUES " + strings.Repeat(row+", ", n-1) + row
-		if _, err := db.ExecContext(ctx, text, args...); err != nil {
-			return err
-		}
-		keys = keys[n:]
-	}
-	return nil
 }

@@ -3,28 +3,15 @@ package rivals
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-var envoyProgram = program{
-	"github.com/envoyproxy/ratelimit", "v1.4.1-0.20260122083618-3fb702589d36",
-	"github.com/envoyproxy/ratelimit/src/service_cmd",
-}
-
 // EnvoyName has the version: the last commit when this was written.
 const EnvoyName = "envoy ratelimit 3fb70258"
-
-// Envoy is an Envoy rate limit service.
-type Envoy struct {
-	conns *conns
-	stop  func()
-}
 
 // envoyLimits never bind. Headgate reads the same text.
 const envoyLimits = `domain: bench
@@ -34,35 +21,32 @@ descriptors:
 `
 
 // StartEnvoy builds and starts envoyproxy/ratelimit on the Redis at an address, its statistics switched off.
-func StartEnvoy(ctx context.Context, redis string) (*Envoy, error) {
-	return startEnvoy(ctx, func(dir, config string) (addr string, stop func(), err error) {
-		var ports, addrs [3]string
-		for i := range ports {
-			var errOfOne error
-			addrs[i], errOfOne = freeAddr(ctx)
-			_, ports[i], _ = net.SplitHostPort(addrs[i])
-			err = errors.Join(err, errOfOne)
-		}
-		file, errBuild := envoyProgram.build(ctx)
-		if err = errors.Join(err, errBuild); err != nil {
+func StartEnvoy(ctx context.Context, redis string) (*Server, error) {
+	return startEnvoy(ctx, func(dir, _ string) (addr string, stop func(), err error) {
+		file, err := program(ctx, "github.com/envoyproxy/ratelimit/src/service_cmd",
+			"v1.4.1-0.20260122083618-3fb702589d36")
+		if err != nil {
 			return "", nil, err
 		}
-		stop, err = start(ctx, file, addrs[0], nil,
-			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT="+ports[0], "PORT="+ports[1],
-			"DEBUG_PORT="+ports[2], "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT="+dir,
-			"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis)
-		return addrs[0], stop, err
+		return start(ctx, file, func(addr string) (args, env []string) {
+			_, port, _ := net.SplitHostPort(addr)
+			return nil, []string{
+				"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "GRPC_PORT=" + port, "PORT=0",
+				"DEBUG_PORT=0", "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error", "RUNTIME_ROOT=" + dir,
+				"RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis,
+			}
+		})
 	})
 }
 
 // StartHeadgateForEnvoy starts the command headgate with the same limits.
-func StartHeadgateForEnvoy(ctx context.Context) (*Envoy, error) {
+func StartHeadgateForEnvoy(ctx context.Context) (*Server, error) {
 	return startEnvoy(ctx, func(_, config string) (addr string, stop func(), err error) {
 		return StartHeadgate(ctx, "--envoy", config, "--http", "127.0.0.1:0", "--grpc")
 	})
 }
 
-func startEnvoy(ctx context.Context, start func(dir, config string) (string, func(), error)) (*Envoy, error) {
+func startEnvoy(ctx context.Context, start func(dir, config string) (string, func(), error)) (*Server, error) {
 	dir, err := os.MkdirTemp("", "headgate-bench-")
 	if err != nil {
 		return nil, err
@@ -78,37 +62,14 @@ func startEnvoy(ctx context.Context, start func(dir, config string) (string, fun
 		os.RemoveAll(dir)
 		return nil, err
 	}
-	c, err := dial(addr)
-	if err != nil {
-		end()
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	e := &Envoy{c, func() { end(); os.RemoveAll(dir) }}
-	// It listens before it has read its limits.
-	for try := 0; ; try++ {
-		if _, err = e.Allow(ctx, "ready"); err == nil {
-			return e, nil
-		}
-		if try == 50 {
-			e.Close()
-			return nil, fmt.Errorf("the rate limit service does not answer: %w", err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	return connect(ctx, addr, func() { end(); os.RemoveAll(dir) }, (*conns).allowByEnvoy)
 }
 
-// Close stops it.
-func (e *Envoy) Close() {
-	e.conns.close()
-	e.stop()
-}
-
-// Allow makes one decision in a call.
-func (e *Envoy) Allow(ctx context.Context, key string) (bool, error) {
-	entry := put(put(nil, 1, "user"), 2, key)
+// allowByEnvoy makes a decision by Envoy's rate limit service.
+func (c *conns) allowByEnvoy(ctx context.Context, keys ...string) (bool, error) {
+	entry := put(put(nil, 1, "user"), 2, keys[0])
 	question := put(put(nil, 1, "bench"), 2, put(nil, 1, entry))
-	answer, err := e.conns.invoke(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", question)
+	answer, err := c.invoke(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", question)
 	if err != nil {
 		return false, err
 	}

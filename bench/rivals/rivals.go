@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,64 +17,103 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// program is a server that the go command builds from its module, which no go.mod of ours requires. The user's cache
-// keeps it.
-type program struct{ module, version, command string }
+// program returns the path of a command that the go command builds from its module, which no go.mod of ours requires.
+// The user's cache keeps it.
+func program(ctx context.Context, command, version string) (file string, err error) {
+	file, err = cached(path.Base(command)+"@"+version, path.Base(command))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	return file, install(ctx, file, "", command+"@"+version)
+}
 
-// build returns the path of the program's file.
-func (p program) build(ctx context.Context) (string, error) {
+// cached returns the path of a file in a folder of the user's cache, which it makes.
+func cached(folder, name string) (file string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "headgate-bench", filepath.Base(p.command)+"@"+p.version)
-	file := filepath.Join(dir, filepath.Base(p.command))
-	if _, err := os.Stat(file); err == nil {
-		return file, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	text := fmt.Sprintf("module rival\n\ngo 1.26.0\n\nrequire %s %s\n", p.module, p.version)
-	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644); err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=mod", "-o", file, p.command)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	folder = filepath.Join(cache, "headgate-bench", folder)
+	return filepath.Join(folder, name), os.MkdirAll(folder, 0o755)
+}
+
+// install builds a command, as it is known in a folder, into a file.
+func install(ctx context.Context, file, folder, command string) error {
+	cmd := exec.CommandContext(ctx, "go", "install", command)
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOBIN="+filepath.Dir(file))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s@%s: %w: %s", p.command, p.version, err, lastLine(out))
+		return fmt.Errorf("go install %s: %w: %s", command, err, LastLine(out))
 	}
-	return file, nil
+	return nil
 }
 
 // StartHeadgate builds headgate and serves the memory store. It appends an address to args.
 func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(), err error) {
-	home, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/headgate/headgate").Output()
-	if err != nil {
-		return "", nil, fmt.Errorf("find the module: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "headgate-bench-")
+	file, err := cached("headgate", "headgate")
 	if err != nil {
 		return "", nil, err
 	}
-	file := filepath.Join(dir, "headgate")
-	build := exec.CommandContext(ctx, "go", "build", "-o", file, "./cmd/headgate")
-	build.Dir = strings.TrimSpace(string(home))
-	var end func()
-	if out, errBuild := build.CombinedOutput(); errBuild != nil {
-		err = fmt.Errorf("build headgate: %w: %s", errBuild, out)
-	} else if addr, err = freeAddr(ctx); err == nil {
-		end, err = start(ctx, file, addr, append(append([]string{"serve", "--store", "memory:"}, args...), addr))
-	}
-	if err != nil {
-		os.RemoveAll(dir)
+	if err := install(ctx, file, "..", "./cmd/headgate"); err != nil {
 		return "", nil, err
 	}
-	return addr, func() { end(); os.RemoveAll(dir) }, nil
+	return start(ctx, file, func(addr string) ([]string, []string) {
+		return slices.Concat([]string{"serve", "--store", "memory:"}, args, []string{addr}), nil
+	})
 }
 
-// start returns when the program accepts connections at addr. The program ends with stop, or with this process.
-func start(ctx context.Context, file, addr string, args []string, env ...string) (stop func(), err error) {
+// Server is a rate limiting server that was started.
+type Server struct {
+	// Allow makes one decision for each key in a call, with a limit that never binds, and reports whether all may pass.
+	Allow func(ctx context.Context, keys ...string) (bool, error)
+
+	conns *conns
+	stop  func()
+}
+
+// connect connects to a server, and stops it if it does not answer.
+func connect(ctx context.Context, addr string, stop func(),
+	allow func(*conns, context.Context, ...string) (bool, error),
+) (s *Server, err error) {
+	s = &Server{stop: stop}
+	if s.conns, err = dial(addr); err != nil {
+		stop()
+		return nil, err
+	}
+	s.Allow = func(ctx context.Context, keys ...string) (bool, error) { return allow(s.conns, ctx, keys...) }
+	// It listens before it has read its limits, or has met itself as its peer.
+	for try := 0; ; try++ {
+		if _, err = s.Allow(ctx, "ready"); err == nil {
+			return s, nil
+		}
+		if try == 50 {
+			s.Close()
+			return nil, fmt.Errorf("the server does not answer: %w", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Close stops it.
+func (s *Server) Close() {
+	s.conns.close()
+	s.stop()
+}
+
+// start starts a program that listens at a free address, with arguments and more variables of the environment, and
+// returns when it accepts connections there. It ends with stop, or with this process.
+func start(ctx context.Context, file string, with func(addr string) (args, env []string)) (
+	addr string, stop func(), err error,
+) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	addr = l.Addr().String()
+	l.Close()
+	args, env := with(addr)
 	s, err := dbtest.Launch(ctx, func() *exec.Cmd {
 		cmd := exec.CommandContext(context.WithoutCancel(ctx), file, args...)
 		cmd.Env = append(os.Environ(), env...)
@@ -85,24 +126,15 @@ func start(ctx context.Context, file, addr string, args []string, env ...string)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return s.Stop, nil
+	return addr, s.Stop, nil
 }
 
-func lastLine(text []byte) string {
+// LastLine returns the last line of what a program has printed.
+func LastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[len(lines)-1]
-}
-
-// freeAddr returns an address of this machine at which nobody listens.
-func freeAddr(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // tick is the unit of the CPU times in /proc: USER_HZ is 100 on every Linux.
@@ -111,32 +143,10 @@ const tick = 10 * time.Millisecond
 // CPU returns the CPU time of all running descendants of this process; 0 where there is no /proc. A program that has
 // ended counts with its parent.
 func CPU() (sum time.Duration) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	parent, spent := map[int]int{}, map[int]time.Duration{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		// The name, in parentheses, may contain spaces.
-		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil || len(fields) < 15 {
-			continue
-		}
-		parent[pid], _ = strconv.Atoi(fields[1])
-		for _, f := range fields[11:15] { // utime, stime, and those of children that were waited for
+	for _, r := range dbtest.Family(os.Getpid())[1:] {
+		for _, f := range r.Stat[11:15] { // utime, stime, and those of children that were waited for
 			n, _ := strconv.ParseInt(f, 10, 64)
-			spent[pid] += time.Duration(n) * tick
-		}
-	}
-	for pid := range parent {
-		for up := parent[pid]; up > 1; up = parent[up] {
-			if up == os.Getpid() {
-				sum += spent[pid]
-				break
-			}
+			sum += time.Duration(n) * tick
 		}
 	}
 	return sum

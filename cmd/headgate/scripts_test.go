@@ -19,7 +19,7 @@ import (
 // TestScripts runs the scripts of testdata. In them, headgate is carried out by one process for all of a script, and
 // exec headgate by a process of its own: where the variables, the input or the signals of that matter.
 func TestScripts(t *testing.T) {
-	s, err := dbtest.StartPostgres(context.Background())
+	s, err := dbtest.StartSharedPostgres(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}

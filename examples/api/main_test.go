@@ -160,7 +160,7 @@ func TestTheProgramServes(t *testing.T) {
 	addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)) // that no other program gets meanwhile
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- run(ctx, []string{"-http", addr}) }()
+	go func() { done <- run(ctx, "memory:", addr) }()
 	await.NoError(t, "an order", func() error {
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/orders", strings.NewReader("book"))
 		req.Header.Set("Authorization", "Bearer free-key")

@@ -65,29 +65,26 @@ func insert(ctx context.Context, limiter *headgate.Limiter, user string, batch [
 }
 
 func main() {
+	url := flag.String("store", "memory:", "URL of the store, such as sqlite:FILE")
+	n := flag.Int("calls", 50, "number of calls of the first part")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, os.Args[1:])
+	err := run(ctx, os.Stdout, *url, *n)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, args []string) error {
-	flags := flag.NewFlagSet("jobs", flag.ContinueOnError)
-	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
-	n := flags.Int("calls", 50, "number of calls of the first part")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	limiter, s, err := open.Limiter(ctx, *url, nil) // callers that come at once share statements
+func run(ctx context.Context, out io.Writer, url string, n int) error {
+	limiter, s, err := open.Limiter(ctx, url, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 
 	start := time.Now()
-	err = pay(ctx, limiter, *n, func(i int) {
+	err = pay(ctx, limiter, n, func(i int) {
 		if i%10 == 9 {
 			fmt.Fprintf(out, "%.1fs: call %d\n", time.Since(start).Seconds(), i+1)
 		}

@@ -30,7 +30,7 @@ the table has 10000 rows
 `
 		begin := time.Now()
 		var out bytes.Buffer
-		if err := run(t.Context(), &out, nil); err != nil {
+		if err := run(t.Context(), &out, "memory:", 50); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != want {
@@ -49,7 +49,7 @@ func TestTheFileKeepsTheLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, want := range []string{"the table has 10000 rows\n", "the table has 0 rows\n"} {
 			var out bytes.Buffer
-			if err := run(t.Context(), &out, []string{"-store", store, "-calls", "1"}); err != nil {
+			if err := run(t.Context(), &out, store, 1); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.HasSuffix(out.String(), want) {

@@ -31,20 +31,12 @@ type budgets struct {
 // token bucket only what has not drained. A log has a row for each request, which
 // are few in a minute. Of a stream that goes on past midnight, the money stays charged as it was.
 var defaults = budgets{
-	userRequests: limit("user-requests", "sliding-log 60/1m"),
-	userTokens:   limit("user-tokens", "sliding-log 40000/1m"),
-	teamTokens:   limit("team-tokens", "sliding-log 200000/1m"),
-	orgTokens:    limit("org-tokens", "sliding-log 1000000/1m"),
-	teamMoney:    limit("team-money", "sliding-window 50/1d scale 6"), // dollars, counted in millionths
-	orgMoney:     limit("org-money", "sliding-window 400/1d scale 6"),
-}
-
-func limit(name, notation string) headgate.Limit {
-	l, err := headgate.ParseNamed(name, notation)
-	if err != nil {
-		panic(err)
-	}
-	return l
+	userRequests: headgate.MustParseNamed("user-requests", "sliding-log 60/1m"),
+	userTokens:   headgate.MustParseNamed("user-tokens", "sliding-log 40000/1m"),
+	teamTokens:   headgate.MustParseNamed("team-tokens", "sliding-log 200000/1m"),
+	orgTokens:    headgate.MustParseNamed("org-tokens", "sliding-log 1000000/1m"),
+	teamMoney:    headgate.MustParseNamed("team-money", "sliding-window 50/1d scale 6"), // dollars, counted in millionths
+	orgMoney:     headgate.MustParseNamed("org-money", "sliding-window 400/1d scale 6"),
 }
 
 // charges returns what a request costs that uses u: at most, to take, or in the end, to settle.

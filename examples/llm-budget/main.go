@@ -29,11 +29,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/store"
-	"github.com/headgate/headgate/store/front"
-	"github.com/headgate/headgate/store/memory"
-	"github.com/headgate/headgate/store/postgres"
+	"github.com/headgate/headgate/store/open"
 )
 
 // clients says who has which API key. Keys are looked up by their hashes, so that the time it
@@ -70,41 +67,34 @@ func fakeModel(w http.ResponseWriter, r *http.Request) {
 }
 
 func main() {
+	url := flag.String("store", "memory:", "URL of the store, such as postgres://HOST/DB")
+	addr := flag.String("http", "127.0.0.1:8082", "address to listen on")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:])
+	err := run(ctx, *url, *addr)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("llm-budget", flag.ContinueOnError)
-	url := flags.String("store", "", "URL of a PostgreSQL; without one the budgets are in memory")
-	addr := flags.String("http", "127.0.0.1:8082", "address to listen on")
-	if err := flags.Parse(args); err != nil {
+func run(ctx context.Context, url, addr string) error {
+	limiter, s, err := open.Limiter(ctx, url, nil) // callers that come at once share round trips
+	if err != nil {
 		return err
 	}
-	var s store.Store = memory.New(nil)
-	if *url != "" {
-		pg, err := postgres.Open(ctx, *url, nil)
-		if err != nil {
-			return err
-		}
-		defer pg.Close()
-		if _, err := pg.Migrate(ctx); err != nil {
-			return err
-		}
-		s = pg
-	}
-	s = front.New(s, nil) // callers that come at once share round trips
 	defer s.Close()
+	if db, ok := store.As[store.Migrator](s); ok {
+		if _, err := db.Migrate(ctx); err != nil {
+			return err
+		}
+	}
 	model := httptest.NewServer(http.HandlerFunc(fakeModel))
 	defer model.Close()
-	p := &proxy{limiter: headgate.New(s, nil), budgets: defaults, clients: clients, model: model.URL, step: 64}
-	server := &http.Server{Addr: *addr, Handler: p, ReadTimeout: 10 * time.Second}
+	p := &proxy{limiter: limiter, budgets: defaults, clients: clients, model: model.URL, step: 64}
+	server := &http.Server{Addr: addr, Handler: p, ReadTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	log.Printf("listening on http://%s/v1/chat/completions", *addr)
+	log.Printf("listening on http://%s/v1/chat/completions", addr)
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -18,11 +18,11 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestTheProgramServes starts the program as it is.
 func TestTheProgramServes(t *testing.T) {
-	for name, url := range map[string]string{"memory": "", "postgres": dbtest.Postgres(t)} {
+	for name, url := range map[string]string{"memory": "memory:", "postgres": dbtest.Postgres(t)} {
 		addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- run(ctx, []string{"-http", addr, "-store", url}) }()
+		go func() { done <- run(ctx, url, addr) }()
 		await.NoError(t, "an answer with "+name, func() error {
 			body := strings.NewReader(`{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}`)
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/chat/completions", body)

@@ -138,7 +138,7 @@ func TestARefusalChargesNothing(t *testing.T) {
 		for i, amount := range small {
 			name := fmt.Sprint("small-", i)
 			b := wide(name + "-and")
-			*b.all()[i] = limit(name, "sliding-window "+amount)
+			*b.all()[i] = headgate.MustParseNamed(name, "sliding-window "+amount)
 			x := newSite(t, s, b, 1, fakeModel)
 			if status, _, text := x.ask(t, people[0], "", prompt); status != http.StatusOK {
 				t.Fatalf("%s: %d %s", name, status, text)
@@ -167,7 +167,7 @@ func TestAStreamEndsWhereTheBudgetDoes(t *testing.T) {
 		for i, amount := range []string{"20/30d", "20/30d", "20/30d", "0.0003/30d scale 6", "0.0003/30d scale 6"} {
 			name := fmt.Sprint("short-", i)
 			b := wide(name + "-and")
-			*b.all()[i+1] = limit(name, "sliding-window "+amount)
+			*b.all()[i+1] = headgate.MustParseNamed(name, "sliding-window "+amount)
 			x := newSite(t, s, b, 1, func(w http.ResponseWriter, _ *http.Request) {
 				for range 30 {
 					fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")
@@ -193,8 +193,8 @@ func TestTheHeaders(t *testing.T) {
 	s := memory.New(&memory.Config{Clock: now.UnixMicro})
 	defer s.Close()
 	b := wide("limit")
-	b.userRequests = limit("requests", "sliding-log 2/1m")
-	b.teamTokens = limit("tokens", "sliding-log 1000/1h")
+	b.userRequests = headgate.MustParseNamed("requests", "sliding-log 2/1m")
+	b.teamTokens = headgate.MustParseNamed("tokens", "sliding-log 1000/1h")
 	x := newSite(t, s, b, 1, fakeModel)
 	for i, want := range []map[string]string{
 		// Before the stream begins, the prompt and eight tokens of the answer are charged.

@@ -39,7 +39,7 @@ func wide(prefix string) (b budgets) {
 		if scaled { // which leaves less room for the amount
 			notation = algorithm + " 3000/30d scale " + scale
 		}
-		*l = limit(fmt.Sprint(prefix, "-", i), notation)
+		*l = headgate.MustParseNamed(fmt.Sprint(prefix, "-", i), notation)
 	}
 	return b
 }

@@ -128,22 +128,19 @@ func slowHash(password string, salt []byte) []byte {
 }
 
 func main() {
+	url := flag.String("store", "memory:", "URL of the store, such as sqlite:FILE")
+	addr := flag.String("http", "127.0.0.1:8081", "address to listen on")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Args[1:])
+	err := run(ctx, *url, *addr)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("loginpage", flag.ContinueOnError)
-	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
-	addr := flags.String("http", "127.0.0.1:8081", "address to listen on")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	limiter, s, err := open.Limiter(ctx, *url, nil) // several machines share a database
+func run(ctx context.Context, url, addr string) error {
+	limiter, s, err := open.Limiter(ctx, url, nil) // several machines share a database
 	if err != nil {
 		return err
 	}
@@ -152,9 +149,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Addr: *addr, Handler: handler, ReadTimeout: 10 * time.Second}
+	server := &http.Server{Addr: addr, Handler: handler, ReadTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	log.Printf("listening on http://%s/, the user is alice", *addr)
+	log.Printf("listening on http://%s/, the user is alice", addr)
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -121,7 +121,7 @@ func TestTheProgramServes(t *testing.T) {
 	addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)) // that no other program gets meanwhile
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- run(ctx, []string{"-http", addr, "-store", "sqlite::memory:"}) }()
+	go func() { done <- run(ctx, "sqlite::memory:", addr) }()
 	defer func() {
 		stop()
 		if err := <-done; err != nil {

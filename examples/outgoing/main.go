@@ -68,36 +68,35 @@ func get(ctx context.Context, client *http.Client, url string) (status string, e
 	return resp.Status, err
 }
 
+// limit is that for each host.
+var limit = headgate.MustParseNamed("outgoing", "token-bucket 5/s burst 1")
+
 func main() {
+	storeURL := flag.String("store", "memory:", "URL of the store, such as sqlite:FILE")
+	url := flag.String("url", "", "URL to call instead of a server of this program")
+	flag.Var(&limit, "limit", "the limit for each host")
+	calls := flag.Int("calls", 10, "number of requests")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, os.Args[1:])
+	err := run(ctx, os.Stdout, *storeURL, *url, *calls)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, args []string) error {
-	flags := flag.NewFlagSet("outgoing", flag.ContinueOnError)
-	storeURL := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
-	url := flags.String("url", "", "URL to call instead of a server of this program")
-	limit := headgate.MustParseNamed("outgoing", "token-bucket 5/s burst 1")
-	flags.Var(&limit, "limit", "the limit for each host")
-	calls := flags.Int("calls", 10, "number of requests")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *url == "" {
+func run(ctx context.Context, out io.Writer, storeURL, url string, calls int) error {
+	if url == "" {
 		server := busyServer()
 		defer server.Close()
-		*url = server.URL
+		url = server.URL
 	}
-	limiter, s, err := open.Limiter(ctx, *storeURL, nil) // callers that come at once share statements
+	limiter, s, err := open.Limiter(ctx, storeURL, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	return call(ctx, out, limiter, limit, *url, *calls)
+	return call(ctx, out, limiter, limit, url, calls)
 }
 
 // call sends requests, one after another.

@@ -45,7 +45,7 @@ func TestRequestsKeepTheQuota(t *testing.T) {
 
 func TestTheProgramCallsItsServer(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), &out, []string{"-calls", "1"}); err != nil ||
+	if err := run(t.Context(), &out, "memory:", "", 1); err != nil ||
 		!strings.HasSuffix(out.String(), "s: request 1: 200 OK\n") {
 		t.Errorf("%v, got\n%s", err, &out)
 	}

@@ -24,69 +24,40 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// tokens is a headgate.TokenRequester: all that the limited code has to know.
-type tokens struct {
-	limiter *headgate.Limiter
-	charge  headgate.Charge
-}
-
-// RequestToken returns nil if there was a token, and an error otherwise.
-func (t tokens) RequestToken(ctx context.Context) error {
-	d, err := t.limiter.Take(ctx, t.charge)
-	if err == nil && !d.Allowed {
-		err = &headgate.DeniedError{Decision: d}
-	}
-	return err
-}
-
-type action func(ctx context.Context) (string, error)
-
-// limit returns an action that is only done when there is a token for it. The function
-// headgate.Limited does the same for an action with any result.
-func limit(tokens headgate.TokenRequester, do action) action {
-	return func(ctx context.Context) (string, error) {
-		if err := tokens.RequestToken(ctx); err != nil {
-			return "", err
-		}
-		return do(ctx)
-	}
-}
-
 // callPayments stands for a call to the service that must not be overwhelmed.
 func callPayments(context.Context) (string, error) { return "done", nil }
 
+// rule is refilled to two, a second after the first call.
+var rule = headgate.MustParse("fixed-window 2/1s from-first")
+
 func main() {
+	url := flag.String("store", "memory:", "URL of the store, such as sqlite:FILE")
+	flag.Var(&rule, "limit", "the limit of all calls")
+	seconds := flag.Int("seconds", 3, "number of seconds to run for")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, os.Args[1:])
+	err := run(ctx, os.Stdout, *url, rule, *seconds)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, args []string) error {
-	flags := flag.NewFlagSet("requesttoken", flag.ContinueOnError)
-	url := flags.String("store", "memory:", "URL of the store, such as sqlite:FILE")
-	rule := headgate.MustParse("fixed-window 2/1s from-first") // refilled to two, a second after the first call
-	flags.Var(&rule, "limit", "the limit of all calls")
-	seconds := flags.Int("seconds", 3, "number of seconds to run for")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	limiter, s, err := open.Limiter(ctx, *url, nil) // callers that come at once share statements
+func run(ctx context.Context, out io.Writer, url string, rule headgate.Limit, seconds int) error {
+	limiter, s, err := open.Limiter(ctx, url, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 
-	payments := tokens{limiter, headgate.Charge{Limit: rule, Key: "payments"}}
-	limited := limit(payments, callPayments)
+	// It asks for a token, and calls callPayments if there is one. By itself headgate.NewRequester asks for tokens.
+	limited := headgate.Limited(limiter, callPayments, headgate.Charge{Limit: rule, Key: "payments"})
 
 	lines := log.New(out, "", 0)
 	start := time.Now()
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	for range *seconds {
+	for range seconds {
 		for range 5 {
 			calls.Go(func() {
 				result, err := limited(ctx)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func TestTwoOfFiveInEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		if err := run(t.Context(), &out, nil); err != nil {
+		if err := run(t.Context(), &out, "memory:", rule, 3); err != nil {
 			t.Fatal(err)
 		}
 		for second := range 3 {
@@ -35,16 +36,14 @@ func TestTwoOfFiveInEachSecond(t *testing.T) {
 
 // TestProcessesShareTheTokens runs the program twice at a time over one file.
 func TestProcessesShareTheTokens(t *testing.T) {
-	args := []string{
-		"-store", "sqlite:" + filepath.Join(t.TempDir(), "tokens.db") + "?synchronous=normal",
-		"-limit", "fixed-window 4/1d from-first", "-seconds", "1",
-	}
+	store := "sqlite:" + filepath.Join(t.TempDir(), "tokens.db") + "?synchronous=normal"
+	rule := headgate.MustParse("fixed-window 4/1d from-first")
 	synctest.Test(t, func(t *testing.T) {
 		var outs [2]bytes.Buffer
 		var both sync.WaitGroup
 		for i := range outs {
 			both.Go(func() {
-				if err := run(t.Context(), &outs[i], args); err != nil {
+				if err := run(t.Context(), &outs[i], store, rule, 1); err != nil {
 					t.Error(err)
 				}
 			})
@@ -58,7 +57,7 @@ func TestProcessesShareTheTokens(t *testing.T) {
 }
 
 func TestUnknownStore(t *testing.T) {
-	err := run(t.Context(), t.Output(), []string{"-store", "ftp://user:secret@host/"})
+	err := run(t.Context(), t.Output(), "ftp://user:secret@host/", rule, 1)
 	if err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}

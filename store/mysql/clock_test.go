@@ -33,7 +33,7 @@ func TestGaleraDecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 // TestAServerWhoseSYSDATEStandsStillIsRefused: the store could not tell how long a statement has waited.
 func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 	t.Parallel()
-	server, err := dbtest.StartMariaDB(t.Context(), "--sysdate-is-now")
+	server, err := (&dbtest.Config{Args: []string{"--sysdate-is-now"}}).MariaDB(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 
 // startOwn starts a server that this package shares with nobody, and that ends with the tests.
 var startOwn = sync.OnceValues(func() (*dbtest.Server, error) {
-	return dbtest.StartMariaDB(context.Background(), "--log-bin", "--server-id=1", "--event-scheduler=ON")
+	c := &dbtest.Config{Args: []string{"--log-bin", "--server-id=1", "--event-scheduler=ON"}}
+	return c.MariaDB(context.Background())
 })
 
 // ownServer returns the URL of a server of this package alone, for what may disturb tests of others: KILL, for example,
@@ -47,8 +48,10 @@ func TestSettingsOfTheServer(t *testing.T) {
 // serverOfSettings returns a server whose settings are the test's, and never that of the environment.
 func serverOfSettings(t *testing.T) string {
 	t.Helper()
-	server, err := dbtest.StartMariaDB(t.Context(), "--max-connections=100", "--log-bin=log", "--server-id=1",
-		"--loose-skip-character-set-client-handshake")
+	c := &dbtest.Config{Args: []string{
+		"--max-connections=100", "--log-bin=log", "--server-id=1", "--loose-skip-character-set-client-handshake",
+	}}
+	server, err := c.MariaDB(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

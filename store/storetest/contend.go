@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -91,22 +90,16 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 	p := bucket(1, 1_000_000)
 	var charged, refused [keys]atomic.Int64
 	concurrently(callers, asks, func(_, _ int) {
+		some, count := rand.Perm(keys)[:2+rand.IntN(3)], &charged
 		var ops []law.Op
-		for _, k := range rand.Perm(keys)[:2+rand.IntN(3)] {
+		for _, k := range some {
 			ops = append(ops, take("group", fmt.Sprint(k), p, 1, T0))
 		}
 		if rand.IntN(3) == 0 { // one that can never pass refuses them all
-			ops = append(ops, take("group", "refuses", bucket(1, 1), 2, T0))
-			ops[len(ops)-1].Cell.Limit = "small"
+			ops, count = append(ops, take("small", "refuses", bucket(1, 1), 2, T0)), &refused
 		}
 		try(t, s, ops...)
-		count := &charged
-		if ops[len(ops)-1].Cell.Limit != "group" {
-			count, ops = &refused, ops[:len(ops)-1]
-		}
-		for i := range ops {
-			var k int
-			fmt.Sscan(ops[i].Cell.Key, &k)
+		for _, k := range some {
 			count[k].Add(1)
 		}
 	})
@@ -123,38 +116,19 @@ func groups(t *testing.T, s store.Store, onTrial bool) {
 	}
 }
 
-// question and answer are an operation of a history.
-type question struct {
-	key string
-	op  law.Op
-}
-
-type answer struct {
-	granted, clock, level int64
-}
+// answer is what an operation of a history has shown.
+type answer struct{ granted, clock, level int64 }
 
 // linearizable records short concurrent histories, by the store's own clock,
 // and looks for an order that explains them: each answer follows from package
 // law applied to the state before it at the time that the store says.
 func linearizable(t *testing.T, s store.Store) {
-	params := []law.Params{
-		bucket(2000, 3),
-		slidingWindow(4, 5000),
-		fixedWindow(4, 4000),
-	}
+	params := [...]law.Params{bucket(2000, 3), slidingWindow(4, 5000), fixedWindow(4, 4000)}
 	model := porcupine.Model{
-		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-			byKey := map[string][]porcupine.Operation{}
-			for _, op := range history {
-				key := op.Input.(question).key
-				byKey[key] = append(byKey[key], op)
-			}
-			return slices.Collect(maps.Values(byKey))
-		},
 		Init: func() any { return law.State{} },
 		Step: func(state, input, output any) (bool, any) {
-			in, out := input.(question), output.(answer)
-			d := law.Decide(state.(law.State), &in.op, out.clock, 0, nil)
+			op, out := input.(law.Op), output.(answer)
+			d := law.Decide(state.(law.State), &op, out.clock, 0, nil)
 			next := d.Base
 			if d.Outcome.Granted > 0 {
 				next = d.Outcome.State
@@ -165,24 +139,25 @@ func linearizable(t *testing.T, s store.Store) {
 		},
 	}
 	var mu sync.Mutex
-	var history []porcupine.Operation
-	var order atomic.Int64 // of calls and returns
+	var histories [len(params)][]porcupine.Operation // each of one cell
+	var order atomic.Int64                           // of calls and returns
 	const callers, asks = 6, 15
 	concurrently(callers, asks, func(caller, n int) {
-		p := params[n%len(params)]
-		key := fmt.Sprint(n % len(params))
-		op := take("linear "+key, key, p, 1, 0)
+		n %= len(params)
+		op := take(fmt.Sprint("linear ", n), "k", params[n], 1, 0)
 		call := order.Add(1)
 		out := try(t, s, op)[0]
 		ret := order.Add(1)
 		mu.Lock()
 		defer mu.Unlock()
-		history = append(history, porcupine.Operation{
-			ClientId: caller, Input: question{key, op}, Call: call,
+		histories[n] = append(histories[n], porcupine.Operation{
+			ClientId: caller, Input: op, Call: call,
 			Output: answer{out.Granted, out.Clock, out.State.Level}, Return: ret,
 		})
 	})
-	if !porcupine.CheckOperations(model, history) {
-		t.Errorf("no order of these %d operations explains their outcomes", len(history))
+	for _, history := range histories {
+		if !porcupine.CheckOperations(model, history) {
+			t.Errorf("no order of these %d operations explains their outcomes", len(history))
+		}
 	}
 }

@@ -37,22 +37,12 @@ func (o *oracle) apply(ops []law.Op, outs []law.Outcome) {
 	}
 }
 
-// rounds does something with a number of states of a generator, until the test has failed.
-func rounds(t *testing.T, n int, opt *Options, do func(g *generator)) {
-	seed := tier.Seed()
+// model compares n random batches with package law, bit by bit.
+func model(t *testing.T, s store.Store, n int, opt *Options, batch func(*generator) []law.Op) {
+	seed, o := tier.Seed(), newOracle()
 	g := newGenerator(seed, opt)
 	for round := range n {
-		if do(g); t.Failed() {
-			t.Fatalf("in batch %d of seed %d", round, seed)
-		}
-	}
-}
-
-// model compares random histories with package law, bit by bit.
-func model(t *testing.T, s store.Store, opt *Options) {
-	o := newOracle()
-	rounds(t, opt.Histories, opt, func(g *generator) {
-		ops := g.batch()
+		ops := batch(g)
 		want := make([]law.Outcome, len(ops))
 		o.apply(ops, want)
 		for i := range ops {
@@ -61,20 +51,11 @@ func model(t *testing.T, s store.Store, opt *Options) {
 			}
 		}
 		got := apply(t, s, ops...)
-		compare(t, ops, got, want)
+		if compare(t, ops, got, want); t.Failed() {
+			t.Fatalf("in batch %d of seed %d", round, seed)
+		}
 		g.remember(ops, got, want)
-	})
-}
-
-// merged compares batches of plain charges with package law, bit by bit.
-func merged(t *testing.T, s store.Store, opt *Options) {
-	o := newOracle()
-	rounds(t, opt.Histories/2, opt, func(g *generator) {
-		ops := g.charges()
-		want := make([]law.Outcome, len(ops))
-		o.apply(ops, want)
-		compare(t, ops, apply(t, s, ops...), want)
-	})
+	}
 }
 
 // compare compares outcomes; numbers of entries are a store's own.

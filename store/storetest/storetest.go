@@ -72,9 +72,10 @@ func RunHistories(t *testing.T, open Open, o *Options) {
 }
 
 func histories(with subtest, o *Options) {
-	with("decides as package law does, bit by bit", func(t *testing.T, s store.Store) { model(t, s, o) })
+	with("decides as package law does, bit by bit",
+		func(t *testing.T, s store.Store) { model(t, s, o.Histories, o, (*generator).batch) })
 	with("decides batches of plain charges as package law does",
-		func(t *testing.T, s store.Store) { merged(t, s, o) })
+		func(t *testing.T, s store.Store) { model(t, s, o.Histories/2, o, (*generator).charges) })
 }
 
 // Run runs the suite.

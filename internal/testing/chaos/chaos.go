@@ -148,7 +148,10 @@ func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 			asking.Go(func() { r.ask(ctx, cmp.Or(s.Node, fmt.Sprint("stack", i)), s) })
 		}
 	}
-	faults := append(slices.Clone(r.system.Faults), r.network()...)
+	var faults []Fault // each as often as it comes
+	for _, f := range slices.Concat(r.system.Faults, r.network()) {
+		faults = append(faults, slices.Repeat([]Fault{f}, f.Weight)...)
+	}
 	for begin := sched.Now(); sched.Since(begin) < lasts; {
 		if err := r.breakOne(ctx, faults); err != nil { // what was decided until now is still judged
 			t.Error(err)
@@ -223,17 +226,9 @@ func (r *run) ask(ctx context.Context, node string, s *Stack) {
 	}
 }
 
-// breakOne brings about one fault, and mends it. The error is that the engine could not be mended.
+// breakOne brings about one of the faults, and mends it. The error is that the engine could not be mended.
 func (r *run) breakOne(ctx context.Context, faults []Fault) error {
-	all := 0
-	for _, f := range faults {
-		all += f.Weight
-	}
-	n, i := r.rng.IntN(all), 0
-	for ; n >= faults[i].Weight; i++ {
-		n -= faults[i].Weight
-	}
-	f := &faults[i]
+	f := &faults[r.rng.IntN(len(faults))]
 	do, begin := f.Do, sched.Now()
 	if f.Shift != nil {
 		do = r.jump(f.Shift)

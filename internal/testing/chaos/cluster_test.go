@@ -184,14 +184,12 @@ func onCluster(t *testing.T) *chaos.System {
 func onSentinel(t *testing.T) *chaos.System {
 	t.Helper()
 	keeps := []string{"--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"}
-	first := own(t, func(ctx context.Context) (*dbtest.Server, error) { return dbtest.StartRedis(ctx, keeps...) })
+	first := own(t, (&dbtest.Config{Args: keeps}).Redis)
 	_, port, err := net.SplitHostPort(host(t, first.DSN))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := own(t, func(ctx context.Context) (*dbtest.Server, error) {
-		return dbtest.StartRedis(ctx, append(keeps, "--replicaof", "127.0.0.1", port)...)
-	})
+	second := own(t, (&dbtest.Config{Args: append(keeps, "--replicaof", "127.0.0.1", port)}).Redis)
 	sentinel := dbtest.Sentinel(t, port)
 	servers := []*dbtest.Server{first, second}
 	well := func(ctx context.Context) error { return inStep(ctx, sentinel) }

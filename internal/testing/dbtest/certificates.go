@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,7 +21,6 @@ type Authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	last int64 // serial number
 }
 
 // Certificate is to be signed by an Authority.
@@ -41,14 +39,11 @@ func NewAuthority(tb testing.TB) *Authority {
 	tb.Cleanup(func() { os.RemoveAll(dir) })
 	do(os.Chmod(dir, 0o755))
 	a := &Authority{dir: dir}
-	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "headgate test authority " + filepath.Base(dir)}, IsCA: true,
-		BasicConstraintsValid: true,
-		NotBefore:             time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		KeyUsage: x509.KeyUsageCertSign,
-	}
 	var pair Pair
-	pair, a.cert, a.key = a.sign("authority", template)
+	pair, a.cert, a.key = a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "headgate test authority " + filepath.Base(dir)}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(48 * time.Hour),
+	})
 	a.File = pair.Cert
 	return a
 }
@@ -58,8 +53,7 @@ func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 	tb.Helper()
 	defer fatal(tb)
 	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: c.Name}, NotBefore: time.Now().Add(-24 * time.Hour),
-		NotAfter:    time.Now().Add(24 * time.Hour),
+		Subject: pkix.Name{CommonName: c.Name}, NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -73,22 +67,21 @@ func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	pair, _, _ := a.sign("issued", template)
+	pair, _, _ := a.sign(template)
 	return pair
 }
 
-// sign makes a key and a certificate of it. The first certificate signs itself.
-func (a *Authority) sign(name string, template *x509.Certificate) (Pair, *x509.Certificate, *ecdsa.PrivateKey) {
+// sign makes a key and a certificate of it, which holds since yesterday. The first certificate signs itself.
+func (a *Authority) sign(template *x509.Certificate) (Pair, *x509.Certificate, *ecdsa.PrivateKey) {
+	template.NotBefore = time.Now().Add(-24 * time.Hour)
 	key := get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	a.last++
-	template.SerialNumber = big.NewInt(a.last)
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
 	}
 	der := get(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))
 	secret := get(x509.MarshalPKCS8PrivateKey(key))
-	file := filepath.Join(a.dir, name+template.SerialNumber.String())
+	file := filepath.Join(a.dir, rand.Text())
 	pair := Pair{Cert: file + ".pem", Key: file + ".key"}
 	do(os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
 	do(os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))

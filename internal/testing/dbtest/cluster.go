@@ -39,7 +39,7 @@ func RedisCluster(tb testing.TB) string {
 func StartRedisCluster(ctx context.Context, network *Network, options ...string) (c *Cluster, err error) {
 	defer rescue(&err)
 	defer about("start a Redis Cluster")
-	f := newFolder("redis", "redis")
+	f := new(Config).folder("redis", "redis")
 	f.network = network
 	c = &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
 	c.begin(f, onLoopback, 2, func() { c.create(ctx) })
@@ -112,9 +112,7 @@ func (c *Cluster) Restart(ctx context.Context, i int) (err error) {
 
 // Await waits until all nodes are well, and every replica is in step.
 func (c *Cluster) Await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	return until(ctx, c.ready)
+	return until(ctx, 2*time.Minute, c.ready)
 }
 
 // Primary returns the number of the node that is primary for a Redis key. A

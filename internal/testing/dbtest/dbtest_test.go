@@ -23,13 +23,6 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// own has a test start its servers itself, whatever the environment names.
-func own(t *testing.T) {
-	for _, env := range []string{PostgresDSN, MySQLDSN, RedisDSN} {
-		t.Setenv(env, "")
-	}
-}
-
 // hostOf returns host:port of a URL.
 func hostOf(t *testing.T, dsn string) string {
 	t.Helper()
@@ -59,23 +52,17 @@ func folders(t *testing.T, kind string) []string {
 }
 
 func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
-	own(t)
 	t.Setenv("TMPDIR", shortTempDir(t))
 	for _, tt := range []struct {
 		name  string
-		start func(context.Context) (*Server, error)
+		start func(*Config, context.Context) (*Server, error)
 		ask   func(dsn string) error
 	}{
-		{"postgres", StartPostgres, func(
-			dsn string,
-		) error {
+		{"postgres", (*Config).Postgres, func(dsn string) error {
 			return execPostgres(context.Background(), dsn, "select 1")
 		}},
-		{
-			"mariadb", func(ctx context.Context) (*Server, error) { return StartMariaDB(ctx) },
-			func(dsn string) error { return execMariaDB(dsn, "select 1") },
-		},
-		{"redis", func(ctx context.Context) (*Server, error) { return StartRedis(ctx) }, func(dsn string) error {
+		{"mariadb", (*Config).MariaDB, func(dsn string) error { return execMariaDB(dsn, "select 1") }},
+		{"redis", (*Config).Redis, func(dsn string) error {
 			_, err := callRedis(hostOf(t, dsn), "PING")
 			return err
 		}},
@@ -83,7 +70,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			begin := time.Now()
-			s, err := tt.start(ctx)
+			s, err := tt.start(new(Config), ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,13 +110,13 @@ func shortTempDir(t *testing.T) string {
 
 func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	t.Setenv("TMPDIR", shortTempDir(t))
-	_, err := StartRedis(context.Background(), "--no-such-option", "1")
+	_, err := (&Config{Args: []string{"--no-such-option", "1"}}).Redis(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
 		t.Errorf("got %v, want what the server says", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := StartRedis(ctx, "--databases", "16"); err == nil {
+	if _, err := new(Config).Redis(ctx); err == nil {
 		t.Error("started after its context had ended")
 	}
 	if left := folders(t, "redis"); len(left) != 0 {
@@ -231,14 +218,11 @@ const childEnv = "HEADGATE_DBTEST_CHILD"
 
 func TestServersDieWithTheirProcess(t *testing.T) {
 	tier.Engines(t)
-	own(t)
 	if os.Getenv(childEnv) != "" {
-		for _, start := range []func() (*Server, error){
-			func() (*Server, error) { return StartRedis(context.Background()) },
-			func() (*Server, error) { return StartMariaDB(context.Background()) },
-			func() (*Server, error) { return StartPostgres(context.Background()) },
+		for _, start := range []func(*Config, context.Context) (*Server, error){
+			(*Config).Redis, (*Config).MariaDB, (*Config).Postgres,
 		} {
-			s, err := start()
+			s, err := start(new(Config), context.Background())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -109,11 +109,9 @@ func NeedEngine(tb testing.TB, name string) {
 	}
 }
 
-// serverFrom returns the server that an environment variable names, or starts one. Options always start one.
-func serverFrom(ctx context.Context, env string, start func(context.Context) (*Server, error), options ...string) (
-	*Server, error,
-) {
-	if dsn := os.Getenv(env); dsn != "" && len(options) == 0 {
+// serverFrom returns the server that an environment variable names, or starts one.
+func serverFrom(ctx context.Context, env string, start func(context.Context) (*Server, error)) (*Server, error) {
+	if dsn := os.Getenv(env); dsn != "" {
 		return &Server{DSN: dsn}, nil
 	}
 	return start(ctx)

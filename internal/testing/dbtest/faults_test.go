@@ -138,7 +138,7 @@ func TestAServersClockJumpsAndItsDiskGetsSlow(t *testing.T) {
 }
 
 func TestFaultsMustBeAskedFor(t *testing.T) {
-	s, err := StartRedis(t.Context(), "--databases", "16")
+	s, err := new(Config).Redis(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

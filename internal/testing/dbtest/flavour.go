@@ -30,22 +30,22 @@ func newFlavour() *flavour {
 	return mariadbOf(&e)
 }
 
-var mariadbOptions = []string{"--innodb-log-file-size=64M", "--log-warnings=1"}
-
-const mariadbPlain = "--skip-ssl"
-
-func mariadbZones() string { return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server") }
+// mariadb returns a MariaDB, with options that say where its files are.
+func mariadb(server string, prepare func(ctx context.Context, f *folder, data string), places ...string) *flavour {
+	return &flavour{
+		server: server, prepare: prepare, plain: "--skip-ssl",
+		options: append(places, "--innodb-log-file-size=64M", "--log-warnings=1"),
+		zones:   func() string { return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server") },
+	}
+}
 
 func installedMariaDB() *flavour {
 	install := program("mariadb-install-db", MySQLDSN, "mariadb-server")
-	return &flavour{
-		server:  program("mariadbd", MySQLDSN, "mariadb-server"),
-		options: mariadbOptions, plain: mariadbPlain, zones: mariadbZones,
-		prepare: func(ctx context.Context, f *folder, data string) {
-			f.run(ctx, "", install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
-				"--skip-test-db", "--innodb-log-file-size=64M")
-		},
+	prepare := func(ctx context.Context, f *folder, data string) {
+		f.run(ctx, "", install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
+			"--skip-test-db", "--innodb-log-file-size=64M")
 	}
+	return mariadb(program("mariadbd", MySQLDSN, "mariadb-server"), prepare)
 }
 
 // mariadbOf returns the MariaDB of a tree. Its mariadb-install-db would start the
@@ -71,10 +71,7 @@ func mariadbOf(e *engine) *flavour {
 			"--tmpdir=" + f.path, "--innodb-log-file-size=64M",
 		}, places...)...)
 	}
-	return &flavour{
-		server: server, options: append(places, mariadbOptions...), plain: mariadbPlain,
-		zones: mariadbZones, prepare: prepare,
-	}
+	return mariadb(server, prepare, places...)
 }
 
 // places returns options with the folders of a tree.

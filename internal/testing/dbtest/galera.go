@@ -83,9 +83,7 @@ func (g *GaleraCluster) create(ctx context.Context, f *folder) {
 
 // Await waits until each node sees all, and has caught up.
 func (g *GaleraCluster) Await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	return until(ctx, func() error {
+	return until(ctx, 2*time.Minute, func() error {
 		for i := range g.list {
 			n, err := g.size(i)
 			if err = errors.Join(err, g.synced(i)); err != nil || n != len(g.list) {

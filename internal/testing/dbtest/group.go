@@ -142,7 +142,7 @@ func (g *MySQLGroup) rejoin(ctx context.Context, i int) error {
 func (g *MySQLGroup) patiently(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := until(ctx, func() error { return ask(ctx) }); err != nil {
+	if err := until(ctx, patience, func() error { return ask(ctx) }); err != nil {
 		return fmt.Errorf("%w\n%s", err, g.said())
 	}
 	return nil
@@ -150,7 +150,7 @@ func (g *MySQLGroup) patiently(ctx context.Context, ask func(context.Context) er
 
 // forgotten waits until no other node takes a node for a member.
 func (g *MySQLGroup) forgotten(ctx context.Context, i int) error {
-	return until(ctx, func() error {
+	return until(ctx, patience, func() error {
 		for j := range g.list {
 			if n, err := g.count(j, i, "is not null"); j != i && err == nil && n > 0 {
 				return errors.New("others take it for a member still")

@@ -62,10 +62,8 @@ func mariadbVersion(server string) (version string, err error) {
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
 	defer fatal(tb)
-	server := sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion)
-	name := databaseName()
-	do(execMariaDB(server, "create database "+name))
-	return strings.TrimSuffix(server, "/") + "/" + name
+	dsn, _ := newDatabase(context.Background(), sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion))
+	return dsn
 }
 
 // MariaDBAt returns the URLs of a new, empty database on a server, or on the
@@ -73,25 +71,20 @@ func KeptMariaDB(tb testing.TB) string {
 func MariaDBAt(tb testing.TB, servers ...string) []string {
 	tb.Helper()
 	defer fatal(tb)
-	name := databaseName()
-	do(execMariaDB(servers[0], "create database "+name))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for _, s := range servers[1:] { // until it has come there
-		do(until(ctx, func() error { return execMariaDB(s, "use "+name) }))
-	}
-	tb.Cleanup(func() {
-		// A session left in a transaction would hold it up for a day.
-		_ = execMariaDB(servers[0], "set lock_wait_timeout = 5; drop database "+name)
-	})
-	urls := make([]string, len(servers))
-	for i, s := range servers {
-		urls[i] = strings.TrimSuffix(s, "/") + "/" + name
+	ctx := context.Background()
+	first, drop := newDatabase(ctx, servers[0])
+	tb.Cleanup(func() { _ = drop() })
+	urls := []string{first}
+	for _, s := range servers[1:] {
+		url := strings.TrimSuffix(s, "/") + first[strings.LastIndexByte(first, '/'):]
+		do(until(ctx, time.Minute, func() error { return execMariaDB(url, "do 1") })) // until it has come there
+		urls = append(urls, url)
 	}
 	return urls
 }
 
-// OpenMariaDB opens the server of a URL, and the database that it names. Each call of it may have several statements.
+// OpenMariaDB opens the server of a URL, and the database that it names. Each call of it may have several statements,
+// and is one round trip.
 func OpenMariaDB(server string) (*sql.DB, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -101,7 +94,8 @@ func OpenMariaDB(server string) (*sql.DB, error) {
 	cfg.User, cfg.Net, cfg.Addr = u.User.Username(), "tcp", u.Host
 	cfg.Passwd, _ = u.User.Password()
 	cfg.DBName = strings.Trim(u.Path, "/")
-	cfg.MultiStatements, cfg.Timeout, cfg.Logger = true, 10*time.Second, &mysql.NopLogger{}
+	cfg.MultiStatements, cfg.InterpolateParams = true, true
+	cfg.Timeout, cfg.Logger = 10*time.Second, &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err
@@ -134,12 +128,6 @@ func queryMariaDB(server, query string, columns ...any) error {
 	}
 	defer db.Close()
 	return db.QueryRowContext(context.Background(), query).Scan(columns...)
-}
-
-// StartMariaDB returns a running server, with more options for mariadbd if wanted. It flushes at each commit, but not
-// in a test.
-func StartMariaDB(ctx context.Context, args ...string) (*Server, error) {
-	return serverFrom(ctx, MySQLDSN, (&Config{Args: args}).MariaDB, args...)
 }
 
 func (v *flavour) start(ctx context.Context, c *Config) *Server {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"syscall"
 )
 
@@ -25,7 +26,7 @@ type node struct {
 // folder has no network.
 func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create func()) {
 	n.folder = f
-	n.Stop = stopper(func() {
+	n.Stop = sync.OnceFunc(func() {
 		for i := range n.list {
 			n.Kill(i)
 		}
@@ -84,7 +85,7 @@ type mariadbNodes struct {
 func (n *mariadbNodes) begin(ctx context.Context, network *Network, hosts func(i int) string, ports int,
 	create func(f *folder),
 ) {
-	f := newFolder("mariadb", "mysql")
+	f := new(Config).folder("mariadb", "mysql")
 	f.network, n.list = network, make([]node, 3)
 	n.nodes.begin(f, hosts, ports, func() {
 		n.flavour.fill(ctx, f)

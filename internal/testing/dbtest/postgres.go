@@ -33,17 +33,13 @@ import (
 // role that may create databases.
 const PostgresDSN = "HEADGATE_TEST_POSTGRES_DSN"
 
-var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartPostgres(context.Background()) })
+var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartSharedPostgres(context.Background()) })
 
 var databases atomic.Int64
 
 // thisRun is in all names of this process. Process ids alone repeat, in
 // containers above all, and a server from the environment outlives them.
 var thisRun = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
-
-func databaseName() string {
-	return fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
-}
 
 // Postgres returns the DSN of a new, empty database of the shared server.
 func Postgres(tb testing.TB) string {
@@ -77,7 +73,7 @@ func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	return newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
-// Database creates an empty database on a PostgreSQL. drop removes it, with
+// Database creates an empty database on a PostgreSQL, a MariaDB or a MySQL. drop removes it, on a PostgreSQL with
 // clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
 	defer rescue(&err)
@@ -86,8 +82,15 @@ func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err err
 }
 
 func newDatabase(ctx context.Context, server string) (dsn string, drop func() error) {
-	name := databaseName()
+	name := fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
 	defer about("create database %s", name)
+	if strings.HasPrefix(server, "mysql:") {
+		do(execMariaDB(server, "create database "+name))
+		// A session left in a transaction would hold it up for a day.
+		return strings.TrimSuffix(server, "/") + "/" + name, func() error {
+			return execMariaDB(server, "set lock_wait_timeout = 5; drop database "+name)
+		}
+	}
 	do(execPostgres(ctx, server, "create database "+name))
 	cfg := get(pgx.ParseConfig(server))
 	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
@@ -107,11 +110,6 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, sql)
 	return err
-}
-
-// StartPostgres returns a running server, which keeps fsync on.
-func StartPostgres(ctx context.Context) (*Server, error) {
-	return serverFrom(ctx, PostgresDSN, new(Config).Postgres)
 }
 
 // StartSharedPostgres returns a running server for many tests, which does not sync its files.
@@ -179,26 +177,13 @@ func (f *folder) postgres(bin, data, dsn, admin string, port int, options ...str
 	}}
 }
 
-// postgresFolders returns the folders of installed servers by major version.
-func postgresFolders() map[int]string {
-	found := map[int]string{}
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	for _, dir := range dirs {
-		if major, err := strconv.Atoi(filepath.Base(filepath.Dir(dir))); err == nil &&
-			executable(filepath.Join(dir, "initdb")) {
-			found[major] = dir
-		}
-	}
-	return found
-}
-
+// newestPostgres returns the folder of the programs of the newest version that is installed; "" if none is.
 func newestPostgres() string {
-	folders := postgresFolders()
-	newest := 0
-	for major := range folders {
-		newest = max(newest, major)
+	found, _ := filepath.Glob("/usr/lib/postgresql/??/bin/initdb") // by their versions
+	if len(found) == 0 {
+		return ""
 	}
-	return folders[newest]
+	return filepath.Dir(found[len(found)-1])
 }
 
 // Psql lets the program psql run a script, one statement after the other and on

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -33,19 +32,14 @@ func (c *Config) start(ctx context.Context, kind, user string, how func(f *folde
 	f := c.folder(kind, user)
 	defer undo(f.remove)
 	s := how(f, freePort(loopback))
-	s.run(ctx, f)
-	return s
-}
-
-// run launches a server that has a folder, for the first time.
-func (s *Server) run(ctx context.Context, f *folder) {
 	s.p, s.faults = s.launch(ctx), f.faults
-	s.stop = stopper(func() {
+	s.stop = sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.p.end(s.polite)
 		f.remove()
 	})
+	return s
 }
 
 // Crash kills all processes of a server that was started here. Its files stay.
@@ -84,6 +78,8 @@ func (s *Server) Stop() {
 	}
 }
 
+// process is a server that runs. A test process has no hook for its end, nor for an interrupt: its servers then die by
+// their death signal, and the next process removes their files.
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
@@ -110,9 +106,8 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	p := &process{cmd: cmd, ended: make(chan struct{}), log: log.Name()}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	started := make(chan error)
 	// The death signal of a child comes when the thread ends that started it,
 	// not the process: keep that thread for as long as the server runs. It is
@@ -129,7 +124,7 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 		giveUp(fmt.Errorf("it has ended: %s", cmd.ProcessState))
 	}()
 	do(<-started)
-	if err := until(ctx, ping); err != nil {
+	if err := until(ctx, patience, ping); err != nil {
 		p.end(syscall.SIGKILL)
 		do(fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, p.said("")))
 	}
@@ -148,39 +143,10 @@ func (p *process) end(sig syscall.Signal) {
 	}
 }
 
-// running are the servers to be stopped when this process is interrupted. A
-// test process has no hook for its ordinary end: its servers then die by their
-// death signal, and the next process removes their files.
-var running struct {
-	sync.Mutex
-	once  sync.Once
-	stops []func()
-}
-
-// stopper returns a function that stops a server once, now or when this
-// process is interrupted.
-func stopper(stop func()) func() {
-	stop = sync.OnceFunc(stop)
-	running.Lock()
-	running.stops = append(running.stops, stop)
-	running.Unlock()
-	running.once.Do(func() {
-		interrupted := make(chan os.Signal, 1)
-		signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
-		go func() {
-			<-interrupted
-			running.Lock()
-			for _, stop := range running.stops {
-				stop()
-			}
-			os.Exit(130)
-		}()
-	})
-	return stop
-}
-
-// until repeats until there is no error, or the context ends.
-func until(ctx context.Context, ask func() error) error {
+// until repeats until there is no error, for a time at most, or until the context ends.
+func until(ctx context.Context, most time.Duration, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	for ; ; time.Sleep(20 * time.Millisecond) {
 		err := ask()
 		if err == nil {
@@ -205,8 +171,8 @@ func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
 
 // signal sends a signal to a process and to all that it has started.
 func (p *process) signal(sig syscall.Signal) {
-	for _, pid := range family(p.cmd.Process.Pid) {
-		_ = syscall.Kill(pid, sig)
+	for _, r := range Family(p.cmd.Process.Pid) {
+		_ = syscall.Kill(r.ID, sig)
 	}
 }
 
@@ -214,37 +180,51 @@ func (p *process) signal(sig syscall.Signal) {
 // of a PostgreSQL, is free then.
 func (p *process) kill() {
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it starts no more
-	pids := family(p.cmd.Process.Pid)
-	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+	family := Family(p.cmd.Process.Pid)
+	for _, r := range family {
+		_ = syscall.Kill(r.ID, syscall.SIGKILL)
 	}
 	p.end(syscall.SIGKILL)
-	for begin := time.Now(); time.Since(begin) < 10*time.Second && slices.ContainsFunc(pids, alive); {
+	for begin := time.Now(); time.Since(begin) < 10*time.Second && slices.ContainsFunc(family, Relative.alive); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// alive reports whether there is a process that has not ended.
-func alive(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(text), ") ")
-	return err == nil && !strings.HasPrefix(rest, "Z")
+// Relative is a process of a family.
+type Relative struct {
+	ID   int
+	Stat []string // what /proc says of it, from its state on; nil: nothing
 }
 
-// family returns a process and those that it has started, and they, the first one first.
-func family(pid int) []int {
-	list := []int{pid}
-	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, path := range children {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
+// alive reports whether it has not ended.
+func (r Relative) alive() bool {
+	stat := statOf(fmt.Sprintf("/proc/%d/stat", r.ID))
+	return stat != nil && stat[0] != "Z"
+}
+
+// statOf returns the fields of a file of /proc, without the name, which stands in parentheses and may contain spaces.
+func statOf(file string) []string {
+	text, _ := os.ReadFile(file) // there is none of a process that has ended
+	_, rest, _ := strings.Cut(string(text), ") ")
+	if fields := strings.Fields(rest); len(fields) > 15 {
+		return fields
+	}
+	return nil
+}
+
+// Family returns a process and those that it has started, and they, the first one first.
+func Family(pid int) []Relative {
+	children := map[string][]Relative{} // by the ids of their parents
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		id, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if stat := statOf(file); stat != nil {
+			children[stat[1]] = append(children[stat[1]], Relative{id, stat})
 		}
-		for word := range strings.FieldsSeq(string(text)) {
-			if child, err := strconv.Atoi(word); err == nil {
-				list = append(list, family(child)...)
-			}
-		}
+	}
+	list := []Relative{{ID: pid}}
+	for i := 0; i < len(list); i++ {
+		list = append(list, children[strconv.Itoa(list[i].ID)]...)
 	}
 	return list
 }

@@ -22,7 +22,7 @@ import (
 // URL redis://user:password@host:port/0.
 const RedisDSN = "HEADGATE_TEST_REDIS_DSN"
 
-var sharedRedis = sync.OnceValues(func() (*Server, error) { return StartRedis(context.Background()) })
+var sharedRedis = sync.OnceValues(func() (*Server, error) { return StartSharedRedis(context.Background()) })
 
 var prefixes atomic.Int64
 
@@ -52,9 +52,9 @@ func withPrefix(dsn string) string {
 	return fmt.Sprintf("%s?prefix=t%s_%d:", dsn, thisRun, prefixes.Add(1))
 }
 
-// StartRedis returns a running server, with more options for redis-server if wanted. It keeps nothing on disk.
-func StartRedis(ctx context.Context, args ...string) (*Server, error) {
-	return serverFrom(ctx, RedisDSN, (&Config{Args: args}).Redis, args...)
+// StartSharedRedis returns a running server for many tests.
+func StartSharedRedis(ctx context.Context) (*Server, error) {
+	return serverFrom(ctx, RedisDSN, new(Config).Redis)
 }
 
 // startRedis starts a server that speaks TLS alone, or does not.

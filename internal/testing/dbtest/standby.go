@@ -79,7 +79,7 @@ func startStandby(ctx context.Context, bin, primary string, port int) *Server {
 		"alter system set synchronous_standby_names = '*'", "select pg_reload_conf()",
 		"do $$ begin assert (select bool_or(sync_state = 'sync') from pg_stat_replication); end $$",
 	} {
-		do(until(ctx, func() error { return execPostgres(ctx, primary, sql) })) // until it is synchronous
+		do(until(ctx, patience, func() error { return execPostgres(ctx, primary, sql) })) // until it is synchronous
 	}
 	return s
 }

@@ -33,12 +33,12 @@ func unpackSuite(suite string, packages ...string) *tree {
 	}
 	// What is fetched stays there: apt fetches what has changed only.
 	archives := t.root + ".packages"
-	a := newApt(filepath.Join(cache, "apt-"+suite), archives, debianMirror("/etc/apt"), suite)
+	apt := newApt(filepath.Join(cache, "apt-"+suite), archives, debianMirror("/etc/apt"), suite)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	install := append([]string{"install", "-y", "--download-only"}, packages...)
 	for _, args := range [][]string{{"update"}, install, {"autoclean"}} {
-		a.get(ctx, args...)
+		apt(ctx, args...)
 	}
 	work := t.root + ".new"
 	do(os.RemoveAll(work))
@@ -55,36 +55,27 @@ dpkg-deb --fsys-tarfile "$0" | tar -x -C "$1" --keep-directory-symlink --no-same
 	return t
 }
 
-// apt calls apt-get with lists, a cache and a state of its own. In that state no
-// package is installed, so it fetches all that a package needs.
-type apt struct {
-	dir     string
-	options []string
-}
-
-func newApt(dir, archives, mirror, suite string) *apt {
-	a := &apt{dir: dir}
+// newApt returns apt-get, with lists, a cache and a state of its own. In that state no package is installed, so it
+// fetches all that a package needs.
+func newApt(dir, archives, mirror, suite string) (get func(ctx context.Context, args ...string)) {
 	for _, dir := range []string{filepath.Join(dir, "lists/partial"), filepath.Join(archives, "partial")} {
 		do(os.MkdirAll(dir, 0o755))
 	}
 	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", mirror, suite)
 	for name, text := range map[string]string{"sources.list": source, "status": ""} {
-		do(os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644))
+		do(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
+	options := []string{"-q"}
 	for name, value := range map[string]string{
-		"Dir::Etc::sourcelist": filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts": "/dev/null",
-		"Dir::State::lists": filepath.Join(a.dir, "lists"), "Dir::State::status": filepath.Join(a.dir, "status"),
-		"Dir::Cache": filepath.Join(a.dir, "cache"), "Dir::Cache::archives": archives,
+		"Dir::Etc::sourcelist": filepath.Join(dir, "sources.list"), "Dir::Etc::sourceparts": "/dev/null",
+		"Dir::State::lists": filepath.Join(dir, "lists"), "Dir::State::status": filepath.Join(dir, "status"),
+		"Dir::Cache": filepath.Join(dir, "cache"), "Dir::Cache::archives": archives,
 		"APT::Sandbox::User": "root", "APT::Install-Recommends": "false", "Debug::NoLocking": "1",
 		"APT::Update::Error-Mode": "any", // else an update that reached nobody succeeds
 	} {
-		a.options = append(a.options, "-o", name+"="+value)
+		options = append(options, "-o", name+"="+value)
 	}
-	return a
-}
-
-func (a *apt) get(ctx context.Context, args ...string) {
-	run(ctx, a.dir, "apt-get", slices.Concat([]string{"-q"}, a.options, args)...)
+	return func(ctx context.Context, args ...string) { run(ctx, dir, "apt-get", slices.Concat(options, args)...) }
 }
 
 // debianMirror returns the mirror that the sources of apt name in a folder.

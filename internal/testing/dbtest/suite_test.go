@@ -51,10 +51,10 @@ func TestTheMirrorIsThatOfTheMachine(t *testing.T) {
 // reached nobody for a success.
 func TestASuiteThatCannotBeReachedIsAnError(t *testing.T) {
 	t.Parallel()
-	a := newApt(t.TempDir(), t.TempDir(), "http://127.0.0.1:1/debian", "sid")
+	apt := newApt(t.TempDir(), t.TempDir(), "http://127.0.0.1:1/debian", "sid")
 	err := func() (err error) {
 		defer rescue(&err)
-		a.get(t.Context(), "update")
+		apt(t.Context(), "update")
 		return nil
 	}()
 	if t.Log(err); err == nil {

@@ -103,15 +103,13 @@ func Start(tb testing.TB, command func() *exec.Cmd, ping func() error) *Server {
 // Launch starts a program and waits until ping succeeds. Stop kills it; else it dies with this process.
 func Launch(ctx context.Context, command func() *exec.Cmd, ping func() error) (s *Server, err error) {
 	defer rescue(&err)
-	f := newFolder("program", "nobody")
-	defer undo(f.remove)
-	s = &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) *process {
-		cmd := command()
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		return f.launch(ctx, cmd, time.Minute, ping)
-	}}
-	s.run(ctx, f)
-	return s, nil
+	return new(Config).start(ctx, "program", "nobody", func(f *folder, _ int) *Server {
+		return &Server{polite: syscall.SIGKILL, launch: func(ctx context.Context) *process {
+			cmd := command()
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			return f.launch(ctx, cmd, time.Minute, ping)
+		}}
+	}), nil
 }
 
 // program returns the path of an installed program, after installing the

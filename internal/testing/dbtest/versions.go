@@ -27,7 +27,7 @@ var packaged = map[int]string{
 // postgresOf returns the folder of the programs of a version, fetched if need
 // be.
 func postgresOf(major int) string {
-	if dir := postgresFolders()[major]; dir != "" {
+	if dir := fmt.Sprintf("/usr/lib/postgresql/%d/bin", major); executable(filepath.Join(dir, "initdb")) {
 		return dir
 	}
 	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]

@@ -13,7 +13,6 @@ import (
 var ignored = []string{
 	// Servers of package dbtest are for all tests of the process, and are waited for until it ends.
 	"github.com/headgate/headgate/internal/testing/dbtest.(*folder).launch.func1",
-	"github.com/headgate/headgate/internal/testing/dbtest.stopper.func1.1",
 	// A client of rueidis for a cluster closes the connections to a node that has left it after 5 seconds, and
 	// its Close does not wait for that.
 	"github.com/redis/rueidis.(*clusterClient)._refresh.func2",

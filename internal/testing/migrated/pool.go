@@ -45,17 +45,16 @@ func (p *pool) take(tb testing.TB) string {
 				tb.Error(fmt.Errorf("migrated: empty the database after the test: %w", err))
 			}
 		}
-		if !reusable {
-			if d.drop != nil {
-				if err := d.drop(); err != nil {
-					tb.Error(err)
-				}
+		switch {
+		case reusable:
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.spare = append(p.spare, d)
+		case d.drop != nil:
+			if err := d.drop(); err != nil {
+				tb.Error(err)
 			}
-			return
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.spare = append(p.spare, d)
 	})
 	return d.dsn
 }

@@ -49,35 +49,28 @@ func run(command []string) (code int, err error) {
 			defer func() { _ = os.Unsetenv("TMPDIR") }() // the folder is gone
 		}
 	}
-	kinds := []struct {
-		env   string
-		start func(context.Context) (*dbtest.Server, error)
-		s     *dbtest.Server
-		err   error
-	}{
-		{env: dbtest.PostgresDSN, start: dbtest.StartSharedPostgres},
-		{env: dbtest.MySQLDSN, start: dbtest.StartSharedMariaDB},
-		{env: dbtest.RedisDSN, start: func(ctx context.Context) (*dbtest.Server, error) {
-			return dbtest.StartRedis(ctx)
-		}},
-	}
-	var all sync.WaitGroup
-	for i := range kinds {
-		k := &kinds[i]
-		all.Go(func() { k.s, k.err = k.start(ctx) })
-	}
-	all.Wait()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = os.Environ()
-	for i := range kinds {
-		k := &kinds[i]
-		if k.err != nil {
-			err = errors.Join(err, k.err)
-			continue
-		}
-		defer k.s.Stop()
-		cmd.Env = append(cmd.Env, k.env+"="+k.s.DSN)
+	var stops []func()
+	var starting sync.WaitGroup
+	var mu sync.Mutex
+	for env, start := range map[string]func(context.Context) (*dbtest.Server, error){
+		dbtest.PostgresDSN: dbtest.StartSharedPostgres, dbtest.MySQLDSN: dbtest.StartSharedMariaDB,
+		dbtest.RedisDSN: dbtest.StartSharedRedis,
+	} {
+		starting.Go(func() {
+			s, failed := start(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err = errors.Join(err, failed); failed == nil {
+				stops, cmd.Env = append(stops, s.Stop), append(cmd.Env, env+"="+s.DSN)
+			}
+		})
+	}
+	starting.Wait()
+	for _, stop := range stops {
+		defer stop()
 	}
 	if err != nil {
 		return 1, err

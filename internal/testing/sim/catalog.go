@@ -134,7 +134,7 @@ func (l *limit) override(rng *rand.Rand, key string) *version {
 				recorded.Prefetch = "1"
 			}
 		} else {
-			recorded = shortLimit(rng, l.name)
+			recorded = shortLimit(rng)
 		}
 		recorded.Key = key
 		l.add(recorded)

@@ -119,17 +119,14 @@ func (w *world) changeLimit() {
 	together := ends || w.s.chance(500) && !w.rollout
 	busy := w.s.chance(500) // callers come just before and just after
 	key := w.keys[w.s.rng.IntN(len(w.keys))]
-	charges := func(v int) []charge {
-		return []charge{{of: l, version: l.versions[v].recorded.Version, limit: l.versions[v].limit, key: key}}
-	}
 	for i, n := range w.nodes {
 		if busy = busy && i == 0; busy {
-			w.rush(n, charges(l.current[n.home]), 1+w.s.rng.IntN(5))
+			w.rush(n, []charge{l.charge(n.home, key)}, 1+w.s.rng.IntN(5))
 			w.s.sleep(w.s.between(20*time.Millisecond, time.Second))
 		}
 		l.current[n.home] = v
 		if busy {
-			w.rush(n, charges(v), 16)
+			w.rush(n, []charge{l.charge(n.home, key)}, 16)
 		}
 		if !together {
 			w.s.sleep(w.s.between(1, 2*time.Minute))

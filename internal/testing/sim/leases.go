@@ -16,7 +16,7 @@ func (c *caller) hold(ctx context.Context) {
 		return
 	}
 	g := []charge{c.charge(c.w.held)}
-	g[0].cost = headgate.Cost{}
+	g[0].Cost = headgate.Cost{}
 	id := c.call(history.Call{Verb: history.Acquire, Kept: true}, g)
 	lease, err := c.n.ask.Acquire(ctx, plain(g)...)
 	c.keep(lease, err, id, g)
@@ -76,7 +76,7 @@ func (c *caller) await() {
 		return
 	}
 	g := []charge{c.charge(c.w.held)}
-	g[0].cost = headgate.Cost{}
+	g[0].Cost = headgate.Cost{}
 	l, ok := c.n.ask.(*headgate.Limiter)
 	if !ok {
 		return
@@ -84,7 +84,7 @@ func (c *caller) await() {
 	most := c.w.s.between(1, time.Minute)
 	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	me := &waiter{c.n.p, g[0].key, g[0].keep, c.w.s.now()}
+	me := &waiter{c.n.p, g[0].Key, g[0].Keep, c.w.s.now()}
 	c.w.waiting[me] = struct{}{}
 	id := c.call(history.Call{Verb: history.Acquire, Kept: true, Wait: most.Microseconds()}, g)
 	lease, err := l.AwaitAtMost(ctx, most, plain(g)...)

@@ -29,9 +29,9 @@ func (l *limit) of(p *process) *version { return &l.versions[l.current[p]] }
 // charge returns one of a key, as callers of a process ask for it.
 func (l *limit) charge(p *process, key string) charge {
 	v := l.of(p)
-	g := charge{of: l, version: v.recorded.Version, limit: v.limit, key: key}
+	g := charge{headgate.Charge{Limit: v.limit, Key: key}, l, v.recorded.Version}
 	if !l.named.IsZero() {
-		g.limit = l.named
+		g.Limit = l.named
 	}
 	return g
 }
@@ -103,8 +103,8 @@ func (l *limit) shorten(rng *rand.Rand) {
 }
 
 // shortLimit returns a random limit of which the period is short.
-func shortLimit(rng *rand.Rand, name string) history.Limit {
-	recorded := randomLimit(rng, name)
+func shortLimit(rng *rand.Rand) history.Limit {
+	recorded := randomLimit(rng)
 	if recorded.Period > time.Minute.Microseconds() {
 		recorded.Period = shortPeriods[rng.IntN(2)].Microseconds()
 	}
@@ -159,7 +159,7 @@ func (l *limit) changed(rng *rand.Rand, sudden bool) history.Limit {
 			recorded.Period = periods[rng.IntN(4)].Microseconds()
 		}
 	default:
-		recorded = shortLimit(rng, l.name)
+		recorded = shortLimit(rng)
 	}
 	return recorded
 }
@@ -173,9 +173,9 @@ var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * ti
 
 // randomLimit returns a limit with a period that is short enough for the simulation to see many of them, and an amount
 // small enough to be reached.
-func randomLimit(rng *rand.Rand, name string) history.Limit {
+func randomLimit(rng *rand.Rand) history.Limit {
 	t := history.Limit{
-		Name: name, Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),
+		Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),
 		Period: periods[rng.IntN(len(periods))].Microseconds(),
 	}
 	switch t.Algorithm {

@@ -20,8 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -55,11 +53,16 @@ func Run(seed uint64, most time.Duration) *Result {
 		w.settleDown()
 	})
 	s.run()
-	decisions, repeats := w.rec.Decisions()
-	return &Result{
-		History: w.rec.History(), Decisions: decisions, Repeats: repeats, Broken: w.broken,
-		NodeHours: w.end.Hours() * float64(len(w.nodes)+1),
+	r := &Result{History: w.rec.History(), Broken: w.broken, NodeHours: w.end.Hours() * float64(len(w.nodes)+1)}
+	for _, e := range r.History.Events {
+		if e.Return == nil || e.Return.Outcome != history.Admitted && e.Return.Outcome != history.Refused {
+			continue
+		}
+		if r.Decisions++; e.Return.Via == history.ViaRepeat {
+			r.Repeats++
+		}
 	}
+	return r
 }
 
 // settleDown lets all calls end, records what the store says, and ends all processes.
@@ -69,7 +72,9 @@ func (w *world) settleDown() {
 		w.db.refused, w.db.lostBefore, w.db.lostAfter, w.db.conflicts, w.db.hanging = 0, 0, 0, 0, 0
 	}
 	w.s.sleep(5 * time.Minute)
-	w.broken = append(w.broken, w.unanswered()...)
+	for _, id := range w.rec.Unanswered() {
+		w.broken = append(w.broken, fmt.Sprintf("call %d was never answered", id))
+	}
 	w.record()
 	for _, n := range w.nodes {
 		n.p.kill()
@@ -99,23 +104,4 @@ func (w *world) record() {
 			w.rec.State(v.recorded, st)
 		}
 	}
-}
-
-// unanswered returns the calls of processes that live which were never answered.
-func (w *world) unanswered() (list []string) {
-	open := map[int]string{} // calls without an answer, and their nodes
-	for _, e := range w.rec.History().Events {
-		switch {
-		case e.Call != nil:
-			open[e.Call.ID] = e.Node
-		case e.Return != nil:
-			delete(open, e.Return.ID)
-		case e.Fault != nil && e.Fault.Kind == history.Kill:
-			maps.DeleteFunc(open, func(_ int, node string) bool { return node == e.Node })
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(open)) {
-		list = append(list, fmt.Sprintf("call %d was never answered", id))
-	}
-	return list
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/big"
 	"slices"
 	"strconv"
 	"time"
@@ -28,23 +27,20 @@ type limiter interface {
 }
 
 type charge struct {
+	headgate.Charge
 	of      *limit
 	version int
-	limit   headgate.Limit
-	key     string
-	cost    headgate.Cost
-	keep    headgate.Headroom
 }
 
 // recorded returns the charge as a history has it.
 func (g *charge) recorded() history.Charge {
-	return record.Charge(&g.of.versions[g.version-1].recorded, headgate.Charge{Key: g.key, Cost: g.cost, Keep: g.keep})
+	return record.Charge(&g.of.versions[g.version-1].recorded, g.Charge)
 }
 
 func plain(charges []charge) []headgate.Charge {
 	list := make([]headgate.Charge, len(charges))
 	for i, c := range charges {
-		list[i] = headgate.Charge{Limit: c.limit, Key: c.key, Cost: c.cost, Keep: c.keep}
+		list[i] = c.Charge
 	}
 	return list
 }
@@ -117,12 +113,12 @@ func (c *caller) charge(l *limit) charge {
 	g := l.charge(c.n.home, c.w.keys[c.w.s.rng.IntN(len(c.w.keys))])
 	switch c.w.s.rng.IntN(6) {
 	case 0:
-		g.cost = headgate.Units(int64(1 + c.w.s.rng.IntN(5)))
+		g.Cost = headgate.Units(int64(1 + c.w.s.rng.IntN(5)))
 	case 1:
-		g.cost = headgate.MustCost(strconv.Itoa(c.w.s.rng.IntN(3)) + "." + strconv.Itoa(1+c.w.s.rng.IntN(9)))
+		g.Cost = headgate.MustCost(strconv.Itoa(c.w.s.rng.IntN(3)) + "." + strconv.Itoa(1+c.w.s.rng.IntN(9)))
 	}
 	if c.w.s.rng.IntN(8) == 0 {
-		g.keep = headgate.Percent(int64(5 + c.w.s.rng.IntN(60)))
+		g.Keep = headgate.Percent(int64(5 + c.w.s.rng.IntN(60)))
 	}
 	return g
 }
@@ -156,10 +152,10 @@ func (c *caller) take(ctx context.Context, charges []charge) {
 
 func (c *caller) allow(ctx context.Context) {
 	g := c.charges(1)
-	g[0].cost, g[0].keep = headgate.Cost{}, headgate.Headroom{}
+	g[0].Cost, g[0].Keep = headgate.Cost{}, headgate.Headroom{}
 	for range 1 + c.w.s.rng.IntN(4) {
 		id := c.call(history.Call{Verb: history.Take}, g)
-		d, err := c.n.ask.Allow(ctx, g[0].limit, g[0].key)
+		d, err := c.n.ask.Allow(ctx, g[0].Limit, g[0].Key)
 		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
@@ -225,7 +221,7 @@ func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
 	for range c.w.s.rng.IntN(3) {
 		for i := range all {
 			if len(all) == 1 || c.w.s.chance(800) { // of several one may stay as it is
-				all[i].cost = plus(all[i].cost, int64(1+c.w.s.rng.IntN(30)))
+				all[i].Cost = plus(all[i].Cost, int64(1+c.w.s.rng.IntN(30)))
 			}
 		}
 		err := c.extendTo(ctx, name, all)
@@ -248,11 +244,11 @@ func (c *caller) extendTo(ctx context.Context, name string, g []charge) error {
 
 // plus returns a cost and some tenths.
 func plus(cost headgate.Cost, tenths int64) headgate.Cost {
-	n, ok := new(big.Rat).SetString(cost.String())
-	if cost == (headgate.Cost{}) || !ok {
-		n = big.NewRat(1, 1)
+	units := cost.Float64()
+	if cost.IsZero() {
+		units = 1
 	}
-	return headgate.MustCost(n.Add(n, big.NewRat(tenths, 10)).FloatString(1))
+	return headgate.MustCost(strconv.FormatFloat(units+float64(tenths)/10, 'f', 1, 64))
 }
 
 // settle settles what was taken under an id at other costs.
@@ -262,7 +258,7 @@ func (c *caller) settle(ctx context.Context, name string, first int, g []charge)
 	for i := range g {
 		cost := headgate.Units(int64(c.w.s.rng.IntN(6)))
 		call.Actual = append(call.Actual, cost.String())
-		actual[i] = headgate.Charge{Limit: g[i].limit, Key: g[i].key, Cost: cost}
+		actual[i] = headgate.Charge{Limit: g[i].Limit, Key: g[i].Key, Cost: cost}
 	}
 	for range 1 + c.w.s.rng.IntN(2) {
 		id := c.call(call, g)
@@ -338,7 +334,7 @@ func (c *caller) operate(ctx context.Context) {
 	}
 	if c.w.s.chance(500) {
 		id := c.call(history.Call{Verb: history.Reset}, g)
-		_, err := c.n.ask.Reset(ctx, g[0].limit, g[0].key)
+		_, err := c.n.ask.Reset(ctx, g[0].Limit, g[0].Key)
 		c.done(id, err)
 		return
 	}
@@ -348,6 +344,6 @@ func (c *caller) operate(ctx context.Context) {
 		d, verb = 0, history.Unblock
 	}
 	id := c.call(history.Call{Verb: verb, For: d.Microseconds()}, g)
-	st, err := c.n.ask.Block(ctx, g[0].limit, g[0].key, d, "")
+	st, err := c.n.ask.Block(ctx, g[0].Limit, g[0].Key, d, "")
 	c.w.rec.Return(c.n.name, id, record.Answer{At: st.At, Err: err})
 }

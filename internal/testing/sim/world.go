@@ -72,7 +72,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // newWorld makes the world of a seed. most is as of Run.
 func newWorld(s *scheduler, most time.Duration) *world {
-	w := &world{waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now), boss: newProcess("world")}
+	w := &world{waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now)}
 	w.end = s.between(30*time.Minute, 4*time.Hour)
 	if most > 0 {
 		w.end = min(w.end, most)
@@ -121,7 +121,7 @@ func (w *world) chooseLimits() {
 	}
 	for i := range limits {
 		name := "limit-" + strconv.Itoa(i+1)
-		l := newLimit(name, randomLimit(s.rng, name))
+		l := newLimit(name, randomLimit(s.rng))
 		switch {
 		case w.manyCallers:
 			l.enlarge(s.rng)
@@ -132,7 +132,7 @@ func (w *world) chooseLimits() {
 		case w.rushed && s.chance(500):
 			l.prefetchMuch(s.rng)
 		case w.keyed:
-			l.become(shortLimit(s.rng, l.name))
+			l.become(shortLimit(s.rng))
 		}
 		w.taken = append(w.taken, l)
 		w.rec.Limit(l.versions[0].recorded)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -31,13 +30,10 @@ type result struct {
 }
 
 func (r *result) verdict() string {
-	switch {
-	case len(r.failed) > 0:
-		return "FAILED: " + strings.Join(r.failed, ", ")
-	case r.err != nil:
-		return "FAILED: " + r.err.Error()
+	if r.err == nil {
+		return "ok"
 	}
-	return "ok"
+	return "FAILED: " + cmp.Or(strings.Join(r.failed, ", "), r.err.Error())
 }
 
 // event is a line of go test -json.
@@ -74,26 +70,17 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	if !s.usual {
 		cmd.Env = append(cmd.Env, dbtest.Engine+"="+s.name)
 	}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		r.err = err
-		return r
-	}
+	out, err := cmd.Output()
 	said := map[string]string{}
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
+	for line := range strings.Lines(string(out)) {
 		var e event
-		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			r.said += lines.Text() + "\n"
+		if json.Unmarshal([]byte(line), &e) != nil {
+			r.said += line
 			continue
 		}
 		r.note(&e, said)
 	}
-	r.err = errors.Join(lines.Err(), cmd.Wait())
+	r.err = err
 	r.said += stderr.String()
 	if r.err == nil && (r.passed == 0 || len(r.versions) == 0 && !s.memory) {
 		r.err = errors.New("nothing was tested on it")

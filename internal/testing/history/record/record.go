@@ -5,6 +5,8 @@ package record
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,13 +24,11 @@ type Recorder struct {
 	// is surely not done any more. 0: not known.
 	UnknownFor time.Duration
 
-	mu        sync.Mutex
-	now       func() time.Duration
-	h         history.History
-	calls     int
-	underWay  map[int]*history.Call
-	decisions int64
-	repeats   int64
+	mu       sync.Mutex
+	now      func() time.Duration
+	h        history.History
+	calls    int
+	underWay map[int]history.Event // calls, by their numbers
 }
 
 // New returns a recorder by a clock of the time since the start of the run, and
@@ -38,17 +38,13 @@ func New(now func() time.Duration) *Recorder {
 		begin := sched.Now()
 		now = func() time.Duration { return sched.Since(begin) }
 	}
-	return &Recorder{now: now, underWay: map[int]*history.Call{}}
+	return &Recorder{now: now, underWay: map[int]history.Event{}}
 }
 
 func (r *Recorder) Now() time.Duration { return r.now() }
 
 // History returns what was recorded, once nothing is recorded any more.
 func (r *Recorder) History() *history.History { return &r.h }
-
-// Decisions returns how many calls were admitted or refused, and how many of these were
-// refusals that were repeated without the store.
-func (r *Recorder) Decisions() (all, repeated int64) { return r.decisions, r.repeats }
 
 // add adds an event; r.mu is held.
 func (r *Recorder) add(e history.Event) {
@@ -70,8 +66,16 @@ func (r *Recorder) Removal(of history.Removal) { r.event(history.Event{Removal: 
 
 // Fault records a fault of a process or of a part of the system, before it takes effect.
 func (r *Recorder) Fault(node string, f history.Fault) {
-	r.event(history.Event{Node: node, Fault: &f})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.Kind == history.Kill {
+		maps.DeleteFunc(r.underWay, func(_ int, e history.Event) bool { return e.Node == node })
+	}
+	r.add(history.Event{Node: node, Fault: &f})
 }
+
+// Unanswered returns the numbers of the calls of processes that live which were never answered.
+func (r *Recorder) Unanswered() []int { return slices.Sorted(maps.Keys(r.underWay)) }
 
 // State records what the store says of a cell in the end.
 func (r *Recorder) State(limit history.Limit, st headgate.Status) {
@@ -94,8 +98,8 @@ func (r *Recorder) Call(node string, c history.Call) int {
 	defer r.mu.Unlock()
 	r.calls++
 	c.ID = r.calls
-	r.underWay[c.ID] = &c
-	r.add(history.Event{Node: node, Call: &c})
+	r.underWay[c.ID] = history.Event{Node: node, Call: &c}
+	r.add(r.underWay[c.ID])
 	return c.ID
 }
 
@@ -116,7 +120,7 @@ func (r *Recorder) Decided(node string, id int, d headgate.Decision, err error) 
 func (r *Recorder) Return(node string, id int, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.underWay[id]
+	c := r.underWay[id].Call
 	if c == nil {
 		panic(fmt.Sprintf("record: call %d is not under way", id))
 	}
@@ -144,9 +148,8 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		ret.Outcome = history.Done
 	case waited && !d.Allowed: // it may have been refused by those that stood before it
 		ret.Outcome = history.Refused
-		r.decisions++
 	default:
-		r.decision(ret, d, len(c.Charges))
+		decision(ret, d, len(c.Charges))
 	}
 	if !a.At.IsZero() {
 		ret.At = a.At.UnixMicro()
@@ -164,8 +167,7 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 }
 
 // decision writes a decision about some charges into a return.
-func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges int) {
-	r.decisions++
+func decision(ret *history.Return, d *headgate.Decision, charges int) {
 	ret.Outcome = history.Refused
 	if d.Allowed {
 		ret.Outcome = history.Admitted
@@ -174,9 +176,6 @@ func (r *Recorder) decision(ret *history.Return, d *headgate.Decision, charges i
 		ret.At = d.At.UnixMicro()
 	}
 	ret.Replayed, ret.Via = d.Replayed, vias[d.Via]
-	if ret.Via == history.ViaRepeat {
-		r.repeats++
-	}
 	each := d.Each
 	switch {
 	case each == nil && charges > 1: // it does not say which charge it is about

@@ -18,31 +18,26 @@ type source struct {
 	need     num   // repeated to charges that need as much: cost and headroom
 }
 
-// place is where refusals are remembered.
+// place is where refusals are remembered. Definitions of a rated level that agree in their numbers are one to a store,
+// whatever they are called.
 type place struct {
-	node  string
-	cell  *cell
-	rated numbers
-	other history.Limit // of limits that are not rated, whatever their version
-}
-
-// numbers are the numbers of a rated level. Definitions that agree in them are one to a
-// store, whatever they are called.
-type numbers struct {
-	rate, most  num
+	node        string
+	cell        *cell
+	rate, most  num // of a rated level, as the next two
 	life, block int64
+	other       history.Limit // of limits that are not rated, whatever their version
 }
 
 func placeOf(e *entry) place {
 	p := place{node: e.front(), cell: e.cell}
 	if r := e.rule; r.shape == rated {
-		p.rated = numbers{r.rate, r.most, r.life, r.limit.Block}
+		p.rate, p.most, p.life, p.block = r.rate, r.most, r.life, r.limit.Block
 	} else {
 		p.other = *r.limit
 		p.other.Version, p.other.Key, p.other.Until, p.other.Felt = 0, "", 0, 0
 	}
 	if len(e.cell.family.terms) > 0 { // what has an end has no prefetch, nor what follows it
-		p.rated.life, p.other.Prefetch, p.other.PrefetchLife = 0, "", 0
+		p.life, p.other.Prefetch, p.other.PrefetchLife = 0, "", 0
 	}
 	return p
 }
