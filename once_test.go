@@ -138,7 +138,7 @@ func TestReserveOnce(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeSettled(t *testing.T) {
+func TestSettleErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)

@@ -141,7 +141,7 @@ func TestDebitBlocksNoKey(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDebited(t *testing.T) {
+func TestDebitErrors(t *testing.T) {
 	l, _ := debiting(t)
 	gcra := headgate.MustParse("gcra 10/1m burst 10")
 	for name, c := range map[string]headgate.Charge{

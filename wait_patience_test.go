@@ -196,8 +196,8 @@ func TestAStoreThatTimesOutIsNoDeadline(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsTakesNothingUpFront of a limit with a block.
-func TestWhoWaitsTakesNothingUpFront(t *testing.T) {
+// TestWaitersTakeNothingUpFront of a limit with a block.
+func TestWaitersTakeNothingUpFront(t *testing.T) {
 	shared := memory.New(nil)
 	a, b := headgate.New(prefetch.New(shared), nil), headgate.New(prefetch.New(shared), nil)
 	charge := charges("k", "1 of fixed-window 10/1h prefetch 5 block 15m")[0]

@@ -55,7 +55,7 @@ func TestFilesAreAppliedOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsChangedByHandStays(t *testing.T) {
+func TestChangesByHandStay(t *testing.T) {
 	c := open(t, memory.New(nil))
 	file := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 5/1m")}}
 	apply := func(how catalog.Applying) catalog.Difference {

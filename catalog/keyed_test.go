@@ -140,8 +140,8 @@ func newCounting(slow func()) *counting {
 	return &counting{Store: s, Catalog: k, slow: slow}
 }
 
-// TestWhatAKeyHasIsAskedOnce counts the questions of many callers.
-func TestWhatAKeyHasIsAskedOnce(t *testing.T) {
+// TestAKeyIsLookedUpOnce counts the look-ups of many callers.
+func TestAKeyIsLookedUpOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCounting(func() { time.Sleep(20 * time.Millisecond) })
 		writer, c := open(t, s.Store), open(t, s)

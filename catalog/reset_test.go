@@ -59,8 +59,8 @@ func TestAChangedLimitCountsWhatWasUsed(t *testing.T) {
 	}
 }
 
-// TestWhatWasReservedBeforeAChangeIsGivenBack raises and lowers limits whose credits stay what they are.
-func TestWhatWasReservedBeforeAChangeIsGivenBack(t *testing.T) {
+// TestReservationsFromBeforeAChangeAreGivenBack raises and lowers limits; their credits stay the same.
+func TestReservationsFromBeforeAChangeAreGivenBack(t *testing.T) {
 	for _, notations := range [][2]string{
 		{"sliding-window 100/1d", "sliding-window 1000/1d"},
 		{"sliding-log 100/1d", "sliding-log 1000/1d"},

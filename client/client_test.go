@@ -163,7 +163,7 @@ func decisionsSayWhatTheServerSays(t *testing.T, over protocol) {
 	}
 }
 
-func TestWhoIsWrongFailsAlone(t *testing.T) {
+func TestAnInvalidRequestFailsAlone(t *testing.T) {
 	t.Parallel()
 	overEach(t, whoIsWrongFailsAlone)
 }
@@ -234,7 +234,7 @@ func (b *filling) Done() <-chan struct{} {
 	return b.Context.Done()
 }
 
-func TestWhoLeavesBeforeTakeOffIsNotChargedAndLaterHeIs(t *testing.T) {
+func TestCancelBeforeAndAfterABatchIsSent(t *testing.T) {
 	t.Parallel()
 	overEach(t, whoLeavesBeforeTakeOffIsNotCharged)
 }

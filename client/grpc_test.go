@@ -134,8 +134,8 @@ func TestAnswersOfGRPCThatAreNone(t *testing.T) {
 	}
 }
 
-// TestWhatTravelsWithACall: the deadline, that of the caller or of the Config, and the token.
-func TestWhatTravelsWithACall(t *testing.T) {
+// TestCallMetadata: the deadline, of the caller or of the Config, and the token.
+func TestCallMetadata(t *testing.T) {
 	t.Parallel()
 	var left, shown atomic.Value
 	s := &scripted{take: func(ctx context.Context) (*pb.Decision, error) {
@@ -163,8 +163,8 @@ func TestWhatTravelsWithACall(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeSent is told before anything is sent.
-func TestWhatCannotBeSent(t *testing.T) {
+// TestInvalidRequestsAreNotSent: they fail in the client.
+func TestInvalidRequestsAreNotSent(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
 	s := &scripted{take: func(context.Context) (*pb.Decision, error) { calls.Add(1); return &pb.Decision{}, nil }}

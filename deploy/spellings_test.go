@@ -132,9 +132,9 @@ func file(t *testing.T, dir, name, text string) {
 	}
 }
 
-// TestWhatServersMakeOfSpellings asks real servers for each spelling, and compares that with the table that the rules
+// TestServersNormalizeSpellings asks real servers for each spelling, and compares that with the table that the rules
 // are tested by.
-func TestWhatServersMakeOfSpellings(t *testing.T) {
+func TestServersNormalizeSpellings(t *testing.T) {
 	tier.Engines(t)
 	var table bytes.Buffer
 	table.WriteString("spelling")

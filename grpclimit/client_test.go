@@ -198,7 +198,7 @@ func TestAllHoldBackForAsLongAsTheServerAsks(t *testing.T) {
 	}
 }
 
-func TestThoseWhoWaitHoldBackToo(t *testing.T) {
+func TestWaitersHoldBackToo(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		s := newSender(t, l, headgate.MustParse("token-bucket 10/s burst 1"), grpclimit.ClientConfig{})
 		s.answer = func(n int) error {
@@ -294,7 +294,7 @@ func TestNothingIsSentWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotCharged(t *testing.T) {
+func TestCallsThatAreNotCharged(t *testing.T) {
 	t.Parallel()
 	l, limit := memoryLimiter(), headgate.MustParse("fixed-window 2/1h from-first")
 	costs := map[string]headgate.Cost{unary: headgate.Units(2)}

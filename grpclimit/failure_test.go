@@ -76,8 +76,8 @@ func TestTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesEarlyIsNotServed, also where calls are served while the store is away.
-func TestWhoLeavesEarlyIsNotServed(t *testing.T) {
+// TestCancelledCallersAreNotServed, also while the store is away and calls are admitted without it.
+func TestCancelledCallersAreNotServed(t *testing.T) {
 	t.Parallel()
 	l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, nil)
 	server := must(t, l, grpclimit.ServerConfig{
@@ -101,8 +101,8 @@ func TestWhoLeavesEarlyIsNotServed(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeCharged: the client's mistakes are told, the program's are not.
-func TestWhatCannotBeCharged(t *testing.T) {
+// TestChargesThatCannotBeMade: the client sees its own mistakes, and not the program's.
+func TestChargesThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 5/1h from-first")
 	fails := func(err error) grpclimit.CostFunc {

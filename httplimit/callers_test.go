@@ -108,9 +108,9 @@ func newCallersServer(t *testing.T) *callersServer {
 // called is what a client has made of a refusal within ten seconds, as the programs of testdata/callers print it.
 type called struct{ Client, Wait, Fields, Path, Got string }
 
-// TestWhatClientsDoWithARefusal lets clients of language models and of HTTP meet refusals of the middleware. The page
+// TestClientsHandleARefusal lets clients of language models and of HTTP meet refusals of the middleware. The page
 // has how many requests each sends in ten seconds, and what its caller gets.
-func TestWhatClientsDoWithARefusal(t *testing.T) {
+func TestClientsHandleARefusal(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	c := newCallersServer(t)

@@ -211,7 +211,7 @@ func TestUnlimitedHasNoFields(t *testing.T) {
 	}
 }
 
-func TestWhatNeverPassesHasNoReset(t *testing.T) {
+func TestNeverPassingHasNoReset(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}
 	httplimit.SetLegacyHeader(h, &headgate.Decision{Capacity: 5, RetryAfter: headgate.Never}, httplimit.LegacyEpoch)

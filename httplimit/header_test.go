@@ -22,7 +22,7 @@ func fields(lines string) http.Header {
 	return h
 }
 
-func TestWhatAnAnswerAsksFor(t *testing.T) {
+func TestBackoffOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
 	for _, tt := range []struct {

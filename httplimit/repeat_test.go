@@ -105,7 +105,7 @@ func TestAnswersThatAreNotReturnedAreReadAndClosed(t *testing.T) {
 	}
 }
 
-func TestWhoCannotTellTheStoreComesBackInTimeAnyway(t *testing.T) {
+func TestRepeatIsInTimeWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var sent []time.Duration

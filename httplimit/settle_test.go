@@ -218,8 +218,8 @@ func TestSettlement(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeCorrectedIsTold: the store goes away while the handler works.
-func TestWhatCannotBeCorrectedIsTold(t *testing.T) {
+// TestFailedCorrectionsAreReported: the store goes away while the handler works.
+func TestFailedCorrectionsAreReported(t *testing.T) {
 	t.Parallel()
 	s := &leaving{Store: memoryStore()}
 	var told error

@@ -17,10 +17,10 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestThoseWhoStandInLineHoldBackToo has ten requests wait for a start, one each
+// TestQueuedCallersHoldBackToo has ten requests wait for a start, one each
 // tenth of a second, when the third is answered with 429: nothing is sent for as
 // long as it says, and after it no faster than the limit lets them.
-func TestThoseWhoStandInLineHoldBackToo(t *testing.T) {
+func TestQueuedCallersHoldBackToo(t *testing.T) {
 	for _, notation := range []string{
 		"token-bucket 10/s burst 1", "gcra 10/s burst 1", "leaky-bucket 10/s capacity 1",
 		"sliding-log 1/100ms", "fixed-window 1/100ms",

@@ -28,8 +28,8 @@ func TestASlidingWindowIsExactAtRoundTimes(t *testing.T) {
 	}
 }
 
-// TestSplitIsAsIfEachHadAskedAlone compares what each of several callers is told with what they are told one by one.
-func TestSplitIsAsIfEachHadAskedAlone(t *testing.T) {
+// TestSplitEqualsSingleRequests compares the answers to several callers with those that they get one by one.
+func TestSplitEqualsSingleRequests(t *testing.T) {
 	t.Parallel()
 	blocking := five
 	blocking.Block = second

@@ -99,8 +99,8 @@ func extensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extend
 	return given, extended
 }
 
-// TestWhatIsGivenBackOfExtensions settles charges that were extended at other times than they were made.
-func TestWhatIsGivenBackOfExtensions(t *testing.T) {
+// TestGiveBackExtensions settles charges that were extended at other times than they were made.
+func TestGiveBackExtensions(t *testing.T) {
 	t.Parallel()
 	const from = start - start%(100*second) // so that windows by the epoch begin there
 	b, l := bucket(1, 10), exactLog(20, 100*second)

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-func TestWhatIsGivenBack(t *testing.T) {
+func TestGiveBack(t *testing.T) {
 	t.Parallel()
 	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: 10 * second}
 	log := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10 * second}

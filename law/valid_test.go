@@ -11,8 +11,8 @@ import (
 // years is the longest time that the laws take: 142 years.
 const years = int64(1) << 52
 
-// TestWhatIsValid changes a valid op, and says which field is wrong then; "" if none is.
-func TestWhatIsValid(t *testing.T) {
+// TestValid changes one field of a valid op, and names the field that is wrong then; "": none is.
+func TestValid(t *testing.T) {
 	t.Parallel()
 	window := law.Params{Kind: law.Window, Unit: 1, Capacity: 10, Step: second}
 	log := law.Params{Kind: law.Log, Unit: 1, Capacity: 10, Step: second}
@@ -166,8 +166,8 @@ func wantInvalid(t *testing.T, name string, v any, err error, field string) {
 	}
 }
 
-// TestWhatGoesTogether changes several things of an op.
-func TestWhatGoesTogether(t *testing.T) {
+// TestValidCombinations changes several fields of an op.
+func TestValidCombinations(t *testing.T) {
 	t.Parallel()
 	window := law.Params{Kind: law.Window, Unit: 1, Capacity: 10, Step: second}
 	for _, c := range []struct {
@@ -195,8 +195,8 @@ func TestWhatGoesTogether(t *testing.T) {
 	}
 }
 
-// TestWhatARequestMayHold changes the second of two ops of one request.
-func TestWhatARequestMayHold(t *testing.T) {
+// TestValidGroup changes the second of two ops of one request.
+func TestValidGroup(t *testing.T) {
 	t.Parallel()
 	other := five
 	other.Capacity++

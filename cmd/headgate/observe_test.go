@@ -138,17 +138,17 @@ func (p *provider) got() (early []string, processes int) {
 // time that the response named, and all send after it. A response that names no time stops nobody.
 func TestThreeProcessesHeedA429(t *testing.T) {
 	t.Parallel()
-	heed(t, 1)
+	reportBackoffs(t, 1)
 }
 
 func TestThreeProcessesHeedEachVendor(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	heed(t, len(vendors))
+	reportBackoffs(t, len(vendors))
 }
 
-// heed has three processes heed the first so many vendors.
-func heed(t *testing.T, most int) {
+// reportBackoffs has three processes report what the first most vendors answer.
+func reportBackoffs(t *testing.T, most int) {
 	t.Helper()
 	dsn := migrated.Postgres(t)
 	var servers [3]string

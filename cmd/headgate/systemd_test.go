@@ -79,8 +79,8 @@ func aliveAt(url string) error {
 	return nil
 }
 
-// TestTheServiceManagerIsTold follows what systemd is told from the start of a server to its end.
-func TestTheServiceManagerIsTold(t *testing.T) {
+// TestServiceManagerNotifications follows the messages to systemd from the start of a server to its end.
+func TestServiceManagerNotifications(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
 	dir := t.TempDir()

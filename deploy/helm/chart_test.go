@@ -204,8 +204,8 @@ func TestTheChartHasTheAlerts(t *testing.T) {
 	}
 }
 
-// TestWhatTheChartRefuses says what is wrong, and what to do.
-func TestWhatTheChartRefuses(t *testing.T) {
+// TestChartRefusesInvalidValues: each message names the value and what to do.
+func TestChartRefusesInvalidValues(t *testing.T) {
 	t.Parallel()
 	const good = "store.url=redis://valkey/0,open=true"
 	for _, c := range []struct{ values, says string }{
@@ -245,9 +245,9 @@ func TestWhatTheChartRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatOneReplicaIs: a store of one process has no second pod, not even during an upgrade; others have one before
+// TestChartWithOneReplica: a store of one process has no second pod, not even during an upgrade; others have one before
 // the first ends, and a Job for their schema if they have one.
-func TestWhatOneReplicaIs(t *testing.T) {
+func TestChartWithOneReplica(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]struct{ has, not string }{
 		"store.url=memory:,replicaCount=1":                    {"type: Recreate", "kind: Job"},

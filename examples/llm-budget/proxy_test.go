@@ -268,8 +268,8 @@ func TestAStreamWithoutAKeyEndsWithItsClient(t *testing.T) {
 	})
 }
 
-// TestWhatNothingWasServedForCostsNothing: a retry then calls the model again.
-func TestWhatNothingWasServedForCostsNothing(t *testing.T) {
+// TestRequestsWithoutAnAnswerCostNothing: a retry calls the model again.
+func TestRequestsWithoutAnAnswerCostNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
 		var calls atomic.Int64
 		x := newSite(t, s, wide("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
@@ -320,8 +320,7 @@ func TestAKeyIsThatOfAClientAndARequest(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoRequestCostsNothing.
-func TestWhatIsNoRequestCostsNothing(t *testing.T) {
+func TestInvalidRequestsCostNothing(t *testing.T) {
 	s := memory.New(nil)
 	defer s.Close()
 	x := newSite(t, s, wide("limit"), 1, fakeModel)

@@ -254,7 +254,7 @@ func TestAFlightIsNoLargerThanItMayBe(t *testing.T) {
 	})
 }
 
-func TestThoseThatLeaveBeforeDepartureAreNotThere(t *testing.T) {
+func TestCancelledBeforeDepartureAreNotAboard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(1, 1, 8, 100)
 		a.come(t, t.Context(), "a", "x")

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestNobodyChoosesADerivedKey takes the texts that come near to one as keys.
-func TestNobodyChoosesADerivedKey(t *testing.T) {
+// TestDerivedKeysCannotBeChosen uses texts as keys that resemble derived ones.
+func TestDerivedKeysCannotBeChosen(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"bob", "", "a|b", `a\|b`, strings.Repeat("x", 600), "sha256:x"} {
 		derived := httpkey.Derived(key, "failures")

@@ -41,8 +41,8 @@ func TestConformanceWithoutWrappers(t *testing.T) {
 		&storetest.Options{Histories: 500})
 }
 
-// TestNobodyIsAdmittedWhenTheStoreFails has a store in memory fail behind each wrapper, and behind all.
-func TestNobodyIsAdmittedWhenTheStoreFails(t *testing.T) {
+// TestNothingIsAdmittedWhenTheStoreFails has a store in memory fail behind each wrapper, and behind all.
+func TestNothingIsAdmittedWhenTheStoreFails(t *testing.T) {
 	storetest.RunFailing(t, func(testing.TB) store.Store { return inMemory() })
 }
 

@@ -81,9 +81,9 @@ func TestAFloodOfKeysIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatANewKeyOfAFullLimitMayDo asks in every way about a key without a cell. Whatever would make one fails, and
+// TestNewKeysOfAFullLimit calls every verb with a key without a cell. Whatever would make one fails, and
 // leaves the rest of its group undone.
-func TestWhatANewKeyOfAFullLimitMayDo(t *testing.T) {
+func TestNewKeysOfAFullLimit(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }, MaxKeys: 2, Names: true})
 	apply(t, s, takeOp("l", "a", slow))

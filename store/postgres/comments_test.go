@@ -12,8 +12,8 @@ import (
 const obvious = `version applied_at only_one installed_at number limit_name key at name description updated_at rule written_at
 	id window_seconds created_at author reason kind before after role`
 
-// TestWhatPeopleSeeHasAComment lists what psql shows of schema headgate, and the functions of the articles.
-func TestWhatPeopleSeeHasAComment(t *testing.T) {
+// TestVisibleObjectsHaveComments lists what psql shows of schema headgate, and the functions of the articles.
+func TestVisibleObjectsHaveComments(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	rows, err := conn.Query(t.Context(), `

@@ -301,8 +301,8 @@ func sleepUntil(t *testing.T, conn *pgx.Conn, at time.Time) {
 	}
 }
 
-// TestWhoHasNoOverridesPaysNothing looks at the plans of charges.
-func TestWhoHasNoOverridesPaysNothing(t *testing.T) {
+// TestKeysWithoutOverridesPayNothing looks at the plans of charges.
+func TestKeysWithoutOverridesPayNothing(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	w := watch(t, dsn)

@@ -148,9 +148,9 @@ func extendOnTrial(t *testing.T, s *Store, op law.Op) (*part, []law.Op, []law.Ou
 	return p, ops, outs
 }
 
-// TestWhatOthersTookDuringAnExtensionStays lets others take 2 units between an extension from 2 to 5
+// TestConcurrentChargesDuringAnExtensionStay lets others take 2 units between an extension from 2 to 5
 // units, on trial, and its return.
-func TestWhatOthersTookDuringAnExtensionStays(t *testing.T) {
+func TestConcurrentChargesDuringAnExtensionStay(t *testing.T) {
 	const second = 1_000_000
 	for _, tt := range []struct {
 		name    string

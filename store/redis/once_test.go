@@ -218,9 +218,9 @@ func TestARefusedRequestWithAnIDOverSlotsIsForgotten(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherWasToldOfIsNotGivenBack asks with the ID of a request on trial,
+// TestAdmissionsOfOthersAreNotGivenBack asks with the ID of a request on trial,
 // and settles it, before it is given back.
-func TestWhatAnotherWasToldOfIsNotGivenBack(t *testing.T) {
+func TestAdmissionsOfOthersAreNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
 		for _, meanwhile := range []string{"", "asked", "settled"} {
 			s := openTest(t, dbtest.Redis(t), nil)

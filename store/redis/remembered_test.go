@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestWhatALimitWasChangedSinceIsNotCorrected, but settled: by each of the numbers of
+// TestChargesOfAChangedLimitAreNotCorrected, but settled: by each of the numbers of
 // a rule, and by one that is none.
-func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
+func TestChargesOfAChangedLimitAreNotCorrected(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	for n, change := range []func(p *law.Params){
 		func(*law.Params) {},
@@ -43,9 +43,9 @@ func TestWhatALimitWasChangedSinceIsNotCorrected(t *testing.T) {
 	}
 }
 
-// TestWhatATrialOverwroteIsRememberedAgain: that a request was cancelled in one slot, when
+// TestAnUndoneTrialIsRestored: that a request was cancelled in one slot, when
 // another slot has refused to decide it again.
-func TestWhatATrialOverwroteIsRememberedAgain(t *testing.T) {
+func TestAnUndoneTrialIsRestored(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	k := keysApart(2)
 	ops := once60("id", takeOne("l", k[0], perSecond, testTime), takeOne("l", k[1], perSecond, testTime))

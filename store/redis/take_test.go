@@ -274,8 +274,7 @@ func TestTheScriptForOthersKnowsWhatTheDriverHasDone(t *testing.T) {
 	}
 }
 
-// TestWhatIsAskedWronglyChargesNothing.
-func TestWhatIsAskedWronglyChargesNothing(t *testing.T) {
+func TestInvalidOpsChargeNothing(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Redis(t)
 	s, c := open(t, dsn), newCLI(t, dsn, false)

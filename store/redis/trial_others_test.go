@@ -14,9 +14,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestWhatOthersTookMeanwhileStays lets others ask between a request on trial
+// TestConcurrentChargesStay lets others ask between a request on trial
 // and its return.
-func TestWhatOthersTookMeanwhileStays(t *testing.T) {
+func TestConcurrentChargesStay(t *testing.T) {
 	const second = 1_000_000
 	for _, tt := range []struct {
 		name    string
@@ -115,8 +115,8 @@ func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-// TestWhatOthersDoBetweenTheRoundTripsStays: a block, and what is charged after a reset.
-func TestWhatOthersDoBetweenTheRoundTripsStays(t *testing.T) {
+// TestConcurrentChangesBetweenRoundTripsStay: a block, and charges after a reset.
+func TestConcurrentChangesBetweenRoundTripsStay(t *testing.T) {
 	url := slotsURL(t)
 	s := openSlots(t, url)
 	for _, verb := range []law.Verb{law.Block, law.Reset} {

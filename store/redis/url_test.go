@@ -70,7 +70,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoServer(t *testing.T) {
 	for _, url := range []string{
 		"redis://127.0.0.1:1", "redis://127.0.0.1:1,127.0.0.1:2",
 		"redis://127.0.0.1:1/?master=m",

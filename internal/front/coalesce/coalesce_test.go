@@ -71,7 +71,7 @@ func (g *gated) open() {
 	synctest.Wait()
 }
 
-func TestThoseWhoWaitShareTheNextBatch(t *testing.T) {
+func TestWaitersShareTheNextBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
@@ -141,7 +141,7 @@ func TestUnequalCostsKeepTheirOrder(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesIsNotCharged(t *testing.T) {
+func TestCancelledCallersAreNotCharged(t *testing.T) {
 	for _, departed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after departure %v", departed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -245,9 +245,9 @@ func TestAttemptsWithAHistoryAreNotShared(t *testing.T) {
 	})
 }
 
-// TestThoseWhoAskTooMuchSpoilNothing: together they would pass what the laws can
+// TestOversizedRequestsSpoilNothing: together they would pass what the laws can
 // count.
-func TestThoseWhoAskTooMuchSpoilNothing(t *testing.T) {
+func TestOversizedRequestsSpoilNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
@@ -325,9 +325,9 @@ func (s through) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestWhoAsksTheStoreItselfLeavesWithTheAnswer lets a caller's deadline pass while no goroutine but its own waits for
+// TestALoneCallerLeavesWithTheAnswer lets a caller's deadline pass while no goroutine but its own waits for
 // the store.
-func TestWhoAsksTheStoreItselfLeavesWithTheAnswer(t *testing.T) {
+func TestALoneCallerLeavesWithTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		s := coalesce.New(g, nil)
@@ -354,8 +354,8 @@ func TestWhoAsksTheStoreItselfLeavesWithTheAnswer(t *testing.T) {
 	})
 }
 
-// TestWhoAsksTheStoreItselfIsLetGo has a store that is silent.
-func TestWhoAsksTheStoreItselfIsLetGo(t *testing.T) {
+// TestALoneCallerIsReleasedAtItsDeadline has a store that is silent.
+func TestALoneCallerIsReleasedAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := coalesce.New(silent{}, nil)
 		for deadline, want := range map[time.Duration]time.Duration{

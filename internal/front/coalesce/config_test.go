@@ -165,8 +165,8 @@ func TestALargeRequestThatFailsHasNoOutcomes(t *testing.T) {
 	})
 }
 
-// TestWhoSharesAnOp changes one thing of what the second of two callers asks.
-func TestWhoSharesAnOp(t *testing.T) {
+// TestSharedOps changes one field in the request of the second of two callers.
+func TestSharedOps(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(op *law.Op)

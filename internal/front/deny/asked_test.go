@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestWhoAsksForAll: the first charge after the end of a refusal that it would have met.
-func TestWhoAsksForAll(t *testing.T) {
+// TestOneCallerRefreshesARefusal: the first charge after the end of a refusal goes to the store for all.
+func TestOneCallerRefreshesARefusal(t *testing.T) {
 	for name, c := range map[string]struct {
 		after  time.Duration // since the refusal, which stands for 300 ms
 		change func(*law.Op)
@@ -141,8 +141,8 @@ func TestTheRestOfABatchIsLearnt(t *testing.T) {
 	})
 }
 
-// TestWhatIsAskedAndWhatIsRepeated: a check is always asked, a refusal of a limit that blocks is repeated.
-func TestWhatIsAskedAndWhatIsRepeated(t *testing.T) {
+// TestAskedAndRepeatedRefusals: a check always goes to the store; a refusal of a limit that blocks is repeated.
+func TestAskedAndRepeatedRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &asked{Store: memory.New(nil)}
 		s := New(store.Store(inner))

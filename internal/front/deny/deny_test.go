@@ -168,7 +168,7 @@ func TestOtherCosts(t *testing.T) {
 	})
 }
 
-func TestWhatChangesACellDropsItsRefusal(t *testing.T) {
+func TestAChangedCellDropsItsRefusal(t *testing.T) {
 	for name, verb := range map[string]law.Verb{
 		"reset": law.Reset, "a block lifted": law.Block,
 		"a return": law.Return,
@@ -249,7 +249,7 @@ func TestARequestIsRefusedForOneOfItsCharges(t *testing.T) {
 	})
 }
 
-func TestWhatLeavesATraceIsAlwaysAsked(t *testing.T) {
+func TestChargesThatLeaveATraceReachTheStore(t *testing.T) {
 	history := law.Params{Kind: law.Log, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, History: 7_200_000_000}
 	blocks := perSecond
 	blocks.Block = 60_000_000

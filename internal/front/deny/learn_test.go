@@ -16,8 +16,8 @@ func other(key string) law.Op {
 	return op
 }
 
-// TestWhatIsLearnt from each answer: a refusal, when something was granted last, or that something was changed.
-func TestWhatIsLearnt(t *testing.T) {
+// TestLearn: each answer is a refusal, the time of the last grant, or a change.
+func TestLearn(t *testing.T) {
 	op, failed := charge(1000), errors.New("failed")
 	refusal := law.Decide(full, &op, then, 0, nil).Outcome
 	some := law.State{Kind: law.Bucket, Level: 1000, At: then, Unit: 1000, Step: 1000, EmptyAt: then + 1_000_000}
@@ -143,8 +143,8 @@ func TestForHowLongOneIsRemembered(t *testing.T) {
 	}
 }
 
-// TestWhatAGrantDoesToARefusal of a charge that leaves some credits: at most so many may be in use for it to pass.
-func TestWhatAGrantDoesToARefusal(t *testing.T) {
+// TestAGrantAfterARefusal: a refusal that leaves some credits passes again once enough have drained.
+func TestAGrantAfterARefusal(t *testing.T) {
 	const ( // what becomes of it
 		stands = iota
 		ends

@@ -192,8 +192,8 @@ func TestTheClockIsNotReadTwice(t *testing.T) {
 	})
 }
 
-// TestWhatTakeOneSaysOfABlock that ends before the refusal.
-func TestWhatTakeOneSaysOfABlock(t *testing.T) {
+// TestTakeOneReportsABlock: the block ends before the refusal.
+func TestTakeOneReportsABlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		op := charge(1000)
 		r := s.put(op, time.Second)
@@ -211,8 +211,8 @@ func TestWhatTakeOneSaysOfABlock(t *testing.T) {
 	})
 }
 
-// TestWhatIsKnownOfOtherCosts is computed from the cell as it was.
-func TestWhatIsKnownOfOtherCosts(t *testing.T) {
+// TestRefusalsOfOtherCosts: they are computed from the cell as it was.
+func TestRefusalsOfOtherCosts(t *testing.T) {
 	drained := full
 	drained.Level = 0
 	for name, c := range map[string]struct {

@@ -169,8 +169,8 @@ func (p *pair) same(ops []law.Op, got, want []law.Outcome, alone bool) {
 	}
 }
 
-// TestWhatPassesIsWhatTheStoreLetsPass asks two stores the same at the same times.
-func TestWhatPassesIsWhatTheStoreLetsPass(t *testing.T) {
+// TestPassesWhatTheStorePasses sends two stores the same requests at the same times.
+func TestPassesWhatTheStorePasses(t *testing.T) {
 	local := 0
 	for seed := range tier.Pick[uint64](50, 150, 150) {
 		synctest.Test(t, func(t *testing.T) {

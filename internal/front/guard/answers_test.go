@@ -123,8 +123,8 @@ func answerer(out *law.Outcome) string {
 	return "something else"
 }
 
-// TestWhatIsAdmittedWithoutTheStore has the figures of a cell that only this charge has touched.
-func TestWhatIsAdmittedWithoutTheStore(t *testing.T) {
+// TestAdmittedWithoutTheStore: the decision has the figures of a cell that only this charge has touched.
+func TestAdmittedWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard.New(&scripted{err: errA}, quiet(nil))
 		defer g.Close()

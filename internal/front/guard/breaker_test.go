@@ -176,8 +176,8 @@ func TestFailuresOfCallersThatLeaveDoNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// TestWhatTheStoreSaysOfARequestDoesNotOpenTheBreaker answers with errors that are no sign of its absence.
-func TestWhatTheStoreSaysOfARequestDoesNotOpenTheBreaker(t *testing.T) {
+// TestErrorsOfARequestDoNotOpenTheBreaker: such errors do not mean that the store is away.
+func TestErrorsOfARequestDoNotOpenTheBreaker(t *testing.T) {
 	for _, err := range []error{store.ErrFull, store.ErrConflict, store.ErrSetup} {
 		withBreaker(t, func(t *testing.T, w *watched) {
 			w.link.cut(err)
@@ -197,8 +197,8 @@ func (*late) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 	return store.ErrConflict
 }
 
-// TestWhatOpensTheBreaker asks a store five times that fails in part, or altogether.
-func TestWhatOpensTheBreaker(t *testing.T) {
+// TestErrorsThatOpenTheBreaker calls a store five times that fails in part, or altogether.
+func TestErrorsThatOpenTheBreaker(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		inner store.Store

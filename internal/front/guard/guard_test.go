@@ -151,8 +151,8 @@ func TestEachPolicyAnswersAsItSays(t *testing.T) {
 	}
 }
 
-// TestWhatTheStoreMustKnowLaterIsNotAnsweredWithoutIt is for requests that are settled, released or started later.
-func TestWhatTheStoreMustKnowLaterIsNotAnsweredWithoutIt(t *testing.T) {
+// TestLastingRequestsAreNotAnsweredWithoutTheStore: they are settled, released or started later.
+func TestLastingRequestsAreNotAnsweredWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(newDistant(), nil)
 		defer p.guard.Close()
@@ -292,8 +292,8 @@ func TestACallerThatLeavesIsNotAnswered(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsWaitsForTheStore too, whatever the limit answers.
-func TestWhoWaitsWaitsForTheStore(t *testing.T) {
+// TestWaitersWaitForTheStore, whatever the limit's policy for an absent store is.
+func TestWaitersWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(newDistant(), nil)
 		defer p.guard.Close()

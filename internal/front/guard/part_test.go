@@ -135,8 +135,9 @@ func TestAShareCountsWhenAFullCellIsEmpty(t *testing.T) {
 	}
 }
 
-// TestWhatAProcessKeepsCountsAtOnce when it gives a part of its share to a new one, which has to wait.
-func TestWhatAProcessKeepsCountsAtOnce(t *testing.T) {
+// TestAChangedShareCountsAtOnce: a process that gives a part of its share to a new one keeps less at once; the new one
+// waits.
+func TestAChangedShareCountsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newDistant()
 		defer all.Close()

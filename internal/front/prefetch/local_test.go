@@ -83,7 +83,7 @@ func TestAChargeIsPaidOutOfWhatIsHeld(t *testing.T) {
 	}
 }
 
-func TestWhatIsHandedOut(t *testing.T) {
+func TestHandedOut(t *testing.T) {
 	other, end := perSecond, perSecond.PrefetchLife
 	other.Drain++
 	for name, c := range map[string]struct {
@@ -118,8 +118,8 @@ func TestWhatIsHandedOut(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftIsGivenBack takes twice, pays, and looks at what is given back of which.
-func TestWhatIsLeftIsGivenBack(t *testing.T) {
+// TestLeftoversAreGivenBack takes twice, pays, and checks how much of each is given back.
+func TestLeftoversAreGivenBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		pays       []int64
 		after      int64 // microseconds since the second
@@ -308,8 +308,8 @@ func TestHowLongItIsHeld(t *testing.T) {
 	}
 }
 
-// TestWhatEndsTogether drops every grant whose life is over at once, and keeps the next.
-func TestWhatEndsTogether(t *testing.T) {
+// TestLotsThatEndTogether: all grants whose life is over are dropped at once, and the next one stays.
+func TestLotsThatEndTogether(t *testing.T) {
 	n := newNode(t, perSecond)
 	for _, cost := range []int64{10, 20, 40} { // none is paid out of those before
 		n.fetch(cost, 2)

@@ -6,8 +6,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestWhoGoesTakesForThoseWhoWait and no more for those who do not any longer.
-func TestWhoGoesTakesForThoseWhoWait(t *testing.T) {
+// TestTheFetcherTakesForWaiters, and not for those that have left.
+func TestTheFetcherTakesForWaiters(t *testing.T) {
 	n := newNode(t, perSecond)
 	ask := func(cost int64) int64 {
 		op := charge(perSecond, cost)

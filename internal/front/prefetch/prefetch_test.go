@@ -166,7 +166,7 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsSharesAFetch(t *testing.T) {
+func TestWaitersShareAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &till{Store: memory.New(nil), pause: func() { time.Sleep(10 * time.Millisecond) }}
 		s := prefetch.New(c)
@@ -207,7 +207,7 @@ func (d *down) Apply(context.Context, []law.Op, []law.Outcome) error {
 	return store.ErrUnavailable
 }
 
-func TestWhoWaitsForAFailureFailsWithIt(t *testing.T) {
+func TestWaitersFailWithTheirFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &down{Store: memory.New(nil), pause: func() { time.Sleep(time.Second) }}
 		l, limit := headgate.New(prefetch.New(d), nil), headgate.MustParse("token-bucket 100/s prefetch 50")

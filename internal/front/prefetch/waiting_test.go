@@ -109,8 +109,8 @@ func (q *queue) told(who string, told <-chan answer, err error) law.Outcome {
 	}
 }
 
-// TestWhoWaitsGoesWhenTheOneWhoWentIsGone and the next takes for all.
-func TestWhoWaitsGoesWhenTheOneWhoWentIsGone(t *testing.T) {
+// TestAWaiterFetchesWhenTheFetcherHasLeft, and takes for all.
+func TestAWaiterFetchesWhenTheFetcherHasLeft(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op := charge(perSecond, 10)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -127,8 +127,8 @@ func TestWhoWaitsGoesWhenTheOneWhoWentIsGone(t *testing.T) {
 	})
 }
 
-// TestWhoIsGoneIsNotTakenFor waits and goes before the answer is there.
-func TestWhoIsGoneIsNotTakenFor(t *testing.T) {
+// TestNothingIsTakenForCancelledWaiters: the waiter leaves before the answer comes.
+func TestNothingIsTakenForCancelledWaiters(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op := charge(perSecond, 10)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -145,8 +145,8 @@ func TestWhoIsGoneIsNotTakenFor(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsFailsWithTheStore at once, and those who come then ask again.
-func TestWhoWaitsFailsWithTheStore(t *testing.T) {
+// TestWaitersFailWithTheStore at once; later callers fetch again.
+func TestWaitersFailWithTheStore(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op := charge(perSecond, 10)
 		first, second := q.ask(t.Context(), op), q.ask(t.Context(), op)
@@ -159,8 +159,8 @@ func TestWhoWaitsFailsWithTheStore(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsIsPaidOrAsks: what came is handed out and counted; who is left over goes to the store.
-func TestWhoWaitsIsPaidOrAsks(t *testing.T) {
+// TestWaitersArePaidOrFetch: the grant is handed out and counted; the waiters left over go to the store.
+func TestWaitersArePaidOrFetch(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op := charge(perSecond, 10)
 		first := q.ask(t.Context(), op)
@@ -205,8 +205,8 @@ func TestARefusalHoldsForTheSameCostAlone(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsAsksWhenTheAnswerMeansNothing to others: it is an error of the cell, or stale.
-func TestWhoWaitsAsksWhenTheAnswerMeansNothing(t *testing.T) {
+// TestWaitersFetchAfterAStaleAnswer, or after an error of the cell.
+func TestWaitersFetchAfterAStaleAnswer(t *testing.T) {
 	for name, bad := range map[string]law.Outcome{
 		"an error": {Err: store.ErrHeld}, "stale": {Stale: true, Clock: 1},
 	} {
@@ -249,8 +249,8 @@ func (o *odd) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 	return nil
 }
 
-// TestWhatArrivesAfterAResetIsLost but for the charge of the one who asked.
-func TestWhatArrivesAfterAResetIsLost(t *testing.T) {
+// TestAFetchFromBeforeAResetIsLost, except for the charge of its caller.
+func TestAFetchFromBeforeAResetIsLost(t *testing.T) {
 	inQueue(t, func(t *testing.T, q *queue) {
 		op, reset := charge(perSecond, 10), charge(perSecond, 10)
 		reset.Verb = law.Reset

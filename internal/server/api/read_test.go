@@ -228,8 +228,8 @@ func TestTextsThatAreCutOffSaySo(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooMuchIsRefusedBeforeItTakesMemory reads 4 MiB of the shortest elements.
-func TestWhatIsTooMuchIsRefusedBeforeItTakesMemory(t *testing.T) {
+// TestOversizedBodiesAreRefusedEarly, before they take memory: it reads 4 MiB of the shortest elements.
+func TestOversizedBodiesAreRefusedEarly(t *testing.T) {
 	const most = 16 << 20
 	for _, tt := range []struct {
 		before, each, after string

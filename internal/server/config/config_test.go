@@ -233,8 +233,8 @@ func TestNotationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWhatWasRemoved says what to do instead.
-func TestWhatWasRemoved(t *testing.T) {
+// TestRemovedSettings: each message says what to do instead.
+func TestRemovedSettings(t *testing.T) {
 	const instead = "memory:?max_keys=N"
 	for _, text := range []string{
 		"max_keys: 5\n", "notation_max_keys: 5\n", "limits:\n  few: {limit: token-bucket 5/1m, max_keys: 12}\n",

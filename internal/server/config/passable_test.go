@@ -30,7 +30,7 @@ func first() *headgate.Limiter {
 	return headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute})
 }
 
-func TestWhatCanNeverPassIsNamed(t *testing.T) {
+func TestRulesThatNeverPassAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		limit string   // of the rule r
@@ -79,8 +79,8 @@ func TestWhatCanNeverPassIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhatOneRuleChargesTwiceIsNamed where that can never pass. A limit or plan of 0 refuses on purpose.
-func TestWhatOneRuleChargesTwiceIsNamed(t *testing.T) {
+// TestRulesThatChargeTwiceAreNamed where they can never pass. A limit or plan of 0 refuses on purpose.
+func TestRulesThatChargeTwiceAreNamed(t *testing.T) {
 	t.Parallel()
 	const twice = "it charges one key of a limit twice"
 	for _, c := range []struct{ text, want string }{
@@ -109,9 +109,9 @@ func TestWhatOneRuleChargesTwiceIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhatIsValidIsPassedByAFirstRequest has random files. If one has nothing that can never work, a first request
+// TestAValidRulePassesAFirstRequest reads random files. If one has nothing that can never work, a first request
 // passes each of its rules, by each limit and plan.
-func TestWhatIsValidIsPassedByAFirstRequest(t *testing.T) {
+func TestAValidRulePassesAFirstRequest(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(tier.Seed(), 0))
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/server/forwardauth"
 )
 
-// TestWhoseClientsCount charges by the client's address.
-func TestWhoseClientsCount(t *testing.T) {
+// TestTrustedPeers charges by the client's address.
+func TestTrustedPeers(t *testing.T) {
 	t.Parallel()
 	listed, err := httpkey.ParseProxies("10.0.0.0/8", "2001:db8::/32")
 	if err != nil {

@@ -85,8 +85,8 @@ func ruled(t *testing.T, s store.Store, rule, more string, c *forwardauth.Config
 	return newGateBy(t, s, "rules:\n- {name: r, limits: [{limit: api, key: 'header:X-Key'}]"+rule+"}\n"+more, c)
 }
 
-// TestWhatRulesSayIsDone to a key that is used up, and to a new one.
-func TestWhatRulesSayIsDone(t *testing.T) {
+// TestRulesAreApplied to a key that is used up, and to a new one.
+func TestRulesAreApplied(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		rule, more string
@@ -135,8 +135,8 @@ func TestWhatRulesSayIsDone(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefusedAsWrongIsLogged: nginx turns 400 into 500, so that its user sees no reason.
-func TestWhatIsRefusedAsWrongIsLogged(t *testing.T) {
+// TestInvalidRequestsAreLogged: nginx turns 400 into 500, so that its user sees no reason.
+func TestInvalidRequestsAreLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	g := ruled(t, memory.New(nil), "", "", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -73,7 +73,7 @@ func (a *audited) entries(caller, query string) (lines []string) {
 	return lines
 }
 
-func TestWhatAnOperatorDoesIsInTheAudit(t *testing.T) {
+func TestOperatorActionsAreInTheAudit(t *testing.T) {
 	t.Parallel()
 	a := newAudited(t)
 	for _, do := range []struct{ caller, path, body string }{

@@ -90,7 +90,7 @@ func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 	}
 }
 
-func TestWhatBodiesHoldIsCapped(t *testing.T) {
+func TestMemoryOfBodiesIsCapped(t *testing.T) {
 	t.Parallel()
 	held := load.New(0, 1<<20)
 	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestWhatIsThereTwiceGetsRoundNoKey has requests of which an application may see the first value or the last.
-func TestWhatIsThereTwiceGetsRoundNoKey(t *testing.T) {
+// TestDuplicateFieldsEvadeNoKey: an application may see the first value of a field or the last.
+func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 	t.Parallel()
 	r := mustNew(t,
 		named("key", "/key", func(d *Definition) {
@@ -96,9 +96,9 @@ func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 	}
 }
 
-// TestNobodyGetsRoundAnotherRule by a path that some servers read as that of another rule, before or behind the one
+// TestNoSpellingEvadesARule: a path is sent that some servers read as that of another rule, before or behind the one
 // that decides.
-func TestNobodyGetsRoundAnotherRule(t *testing.T) {
+func TestNoSpellingEvadesARule(t *testing.T) {
 	t.Parallel()
 	mode := func(mode string) func(*Definition) {
 		return func(d *Definition) { d.Mode = text(mode) }

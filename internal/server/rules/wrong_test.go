@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestWhatIsWrongIsNamedWithItsPlace: each message begins with the place, and names the field.
-func TestWhatIsWrongIsNamedWithItsPlace(t *testing.T) {
+// TestErrorsNameTheirPlace: each message begins with the place, and names the field.
+func TestErrorsNameTheirPlace(t *testing.T) {
 	t.Parallel()
 	limit := func(change func(*Charge)) func(*Definition) { return func(d *Definition) { change(&d.Limits[0]) } }
 	for want, change := range map[string]func(*Definition){

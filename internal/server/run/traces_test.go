@@ -25,8 +25,8 @@ func init() {
 	}
 }
 
-// TestWhoAsksForSpansIsToldThatThereAreNone is of a headgate without the build tag.
-func TestWhoAsksForSpansIsToldThatThereAreNone(t *testing.T) {
+// TestSpansWithoutTheBuildTagAreReported as missing.
+func TestSpansWithoutTheBuildTagAreReported(t *testing.T) {
 	for _, tt := range []struct {
 		variables map[string]string
 		told      bool

@@ -83,7 +83,7 @@ func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
 
 // TestWhatIsSaidBesideANotationIsBoundedAsIt is: blocks, ids and waits for ten years would
 // outlast the longest period of a notation, and the notation's being in use.
-func TestWhatIsSaidBesideANotationIsBoundedAsItIs(t *testing.T) {
+func TestDurationsBesideANotationAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &config.Config{Notations: config.Notations{Max: 1, MaxPeriod: 32 * 24 * time.Hour}}
 		const first, second = "token-bucket 1000/s burst 5", "token-bucket 1001/s burst 5"
@@ -172,8 +172,8 @@ func TestTheFullestLimitsAreTold(t *testing.T) {
 	}
 }
 
-// TestWhoMayNotTouchALimitUsesNoNotation: else refused callers could use up all that may be in use.
-func TestWhoMayNotTouchALimitUsesNoNotation(t *testing.T) {
+// TestForbiddenCallersUseNoNotation: else they could use up the number that may be in use.
+func TestForbiddenCallersUseNoNotation(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
 	take := func(limit string, limits ...string) error {

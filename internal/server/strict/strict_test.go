@@ -61,7 +61,7 @@ func TestNothingIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestWhatIsMerged(t *testing.T) {
+func TestMerge(t *testing.T) {
 	t.Parallel()
 	values, err := read("list: [&one {b: 1, d: 2}, {<<: *one, b: 3}, *one, {<<: [{b: 4}, *one]}]")
 	if want := strings.Fields("1 2 3 2 1 2 4 2"); err != nil || !slices.Equal(values, want) {

@@ -183,7 +183,7 @@ func TestAFailureOfTheStoreIsTold(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSampledHasNoSpans(t *testing.T) {
+func TestUnsampledRequestsHaveNoSpans(t *testing.T) {
 	r := newRig(t, sdk.WithSampler(sdk.ParentBased(sdk.AlwaysSample())))
 	r.ask("/v1/take", dropped, `{"limit":"fixed-window 1/30d","key":"k"}`)
 	r.ask("/livez", sampled, ``)

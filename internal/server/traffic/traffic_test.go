@@ -154,8 +154,8 @@ func TestKeysAreRankedByWhatWasAdmittedAndRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsNewTakesThePlaceOfWhatIsOld even if much more was charged long ago: the weights halve each minute.
-func TestWhatIsNewTakesThePlaceOfWhatIsOld(t *testing.T) {
+// TestNewKeysReplaceOldOnes, even if those were charged much more long ago: the weights halve each minute.
+func TestNewKeysReplaceOldOnes(t *testing.T) {
 	for _, pause := range []time.Duration{10 * time.Minute, 100 * time.Hour, 10 * 365 * 24 * time.Hour} {
 		r := newRig(nil)
 		for i := range traffic.Most {

@@ -39,8 +39,8 @@ var engines = []chaos.Engine{
 	{Name: "sqlite", Start: onSQLite},
 }
 
-// TestWhatAKillForgetsIsFound runs on a Redis that keeps nothing on its disk.
-func TestWhatAKillForgetsIsFound(t *testing.T) {
+// TestLostChargesAfterAKillAreFound runs on a Redis that keeps nothing on its disk.
+func TestLostChargesAfterAKillAreFound(t *testing.T) {
 	tier.Nightly(t)
 	e := &chaos.Engine{Name: "redis without a disk", Start: onRedis("", "--save", "")}
 	for s := uint64(1); s < 20; s++ { // on a slow machine a run has few faults

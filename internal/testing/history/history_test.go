@@ -54,7 +54,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestInvalidHistories(t *testing.T) {
 	for _, line := range []string{
 		`{"t":1,"return":{"id":1,"outcome":"done","at":-1}}`,
 		`{"t":1,"return":{"id":1,"outcome":"done","startat":9007199254740993}}`,
