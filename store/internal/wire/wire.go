@@ -15,47 +15,30 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// field is a number that an op may have.
-type field struct {
-	name string
-	of   func(*law.Op) int64
-}
+// fieldNames are the names of the numbers that an op may have. A layout takes some of them. Their order means nothing,
+// but is that of values, line by line. since and lapse are From and Until, which are words of Lua or SQL.
+var fieldNames = strings.Fields(`
+	verb group cell
+	kind anchor unit capacity step drain heal block history
+	cost count partial deferred how
+	ceiling ttl now
+	window0 window1 window2 window3
+	since lapse
+	at level returned entry`)
 
-// fields are those of which a layout takes some. Their order means nothing.
-var fields = []field{
-	{"verb", func(op *law.Op) int64 { return int64(op.Verb) }},
-
-	// These depend on the batch. The store sets them.
-	{"group", func(*law.Op) int64 { return 0 }},
-	{"cell", func(*law.Op) int64 { return 0 }},
-
-	{"kind", func(op *law.Op) int64 { return int64(op.Params.Kind) }},
-	{"anchor", func(op *law.Op) int64 { return int64(op.Params.Anchor) }},
-	{"unit", func(op *law.Op) int64 { return op.Params.Unit }},
-	{"capacity", func(op *law.Op) int64 { return op.Params.Capacity }},
-	{"step", func(op *law.Op) int64 { return op.Params.Step }},
-	{"drain", func(op *law.Op) int64 { return max(op.Params.Drain, 1) }}, // a divisor under every law
-	{"heal", func(op *law.Op) int64 { return op.Params.HealAfter() }},    // how far the cell may be ahead of the clock
-	{"block", func(op *law.Op) int64 { return op.Params.Block }},
-	{"history", func(op *law.Op) int64 { return op.Params.History }},
-	{"cost", func(op *law.Op) int64 { return op.Cost }},
-	{"count", func(op *law.Op) int64 { return op.Count }},
-	{"partial", func(op *law.Op) int64 { return one(op.Partial) }},
-	{"deferred", func(op *law.Op) int64 { return one(op.Deferred) }},
-	{"how", func(op *law.Op) int64 { return one(op.Partial) + 2*one(op.Deferred) }}, // none is both
-	{"ceiling", func(op *law.Op) int64 { return op.Ceiling }},
-	{"ttl", func(op *law.Op) int64 { return op.TTL }},
-	{"now", func(op *law.Op) int64 { return op.Now }},
-	{"window0", func(op *law.Op) int64 { return op.Window[0] }},
-	{"window1", func(op *law.Op) int64 { return op.Window[1] }},
-	{"window2", func(op *law.Op) int64 { return op.Window[2] }},
-	{"window3", func(op *law.Op) int64 { return op.Window[3] }},
-	{"since", func(op *law.Op) int64 { return op.From }}, // From and Until are words of Lua or SQL
-	{"lapse", func(op *law.Op) int64 { return op.Until }},
-	{"at", func(op *law.Op) int64 { return op.At }},
-	{"level", func(op *law.Op) int64 { return op.Level }},
-	{"returned", func(op *law.Op) int64 { return op.Returned }},
-	{"entry", func(op *law.Op) int64 { return op.EntryNumber }},
+// values returns all numbers of an op.
+func values(op *law.Op) [30]int64 {
+	p, partial, deferred := &op.Params, one(op.Partial), one(op.Deferred)
+	return [...]int64{
+		int64(op.Verb), 0, 0, // group and cell depend on the batch: the store sets them
+		// drain is a divisor under every law; heal is how far the cell's time may be ahead of the clock
+		int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), p.Block, p.History,
+		op.Cost, op.Count, partial, deferred, partial + 2*deferred, // none is both
+		op.Ceiling, op.TTL, op.Now,
+		op.Window[0], op.Window[1], op.Window[2], op.Window[3],
+		op.From, op.Until,
+		op.At, op.Level, op.Returned, op.EntryNumber,
+	}
 }
 
 // one returns 1 for true.
@@ -74,7 +57,7 @@ type Layout []uint8
 func Order(names string) Layout {
 	var l Layout
 	for _, name := range strings.Fields(names) {
-		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		i := slices.Index(fieldNames, name)
 		if i < 0 || slices.Contains(l, uint8(i)) {
 			panic(fmt.Sprintf("wire: the field %s is unknown, or occurs twice", name))
 		}
@@ -85,8 +68,9 @@ func Order(names string) Layout {
 
 // Append appends the numbers of an op.
 func (l Layout) Append(to []int64, op *law.Op) []int64 {
-	for _, i := range l {
-		to = append(to, fields[i].of(op))
+	v := values(op)
+	for _, field := range l {
+		to = append(to, v[field])
 	}
 	return to
 }
@@ -94,8 +78,8 @@ func (l Layout) Append(to []int64, op *law.Op) []int64 {
 // Names returns the names of the fields in order.
 func (l Layout) Names() []string {
 	names := make([]string, len(l))
-	for i, of := range l {
-		names[i] = fields[of].name
+	for i, field := range l {
+		names[i] = fieldNames[field]
 	}
 	return names
 }
