@@ -14,8 +14,9 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// notFound lists the faults that the simulator does not find within searched.
-var notFound = []string{"exactness-d4", "handed-out-and-given-back"}
+// notFound lists the faults that the simulator does not find within searched. The first is found by package law's
+// TestTwoDefinitionsInTurnStarveNoKey.
+var notFound = []string{"exactness-d5", "handed-out-and-given-back"}
 
 // searched is how many simulations look for one fault, by seeds from 1 on: a busy machine looks at as many as another.
 // On two quiet cores they take two minutes.
