@@ -40,7 +40,7 @@ func cached(folder, name string) (file string, err error) {
 	return filepath.Join(folder, name), os.MkdirAll(folder, 0o755)
 }
 
-// install builds a command, as it is known in a folder, into a file.
+// install builds a command into a file. The module of the folder says which version, unless the command does.
 func install(ctx context.Context, file, folder, command string) error {
 	cmd := exec.CommandContext(ctx, "go", "install", command)
 	cmd.Dir, cmd.Env = folder, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOBIN="+filepath.Dir(file))

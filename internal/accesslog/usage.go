@@ -160,7 +160,7 @@ func end(doc object, at int64) (int64, error) {
 	return 0, nil
 }
 
-// notes says of how many calls something is not known.
+// notes counts the calls of which something is not known.
 func (u *usage) notes() (list []string) {
 	if u.unreserved > 0 {
 		list = append(list, "calls that do not say what was reserved: "+Comma(u.unreserved)+" of "+Comma(u.calls)+

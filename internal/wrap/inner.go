@@ -22,7 +22,7 @@ func Around(s store.Store) Inner {
 // Unwrap implements store.Unwrapper.
 func (i *Inner) Unwrap() store.Store { return i.Store }
 
-// TakeOne implements store.OneTaker. A store that is none decides nothing so.
+// TakeOne implements store.OneTaker. A store that is not a OneTaker decides nothing here.
 func (i *Inner) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
 	if i.one == nil {
 		return b, false

@@ -201,7 +201,7 @@ func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res 
 	return errs
 }
 
-// repeated counts repetitions, and tells them.
+// repeated counts repetitions, and passes them to the observer.
 func (s *Store) repeated(n int, err error) {
 	s.repeats.Add(int64(n))
 	store.Observe(s.cfg.Observer, n, err)

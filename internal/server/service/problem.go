@@ -15,7 +15,7 @@ import (
 )
 
 // Problem describes an error to a client. Only what the client did wrong is
-// reported in full; what is wrong here is for the log. An error that is a problem already is what it is.
+// reported in full; what is wrong here is for the log. An error that is a problem already stays as it is.
 func Problem(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return new(*p) // callers add to it
