@@ -185,20 +185,16 @@ func countKinds(ctx context.Context, db querier, changes []store.Change) error {
 }
 
 // note writes down what a version has changed.
-func (w *writer) note(ctx context.Context, db querier, version int64, changes []store.Change) error {
+func (w *writer) note(ctx context.Context, conn *sql.Conn, version int64, changes []store.Change) error {
 	number := strconv.FormatInt(version, 10)
 	author := "USER()"
 	if w.edit.Author != "" {
 		author = "CONCAT(" + quotedText(w.edit.Author+" as ") + ", USER())"
 	}
-	for _, statement := range []string{
-		"UPDATE headgate_catalog_version SET version = " + number + " WHERE only_one = 1",
-		"INSERT INTO headgate_versions (version, at, author, reason) VALUES (" + number + ", " + readClock + ", " +
-			author + ", " + quotedText(w.edit.Reason) + ")",
-	} {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
-			return err
-		}
+	if err := each(ctx, conn, "UPDATE headgate_catalog_version SET version = "+number+" WHERE only_one = 1",
+		"INSERT INTO headgate_versions (version, at, author, reason) VALUES ("+number+", "+readClock+", "+author+", "+
+			quotedText(w.edit.Reason)+")"); err != nil {
+		return err
 	}
 	list := parts{
 		head:    "INSERT INTO headgate_changes (version, kind, name, item_key, before_item, after_item) VALUES ",
@@ -217,7 +213,7 @@ func (w *writer) note(ctx context.Context, db querier, version int64, changes []
 		list.add("(" + number + ", " + namesOf(&c.After) + ", " + quotedText(string(before)) + ", " +
 			quotedText(string(after)) + ")")
 	}
-	return list.execute(ctx, db)
+	return list.execute(ctx, conn)
 }
 
 // namesOf returns the literals of what says which an item is.

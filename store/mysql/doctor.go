@@ -224,18 +224,16 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 		return nil
 	}
 	var engine string
-	if err := db.QueryRowContext(ctx, `SELECT COALESCE(MAX(engine), '') FROM information_schema.tables
-		WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(&engine); err != nil {
-		return classifyRead("read the engine of headgate_cells", err)
+	var indexes int
+	if err := db.QueryRowContext(ctx, `SELECT COALESCE(MAX(engine), ''), (SELECT COUNT(DISTINCT index_name)
+			FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 'headgate_cells')
+		FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(
+		&engine, &indexes); err != nil {
+		return classifyRead("read about headgate_cells", err)
 	}
 	f.Expect(engine == "InnoDB", "engine", "headgate_cells has the engine InnoDB", store.Wrong,
 		"headgate_cells has the engine "+engine+", which has no transactions",
 		"ALTER TABLE headgate_cells ENGINE = InnoDB")
-	var indexes int
-	if err := db.QueryRowContext(ctx, `SELECT COUNT(DISTINCT index_name) FROM information_schema.statistics
-		WHERE table_schema = DATABASE() AND table_name = 'headgate_cells'`).Scan(&indexes); err != nil {
-		return classifyRead("read the indexes of headgate_cells", err)
-	}
 	f.Expect(indexes <= 1, "indexes", "headgate_cells has its primary key alone", store.Wrong,
 		fmt.Sprintf("headgate_cells has %d indexes: each decision writes to those that a change touches", indexes),
 		"DROP INDEX all but PRIMARY")

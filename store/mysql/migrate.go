@@ -104,7 +104,6 @@ func (m *migrator) migrate(ctx context.Context) error {
 			store.ErrSetup, database, m.articles)
 	}
 	m.mariadb = strings.Contains(version, "MariaDB")
-	tidb := strings.Contains(version, "TiDB")
 	switch {
 	case have.state > m.state:
 		return have.newer(m.definition)
@@ -117,7 +116,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	if err := m.makeTables(ctx, have.tables); err != nil {
 		return err
 	}
-	if tidb {
+	if strings.Contains(version, "TiDB") {
 		return m.withoutProcedures(ctx, &have)
 	}
 	if err := m.installProcedures(ctx, &have); err != nil {
@@ -159,10 +158,8 @@ func (m *migrator) withoutProcedures(ctx context.Context, have *installation) er
 
 // makeTables applies the migrations after the first have.
 func (m *migrator) makeTables(ctx context.Context, have int) error {
-	for i, t := range m.tables {
-		if i < have {
-			continue
-		}
+	for i := have; i < len(m.tables); i++ {
+		t := m.tables[i]
 		for _, s := range t {
 			if _, err := m.conn.ExecContext(ctx, s.text); err != nil {
 				return fmt.Errorf("%s: %w", t[0].file, err)

@@ -35,10 +35,6 @@ const oneSession = "SET autocommit = 1, @hg_one_turn = CONVERT('' USING latin1),
 	"@hg_one_wait = 0, @hg_one_g = 0, @hg_one_new = 0, @hg_one_need = 0, " +
 	"@hg_one_room = 0, @hg_one_unit = 0, @hg_one_step = 0, @hg_one_drain = 0, @hg_one_now = 0"
 
-// oneTurn selects the turn of the last statement of these about which a session has begun
-// to decide.
-const oneTurn = "SELECT @hg_one_turn"
-
 // oneNames are the columns in which the second row brings along the numbers of the charge.
 var oneNames = strings.NewReplacer(
 	"{second}", "VALUES(law)", "{need}", "VALUES(level)", "{room}", "VALUES(prev)", "{heal}", "VALUES(at)",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/law"
@@ -283,10 +284,5 @@ func abandon(ctx context.Context, conn *sql.Conn, restore string) (ended bool, e
 const patience = time.Minute
 
 func onlyChecks(ops []law.Op) bool {
-	for i := range ops {
-		if ops[i].Verb != law.Check {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(ops, func(op law.Op) bool { return op.Verb != law.Check })
 }

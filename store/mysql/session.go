@@ -124,14 +124,10 @@ func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {
 	if err := rows.Next(values); err != nil {
 		return err
 	}
-	s := session{textOf(values[0]), textOf(values[1]), textOf(values[2]), textOf(values[3])}
+	is := func(i int) string { return fmt.Sprintf("%s", values[i]) }
+	s := session{is(0), is(1), is(2), is(3)}
 	if err := s.check(); err != nil {
 		return fmt.Errorf("%s: %w", c.name, err)
 	}
 	return nil
-}
-
-func textOf(v driver.Value) string {
-	b, _ := v.([]byte)
-	return string(b)
 }

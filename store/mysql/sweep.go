@@ -261,10 +261,7 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	return int(sum.Load()), err
 }
 
-// removal makes the statement that removes rows while some cells are locked, at the time @hg_t.
-type removal func(cells []law.Cell) (statement string)
-
-// deadCells returns the removal of those of the cells that are of no use.
+// deadCells returns the statement that removes those of the cells that are of no use at the time @hg_t.
 func deadCells(cells []law.Cell) string {
 	var b strings.Builder
 	whereCells(&b, cells)
@@ -274,8 +271,8 @@ func deadCells(cells []law.Cell) string {
 // removeFree removes rows in one transaction in which it locks those of some cells that nobody else holds. The
 // clock is read again under the locks: it may have been set back since the sweep began, and what was of no use
 // then may count again. A conflict with others leaves the rows for a later sweep. The savepoint is lost if the
-// transaction was, and so the locks.
-func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell, what removal) (
+// transaction was, and so the locks. what returns the statement that removes rows at the time @hg_t.
+func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell, what func([]law.Cell) string) (
 	removed int, err error,
 ) {
 	err = holdFree(ctx, n, cells, func(conn *sql.Conn, free []law.Cell) error {

@@ -68,16 +68,6 @@ func (s *transport) pick(i int) *node {
 	return s.nodes[i%len(s.nodes)]
 }
 
-// after returns the node to use when n cannot be.
-func (s *transport) after(n *node) *node {
-	for i := range s.nodes {
-		if s.nodes[i] == n {
-			return s.pick(i + 1)
-		}
-	}
-	return n
-}
-
 // anywhere does what may be done on any node, and on the next one where a node
 // cannot be reached, or may not write: reading and administration.
 func (s *transport) anywhere(do func(querier) error) error {
@@ -111,7 +101,7 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 			} else if !errors.Is(err, errBadConn) {
 				break
 			}
-			n = s.after(n)
+			n = s.pick(slices.Index(s.nodes, n) + 1)
 			err = do(n)
 		}
 		return err
@@ -219,7 +209,7 @@ func begun(ctx context.Context, conn *sql.Conn, turn string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	var last string
-	err := conn.QueryRowContext(ctx, oneTurn).Scan(&last)
+	err := conn.QueryRowContext(ctx, "SELECT @hg_one_turn").Scan(&last)
 	return err != nil || last == turn
 }
 
