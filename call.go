@@ -115,8 +115,7 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	if !r.stale() {
 		return nil
 	}
-	for i, j := 0, 0; i < len(r.ops); i = j {
-		j = law.GroupEnd(r.ops, i)
+	for i, j := 0, law.GroupEnd(r.ops, 0); i < len(r.ops); i, j = j, law.GroupEnd(r.ops, j) {
 		if err := l.refresh(ctx, r.part(i, j)); err != nil {
 			return err
 		}

@@ -128,8 +128,7 @@ func (r *request) compile(clock store.Clock, group uint32, q *question, charges 
 
 // valid returns the first error in the ops of one or more requests.
 func (r *request) valid() error {
-	for i, j := 0, 0; i < len(r.ops); i = j {
-		j = law.GroupEnd(r.ops, i)
+	for i, j := 0, law.GroupEnd(r.ops, 0); i < len(r.ops); i, j = j, law.GroupEnd(r.ops, j) {
 		if err := law.ValidGroup(r.ops[i:j]); err != nil {
 			return err
 		}

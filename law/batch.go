@@ -10,8 +10,7 @@ package law
 // The Entry of outcomes and admissions is less than 0 for those in Record.Add: see
 // [Record.Number].
 func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = GroupEnd(ops, i)
+	for i, j := 0, GroupEnd(ops, 0); i < len(ops); i, j = j, GroupEnd(ops, j) {
 		group := ops[i:j]
 		err := ValidGroup(group)
 		if clock > Max {

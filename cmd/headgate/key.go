@@ -138,8 +138,8 @@ func newRefundCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "refund KEY LIMIT COST",
 		Short: "Give back what is in use of a key, up to a cost",
-		Long: "Give back what is in use of a key, up to a cost. What was charged under an id is settled or cancelled\n" +
-			"by that. A sliding log and a concurrency limit give back single charges only.",
+		Long: "Give back what is in use of a key, up to a cost. What was charged under an id is settled or\n" +
+			"cancelled by that. A sliding log and a concurrency limit give back single charges only.",
 		SuggestFor:        []string{"return", "credit", "give-back"},
 		Example:           "  headgate refund acme tokens 500 --reason 'the answer was cut off'",
 		Args:              cobra.ExactArgs(3),

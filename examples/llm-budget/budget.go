@@ -35,7 +35,7 @@ var defaults = budgets{
 	userTokens:   headgate.MustParseNamed("user-tokens", "sliding-log 40000/1m"),
 	teamTokens:   headgate.MustParseNamed("team-tokens", "sliding-log 200000/1m"),
 	orgTokens:    headgate.MustParseNamed("org-tokens", "sliding-log 1000000/1m"),
-	teamMoney:    headgate.MustParseNamed("team-money", "sliding-window 50/1d scale 6"), // dollars, counted in millionths
+	teamMoney:    headgate.MustParseNamed("team-money", "sliding-window 50/1d scale 6"), // dollars, in millionths
 	orgMoney:     headgate.MustParseNamed("org-money", "sliding-window 400/1d scale 6"),
 }
 

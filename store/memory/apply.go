@@ -13,8 +13,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = law.GroupEnd(ops, i)
+	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		if j > i+1 || !plain(&ops[i]) || !s.applyPlain(&ops[i], &outs[i]) {
 			s.applyGroup(ops[i:j], outs[i:j])
 		}

@@ -109,7 +109,7 @@ func New(cfg *Config) *Store {
 	if s.clock == nil {
 		s.clock, s.coarse = store.SystemClock, &coarse.Clock{}
 	}
-	s.catalog.ready, s.catalog.clock, s.catalog.items = s.ready, s.clock, map[store.Item]entry{}
+	s.catalog.ready, s.catalog.clock, s.items = s.ready, s.clock, map[store.Item]entry{}
 	for i := range s.seeds {
 		s.seeds[i] = maphash.MakeSeed()
 	}

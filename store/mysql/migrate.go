@@ -293,8 +293,8 @@ func (m *migrator) makeArticles(ctx context.Context, changed bool) error {
 // of all databases wait for each other. MySQL takes names of up to 64 characters, and 9.7 has no md5.
 const migrating = "concat('headgate migrate ', left(sha2(database(), 256), 32))"
 
-// withMigrationLock calls f, which changes the schema, while it holds the lock of the database, and repeats it for up to
-// a minute while it conflicts with others. Two that migrate at once would see each other's procedures come and go. A
+// withMigrationLock calls f, which changes the schema, while it holds the lock of the database, and repeats it for up
+// to a minute while it conflicts with others. Two that migrate at once would see each other's procedures come and go. A
 // server without such locks is served too: then the one that fails tries again.
 func withMigrationLock(ctx context.Context, conn *sql.Conn, f func() error) error {
 	if _, err := conn.ExecContext(ctx, "DO GET_LOCK("+migrating+", 60)"); err == nil {

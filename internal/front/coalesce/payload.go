@@ -115,8 +115,7 @@ func (p *payload) giveBack(rank int, back []law.Op) []law.Op {
 		// They were decided at the same instant: any of them may have been last.
 		outs[0].State = p.outs[0].State
 	}
-	for i, j := 0, 0; i < len(p.ops); i = j {
-		j = law.GroupEnd(p.ops, i)
+	for i, j := 0, law.GroupEnd(p.ops, 0); i < len(p.ops); i, j = j, law.GroupEnd(p.ops, j) {
 		// One with an ID is asked again under it, and must have been charged then.
 		granted := p.ops[i].Verb == law.Take && p.ops[i].ID == ""
 		for k := i; k < j; k++ {

@@ -29,8 +29,7 @@ func (s *Store) repeat(ops []law.Op, outs []law.Outcome) (skip []int) {
 	if !wrap.Asks(ops) {
 		return nil
 	}
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = law.GroupEnd(ops, i)
+	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		if s.repeatGroup(ops[i:j], outs[i:j]) {
 			for k := i; k < j; k++ {
 				skip = append(skip, k)
@@ -112,8 +111,7 @@ func (s *Store) over(op *law.Op) *refusal {
 // learn remembers what was refused, and forgets what was changed.
 func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error) {
 	heard := s.now()
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = law.GroupEnd(ops, i)
+	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:

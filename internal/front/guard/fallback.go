@@ -13,8 +13,7 @@ import (
 // with that error; if all do, it is the result.
 func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
 	answered := false
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = law.GroupEnd(ops, i)
+	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		if e := s.answer(ops[i:j], outs[i:j], cmp.Or(firstErr(outs[i:j]), err)); e != nil {
 			law.FailAll(outs[i:j], e)
 		} else {

@@ -116,7 +116,7 @@ func (s *Store) log(log *slog.Logger) func(err error) {
 
 // Info implements store.Informer.
 func (s *Store) Info() store.Info {
-	i := store.InfoOf(s.Inner.Store)
+	i := store.InfoOf(s.Store)
 	i.Deadline = s.deadline
 	return i
 }
@@ -162,8 +162,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		store.Void(outs)
 		return err
 	}
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = law.GroupEnd(ops, i)
+	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		for k := i; k < j; k++ {
 			if e := outs[k].Err; e != nil && away(ctx, e) {
 				if e = s.fallback(ops[i:j], outs[i:j], e); e != nil {

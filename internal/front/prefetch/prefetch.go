@@ -101,8 +101,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return s.ask(ctx, ops, outs)
 	}
 	var skip []int
-	for i, j := 0, 0; i < len(ops); i = j {
-		j = law.GroupEnd(ops, i)
+	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		if j == i+1 && prefetching(&ops[i]) {
 			if h, ok := s.locals.GetIfPresent(ops[i].Cell); ok {
 				if out, ok := h.hand(&ops[i].Params, ops[i].Cost, s.now()); ok {
