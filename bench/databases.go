@@ -40,7 +40,8 @@ func (b *bench) postgresField() *field {
 			numbers := fmt.Sprintf(" from generate_series(0, %d) i", otherKeys-1)
 			return execPostgres(ctx, url, append(articles.Postgres(),
 				"insert into rate_limiting_token_bucket select 'user:' || i, 3600000, now()"+numbers, // full buckets
-				"insert into leaky_buckets select 'user:' || i, 1, clock_timestamp(), clock_timestamp() + '2 hours'"+numbers,
+				"insert into leaky_buckets select 'user:' || i, 1, clock_timestamp(), clock_timestamp() + '2 hours'"+
+					numbers,
 				bareTable+" WITH (fillfactor = 66)",
 				"INSERT INTO bare SELECT '"+bareLimit+"', 'user:' || i, 0, 0, 0"+numbers, "VACUUM ANALYZE bare"))
 		},
@@ -115,7 +116,8 @@ func (b *bench) mariadbField() *field {
 			return execMariaDB(ctx, url, append(articles.MariaDB(), bareTable,
 				// MySQL has no sequences.
 				fmt.Sprintf("INSERT INTO bare SELECT '%s', CONCAT('user:', i - 1), 0, 0, 0 FROM "+
-					"JSON_TABLE(CONCAT('[', REPEAT('0,', %d), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) t", bareLimit, otherKeys-1),
+					"JSON_TABLE(CONCAT('[', REPEAT('0,', %d), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) t", bareLimit,
+					otherKeys-1),
 				"INSERT INTO token_buckets SELECT k, 1000000000, 1000000000, 3600, NOW(3) FROM bare", // full
 				// The procedure locks these rows, which it makes otherwise: no measurement includes that.
 				"INSERT INTO zone_bucket_lock SELECT k FROM bare"))

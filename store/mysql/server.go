@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// detect finds out whether the server is a node of a Galera cluster or a member of a Group Replication, and whether it
-// knows innodb_snapshot_isolation and INSERT .. RETURNING. A TiDB with settings that will not do is ErrSetup.
+// detect finds out whether the server is a node of a Galera cluster or a member of a Group Replication, and what it
+// knows: innodb_snapshot_isolation, INSERT .. RETURNING. A TiDB with settings that will not do is ErrSetup.
 func (s *transport) detect(ctx context.Context, db querier) error {
 	values, err := variables(ctx, db, "SESSION", "version", "wsrep_on", "group_replication_group_name",
 		"innodb_snapshot_isolation", "tidb_txn_mode", "tidb_constraint_check_in_place_pessimistic")
