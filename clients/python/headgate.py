@@ -58,8 +58,8 @@ class Decision(types.SimpleNamespace):
     replayed = shared = False
     entry, each = 0, ()
     start_at, delay_ms, refundable = None, None, False  # of reserve
-    accepted, level, brim = 0, 0, False  # of fill_up
-    charged = ()  # of extend: what each charge is in all
+    accepted, level, brim, over = 0, 0, False, False  # of fill_up and debit
+    charged = ()  # of extend: what each charge is in all; of debit: a cost
     held, ttl_ms = (), 0  # of acquire
     def __bool__(self) -> bool:
         return self.allowed

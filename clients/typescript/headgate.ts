@@ -95,7 +95,7 @@ function failure(status: number, problem?: Problem): HeadgateError {
 
 // Members of answers that are costs. A number in JSON has all its digits, which a number here may lose.
 const costs = /("(?:used|cost|capacity)":)(-?[0-9][-+.0-9eE]*)/g;
-const filled = /("(?:accepted|level)":)(-?[0-9][-+.0-9eE]*)/g;
+const filled = /("(?:accepted|level|charged|returned)":)(-?[0-9][-+.0-9eE]*)/g;
 const lists = /("(?:corrected|charged)":\[)([-+.,0-9eE]+)(?=\])/g;
 
 function parse(path: string, text: string): any {
