@@ -22,7 +22,7 @@ func newAuditCommand() *cobra.Command {
 		Use:   "audit [LIMIT]",
 		Short: "List what was done by hand, by whom and why: blocks, resets, overrides, changes of limits",
 		Long: "List what was done by hand, by whom and why, the newest first, as the store keeps it: all changes of\n" +
-			"limits, plans and overrides, and the last 10,000 blocks and resets.",
+			"limits, plans and overrides, and the last 10,000 blocks, resets and refunds.",
 		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completed(completeLimit),

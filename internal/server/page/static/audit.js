@@ -1,4 +1,4 @@
-// What was done by hand: blocks, resets, and changes of the catalog.
+// What was done by hand: blocks, resets, refunds, and changes of the catalog.
 
 import { h, fill, keyLink, said, go } from "./dom.js";
 import { every } from "./api.js";
@@ -30,7 +30,7 @@ export const view = {
     fill(root, h("div", { class: "head" }, h("h1", {}, "Audit"), kinds,
       h("label", { class: "quiet" }, "Limit ", h("select", { onchange: (e) => go("audit", [], e.target.value ? { limit: e.target.value } : {}) },
         h("option", { value: "" }, "all"), names.map((n) => h("option", { value: n, selected: n === limit }, n))))),
-    h("p", { class: "lead" }, "All changes of limits, plans and overrides, and the last 10,000 blocks and resets, as the store keeps them."),
+    h("p", { class: "lead" }, "All changes of limits, plans and overrides, and the last 10,000 blocks, resets and refunds, as the store keeps them."),
     key !== null && h("p", {}, "Of the key ", keyLink(key), " ", h("button", { type: "button", class: "small", onclick: () => go("audit") }, "of all keys")),
     h("section", { class: "card" }, list, h("div", { class: "actions" }, more)));
     let entries = [];

@@ -77,10 +77,10 @@ comment on table headgate.catalog_version is 'The number of the newest version o
 comment on table headgate.versions is 'Changes of limits and catalog: when, by whom and why. SET LOCAL headgate.reason says why.';
 comment on column headgate.versions.at is 'In microseconds since 1970.';
 comment on table headgate.changes is 'What each version has changed.';
-comment on table headgate.actions is 'What was done to keys by hand: blocks and resets, the newest 10,000.';
+comment on table headgate.actions is 'What was done to keys by hand: blocks, resets and refunds, the newest 10,000.';
 comment on column headgate.actions.number is 'Of a later one it is greater.';
 comment on column headgate.actions.at is 'In microseconds since 1970.';
-comment on column headgate.actions.verb is 'block, unblock or reset.';
+comment on column headgate.actions.verb is 'block, unblock, reset or refund.';
 comment on column headgate.actions.lasts is 'Microseconds of a block.';
 comment on table headgate.granted is 'Users that were given a role by headgate.grant_role.';
 
