@@ -29,7 +29,8 @@ const (
 
 const poolSize = "?pool_max_conns=32" // behind the URL of a database
 
-// postgresField has article 000 and the bare statement on PostgreSQL. Every answer is on disk before it is given.
+// postgresField compares articles 000 and 004 and a bare UPDATE on PostgreSQL. Every answer is on disk before it
+// is given.
 func (b *bench) postgresField() *field {
 	return &field{
 		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true, clients: []int{8, 32},
@@ -69,8 +70,8 @@ func (b *bench) postgresField() *field {
 	}
 }
 
-// bareOther has a bare statement for one key, one that makes new ones, and one about several. Each call has the
-// deadline that a Limiter's has.
+// bareOther measures bare statements: one updates a key, fresh inserts new keys, several updates keys together. Each
+// call has the deadline of a Limiter's.
 func bareOther(name string, one, fresh, several decide[[]string]) other {
 	return other{side: ceiling, name: name, calls: map[string]decide[[]string]{
 		"hot": one, "plain": one, "window": one, "log": one, "leaky": one, "new": fresh, "limits-3": several,
@@ -104,7 +105,7 @@ func barePostgres(pool *pgxpool.Pool) other {
 	return bareOther("a bare UPDATE", firstKey(update), firstKey(insert), several)
 }
 
-// mariadbField has article 003 and the bare statement on MariaDB. The log is flushed at every commit.
+// mariadbField compares articles 001 and 003 and a bare UPDATE on MariaDB. The log is flushed at every commit.
 func (b *bench) mariadbField() *field {
 	name, title := "mariadb", "MariaDB"
 	if strings.HasPrefix(os.Getenv("HEADGATE_TEST_ENGINE"), "mysql") { // that engine is started instead
@@ -229,8 +230,8 @@ func fillSQLite(ctx context.Context, url string) error {
 	return errors.Join(errTable, errRows)
 }
 
-// bareSQLite runs GCRA in one upsert, the least that an exact limiter can do for a decision. This many upserts
-// are one transaction: with more than one, it answers before what it says is on disk, and is for one caller.
+// bareSQLite runs GCRA in one upsert, the least that an exact limiter can do for a decision. A transaction has
+// atOnce upserts. With more than one, the answers come before they are on disk, and only one caller may use it.
 func bareSQLite(ctx context.Context, url string, atOnce int) (
 	allow func(context.Context, string) (bool, error), end func(), err error,
 ) {

@@ -21,8 +21,8 @@ type Look struct {
 
 // Application is an attempt to apply a file.
 type Application struct {
-	Path    string // of the file, or several
-	Known   Known  // other than New: nothing was changed, unless it was forced
+	Path    string // the file's; several are joined
+	Known   Known  // whether the file was applied before: Newest and Older change nothing unless forced
 	Version int64  // of the catalog afterwards; 0 with an error
 	Err     error  // why nothing was changed
 }

@@ -11,11 +11,11 @@ import (
 
 // Replacement replaces limits for a key: an override, or a plan.
 type Replacement struct {
-	Limit   string    // in whose place an override stands; empty: it is a plan
-	Applied string    // what decisions by it say: see headgate.Decision.Applied
+	Limit   string    // the limit that an override replaces; empty: it is a plan
+	Applied string    // the text of headgate.Decision.Applied
 	Until   time.Time // by the store's clock, to the microsecond; zero: without an end
 	Reason  string
-	// Author has written it, if it is among the newest hundred versions; else it is empty.
+	// Author wrote it. Empty: it is not among the newest hundred versions, or was not asked for.
 	Author string
 }
 
@@ -24,7 +24,7 @@ func appliedOverride(of string) string     { return "override" + of }
 func appliedPlan(plan, of string) string   { return "plan " + plan + of }
 func ofPrefix(prefix string) (text string) { return " of " + prefix + "*" }
 
-// replacementOf returns the meaning of an item.
+// replacementOf reads a Replacement from a stored item.
 func replacementOf(i *store.Item) Replacement {
 	r := Replacement{Limit: i.Name, Until: moment(i.Until), Reason: i.Note}
 	switch i.Kind {

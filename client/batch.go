@@ -15,20 +15,20 @@ import (
 // it stays below what a server reads, 4 MiB, also if all is escaped, which takes six bytes for one.
 const maxBody = 512 << 10
 
-// perCharge is the most that a charge takes on the wire beside its limit and its key.
-const perCharge = 64
+// maxChargeOverhead bounds what a charge takes on the wire beside its limit and its key.
+const maxChargeOverhead = 64
 
 // part is a caller's part of a batch: the request, and then the answer.
 type part struct {
 	request api.Request
-	size    int // of the request, in bytes that are not escaped
+	size    int // bytes of the request before they are escaped
 	charges int
-	most    int // charges of a batch
+	most    int // charges that fill a batch
 	answer  api.Answer
 }
 
-// Size implements flight.Load, in charges, or in bytes as if they were: whichever fills a
-// batch more.
+// Size implements flight.Load. It counts charges; bytes count instead, as a part of the charges
+// that fill a batch, if they fill more of it.
 func (p *part) Size() int { return max(p.charges, p.size*p.most/maxBody) }
 
 // Keys implements flight.Load. The server keeps those of one key apart.
@@ -44,7 +44,7 @@ func (p *part) Clear() { *p = part{most: p.most} }
 func (p *part) load(check bool, charges []headgate.Charge, size int) {
 	p.request = request(charges)
 	p.request.Check = check
-	p.charges, p.size = len(charges), size+perCharge*len(charges)
+	p.charges, p.size = len(charges), size+maxChargeOverhead*len(charges)
 }
 
 // request returns charges for the wire.

@@ -1,5 +1,6 @@
-// Package articles has the limiters that five articles publish. Each is fixed only where it does not run, and its SQL
-// says so. Article 002 repeats the function of article 000; article 004 has no code for its bucket in Redis.
+// Package articles holds the rate limiters that five articles publish. Their code is changed only where it would not
+// run; the SQL files note each change. Article 002 repeats the function of article 000; article 004 has no code for its
+// bucket in Redis.
 package articles
 
 import (
@@ -56,7 +57,8 @@ type LeakyBucket struct{ Pool *pgxpool.Pool }
 
 const capacity, leakRate = 100_000.0, 1000.0 / (365 * 86400) // a unit takes nine hours to drain
 
-// Allow pours one unit into a bucket. The article calls it full within a hundredth of its capacity.
+// Allow pours one unit into a bucket. The article calls a bucket full when its level is within 0.01 unit of its
+// capacity.
 func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	var level float64
 	if err := l.Pool.QueryRow(ctx, fillUp, key, capacity, 1.0, leakRate, 2*capacity/leakRate).Scan(&level); err != nil {

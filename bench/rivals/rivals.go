@@ -40,7 +40,7 @@ func cached(folder, name string) (file string, err error) {
 	return filepath.Join(folder, name), os.MkdirAll(folder, 0o755)
 }
 
-// install builds a command into a file. The module of the folder says which version, unless the command does.
+// install builds a command into a file. The version is that of the command, or else of the module in the folder.
 func install(ctx context.Context, file, folder, command string) error {
 	cmd := exec.CommandContext(ctx, "go", "install", command)
 	cmd.Dir, cmd.Env = folder, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOBIN="+filepath.Dir(file))
@@ -83,7 +83,7 @@ func connect(ctx context.Context, addr string, stop func(),
 		return nil, err
 	}
 	s.Allow = func(ctx context.Context, keys ...string) (bool, error) { return allow(s.conns, ctx, keys...) }
-	// It listens before it has read its limits, or has met itself as its peer.
+	// A server listens before it has read its limits, or has found itself as its own peer.
 	for try := 0; ; try++ {
 		if _, err = s.Allow(ctx, "ready"); err == nil {
 			return s, nil

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Cells implements store.Inspector. To list them needs Config.Names; one that
-// is named by its limit and key is found without.
+// Cells implements store.Inspector. A list locks one table at a time, and needs
+// Config.Names. A query for one limit and key does not.
 func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err

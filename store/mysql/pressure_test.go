@@ -82,7 +82,7 @@ func (p *pressure) end() {
 // checked checks the history, when the callers were stopped, and returns what is in use.
 func (p *pressure) checked(t *testing.T, s *mysql.Store) headgate.Status {
 	t.Helper()
-	status, err := p.ask.Over(t.Context(), limiter(s))
+	status, err := p.ask.RecordFinalState(t.Context(), limiter(s))
 	if err != nil {
 		t.Fatal(err)
 	}

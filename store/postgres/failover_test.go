@@ -108,7 +108,7 @@ func TestFailover(t *testing.T) {
 	if said.after < 40 {
 		t.Fatalf("only %d admissions after the promotion: %+v", said.after, &said.Answers)
 	}
-	status, err := ask.Over(t.Context(), headgate.New(s, nil)) // with more time than a decision has
+	status, err := ask.RecordFinalState(t.Context(), headgate.New(s, nil)) // with more time than a decision has
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func (c *callers) outlast(t *testing.T, lose, meanwhile func()) {
 func (c *callers) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%+v", &c.Answers)
-	if _, err := c.ask.Over(t.Context(), c.l); err != nil {
+	if _, err := c.ask.RecordFinalState(t.Context(), c.l); err != nil {
 		t.Error(err)
 	}
 	for _, v := range check.Check(c.ask.Recorder.History()) {

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// giveBack returns the call of giveback.lua for a part; nil if the part took
-// nothing, since it was known. undone says that nobody has refused the request: it
-// is as if it had not been sent.
+// giveBack returns the call of giveback.lua for a part; nil if all IDs of the part were known,
+// so that it took nothing. undone says that no limit refused: the request ends as if it had
+// not been sent.
 func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
 	before := p.before
 	if undone {
@@ -48,8 +48,8 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 	return c
 }
 
-// extendedBy returns the credits that an extension has charged. was is what its cell remembered
-// of the ID before: see register.lua.
+// extendedBy returns the credits that an extension has charged. was is what the cell remembered
+// about the ID before; register.lua has its format.
 func extendedBy(was string, out *law.Outcome) int64 {
 	if fields := strings.SplitN(was, " ", 4); len(fields) == 4 {
 		if before, err := strconv.ParseInt(fields[2], 10, 64); err == nil {

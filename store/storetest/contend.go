@@ -30,9 +30,9 @@ func concurrently(callers, times int, ask func(caller, time int)) {
 	wg.Wait()
 }
 
-// newKey lets many callers be the first on a key, again and again: never more
+// testFirstCharge lets many callers be the first on a key, again and again: never more
 // than the capacity, and no error, for each law.
-func newKey(t *testing.T, s store.Store) {
+func testFirstCharge(t *testing.T, s store.Store) {
 	const callers, capacity = 200, 10
 	for _, p := range []law.Params{
 		bucket(1, capacity), fixedWindow(capacity, hour), slidingWindow(capacity, hour), slidingLog(capacity, hour),
@@ -50,11 +50,11 @@ func newKey(t *testing.T, s store.Store) {
 	}
 }
 
-// oldKey hammers a key by the store's own clock. The times that were decided for show what
+// testContendedKey hammers a key by the store's own clock. The times that were decided for show what
 // should have been admitted: package law, asked again at each of them in
 // order, admits as many, no more and no less. A refusal's clock may be behind them: another
 // caller may have charged the cell between the look at the clock and that at the cell.
-func oldKey(t *testing.T, s store.Store) {
+func testContendedKey(t *testing.T, s store.Store) {
 	const rate, burst, callers, asks = 500, 20, 16, 60
 	op := take("old", "k", bucket(rate, burst), 1, 0)
 	var mu sync.Mutex
@@ -83,9 +83,10 @@ func oldKey(t *testing.T, s store.Store) {
 	}
 }
 
-// groups takes from random sets of few keys in random order, at once: the
-// sum of what was admitted is what the cells hold.
-func groups(t *testing.T, s store.Store, onTrial bool) {
+// testOverlappingGroups takes from random sets of few keys in random order, at once: the
+// sum of what was admitted is what the cells hold. A store that charges groups on trial
+// may also keep what refused groups took.
+func testOverlappingGroups(t *testing.T, s store.Store, onTrial bool) {
 	const callers, asks, keys = 8, 40, 5
 	p := bucket(1, 1_000_000)
 	var charged, refused [keys]atomic.Int64

@@ -97,10 +97,10 @@ func Run(t *testing.T, open Open, o *Options) {
 		})
 	}
 	histories(with, o)
-	through("admits exactly the capacity to concurrent callers of a new key", newKey)
-	through("admits no more than the rate to concurrent callers of an old key", oldKey)
+	through("admits exactly the capacity to concurrent callers of a new key", testFirstCharge)
+	through("admits no more than the rate to concurrent callers of an old key", testContendedKey)
 	with("admits groups all or none, without deadlock",
-		func(t *testing.T, s store.Store) { groups(t, s, o.GroupsOnTrial) })
+		func(t *testing.T, s store.Store) { testOverlappingGroups(t, s, o.GroupsOnTrial) })
 	with("is linearizable", linearizable)
 	with("charges one of many with the same id", sameIDAtOnce)
 	through("charges requests of several cells once, and settles parts of them", idsOfSeveralCells)

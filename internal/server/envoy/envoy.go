@@ -27,8 +27,8 @@ type Server struct {
 	config  atomic.Pointer[Config]
 }
 
-// New returns a server without a configuration: until [Server.Use] each request is an error. What fails
-// for another reason than the request is logged.
+// New returns a server without a configuration: each request is an error until [Server.Use]. It logs failures
+// that the request is not to blame for.
 func New(s *service.Service, log *slog.Logger, headers Headers) *Server {
 	return &Server{service: s, log: log, headers: headers}
 }

@@ -17,7 +17,7 @@ import (
 
 // envoyService serves Envoy's rate limit protocol, with limits from files or an xDS server; nil: off.
 type envoyService struct {
-	path    string // of files, to which xds.MergeDomains applies too; empty: xds has the limits
+	path    string // where the files are; xds.MergeDomains applies to them too; empty: xds has the limits
 	xds     envoy.XDS
 	headers envoy.Headers
 

@@ -44,8 +44,8 @@ func newCredential(name string, reload func() error, files ...string) *source {
 	}, reload)
 }
 
-// watch reloads changed files until ctx is done. A change counts when two checks have found the same text: the first
-// may have come while the file was being written.
+// watch reloads changed files until ctx is done. It waits until two checks find the same text: the file may be in
+// the middle of being written at the first.
 func (s sources) watch(ctx context.Context, every time.Duration, log *slog.Logger) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -19,16 +19,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// probed is a limit that admits every probe. Its keys are empty again after a
+// probeLimit admits every probe. Its keys are empty again after a
 // microsecond, so the sweeper soon removes them.
-var probed = headgate.MustParse("token-bucket 1000000000/s burst 1000")
+var probeLimit = headgate.MustParse("token-bucket 1000000000/s burst 1000")
 
 // probeName begins the keys of probes.
 const probeName = "healthz"
 
-// IsProbe reports whether a key is one by which servers find out whether the store is well.
+// IsProbe reports whether servers probe their store with this limit and key.
 func IsProbe(limit, key string) bool {
-	return limit == probed.Name() && strings.HasPrefix(key, probeName)
+	return limit == probeLimit.Name() && strings.HasPrefix(key, probeName)
 }
 
 const (
@@ -39,15 +39,15 @@ const (
 	probeWithin = 10 * time.Second
 )
 
-// probe is that of the store which is under way, if there is one. Callers share it.
+// probe lets concurrent callers share one write to the store, and remembers the last success.
 type probe struct {
 	underWay  singleflight.Group
-	succeeded atomic.Pointer[time.Time] // when one has last
+	succeeded atomic.Pointer[time.Time] // when the last one succeeded; nil: none has
 }
 
 // Reachable reads something harmless from the store, and writes nothing.
 func (s *Service) Reachable(ctx context.Context) error {
-	_, err := s.limiter.Check(By(ctx, ProtocolNone), headgate.Charge{Limit: probed, Key: probeName})
+	_, err := s.limiter.Check(By(ctx, ProtocolNone), headgate.Charge{Limit: probeLimit, Key: probeName})
 	return err
 }
 
@@ -78,9 +78,9 @@ func (s *Service) writable(ctx context.Context) error {
 	if at := s.probe.succeeded.Load(); at != nil && time.Since(*at) < probeFresh {
 		return nil
 	}
-	probed := s.probe.underWay.DoChan("", func() (any, error) { return nil, s.writeProbe(context.WithoutCancel(ctx)) })
+	result := s.probe.underWay.DoChan("", func() (any, error) { return nil, s.writeProbe(context.WithoutCancel(ctx)) })
 	select {
-	case got := <-probed:
+	case got := <-result:
 		return got.Err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, context.Cause(ctx))
@@ -94,7 +94,8 @@ func (s *Service) writeProbe(ctx context.Context) error {
 	defer cancel()
 	// As long a key as there may be: where it finds room, others do.
 	key := probeName + " " + rand.Text()
-	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probed, Key: key + strings.Repeat("-", law.MaxKey-len(key))})
+	key += strings.Repeat("-", law.MaxKey-len(key))
+	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probeLimit, Key: key})
 	switch {
 	case err == nil && (!d.Allowed || d.Via != headgate.ViaStore):
 		return fmt.Errorf("%w: the store did not write what it was asked to", store.ErrUnavailable)
@@ -125,7 +126,7 @@ func (s *Service) NearlyFull(ctx context.Context) ([]api.Keys, error) {
 	}
 	var list []api.Keys
 	for _, c := range counts {
-		if c.Max > 0 && fill(c.Keys, c.Max) >= nearlyFull && c.Limit != probed.Name() {
+		if c.Max > 0 && fill(c.Keys, c.Max) >= nearlyFull && c.Limit != probeLimit.Name() {
 			list = append(list, api.Keys{Limit: c.Limit, Keys: c.Keys, Max: c.Max})
 		}
 	}

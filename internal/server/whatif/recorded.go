@@ -28,7 +28,8 @@ const (
 	keysAtOnce  = 1000
 )
 
-// recorded returns what a limit has recorded as a log. finish ends it, and says what went wrong with it.
+// recorded returns the attempts that a limit has recorded as an access log. finish stops reading, and returns its
+// error.
 func (l *Logs) recorded(ctx context.Context, name string, q *question) (
 	from io.Reader, finish func() error, err error,
 ) {
@@ -80,11 +81,11 @@ func (l *Logs) eachKey(ctx context.Context, limit headgate.Limit, f func(key str
 
 // eachAttempt calls f for the attempts of a key, the oldest first.
 func (l *Logs) eachAttempt(ctx context.Context, limit, key string, f func(*attempt) error) error {
-	own, err := l.cfg.Names.Find(ctx, limit, key) // which may be another one
+	keyLimit, err := l.cfg.Names.Find(ctx, limit, key) // an override or a plan may replace the limit
 	if err != nil {
 		return err
 	}
-	list, err := l.cfg.Limiter.Attempts(ctx, own, key, maxAttempts+1)
+	list, err := l.cfg.Limiter.Attempts(ctx, keyLimit, key, maxAttempts+1)
 	if err != nil {
 		return err
 	}

@@ -305,7 +305,7 @@ func (r *run) finish(t *testing.T) {
 		}
 		var err error
 		for deadline := sched.Now().Add(time.Minute); sched.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-			if _, err = a.Over(t.Context(), r.stacks[0]); err == nil || store.Class(err) == nil {
+			if _, err = a.RecordFinalState(t.Context(), r.stacks[0]); err == nil || store.Class(err) == nil {
 				break
 			}
 		}

@@ -33,9 +33,8 @@ func RedisCluster(tb testing.TB) string {
 	return withPrefix(c.URL())
 }
 
-// StartRedisCluster starts a cluster, which dies with this process, on a network of six nodes or on the loopback
-// device. Its nodes keep nothing on disk, unless options of redis-server say so: each has a name of its own for its
-// files.
+// StartRedisCluster starts a cluster on a network of six nodes or on the loopback device. The cluster dies with this
+// process. Nodes keep nothing on disk, unless options of redis-server ask for it; their files have different names.
 func StartRedisCluster(ctx context.Context, network *Network, options ...string) (c *Cluster, err error) {
 	defer rescue(&err)
 	defer about("start a Redis Cluster")
@@ -52,7 +51,7 @@ func (c *Cluster) create(ctx context.Context) {
 	}
 	args := []string{"--cluster", "create", "--cluster-replicas", "1", "--cluster-yes"}
 	for i, addr := range c.Addrs() {
-		args = append(args, fmt.Sprint(addr, "@", c.list[i].ports[1])) // that of the cluster's bus
+		args = append(args, fmt.Sprint(addr, "@", c.list[i].ports[1])) // the port of the cluster's bus
 	}
 	c.folder.run(ctx, "", redisProgram("redis-cli"), args...)
 	do(c.Await(ctx))
@@ -131,7 +130,7 @@ func (c *Cluster) Primary(key string) (int, error) {
 	return 0, fmt.Errorf("no node is primary for %s", key)
 }
 
-// Sentinel starts one that watches a Redis at a port of 127.0.0.1 by the name of main, for as long as the test runs.
+// Sentinel starts a Redis Sentinel for the test. It calls the Redis at a port of 127.0.0.1 main.
 func Sentinel(tb testing.TB, primaryPort string) (addr string) {
 	tb.Helper()
 	defer fatal(tb)

@@ -66,7 +66,8 @@ func (p *process) kill() {
 	}
 }
 
-func (s *scheduler) alive() {
+// checkProgress panics if a process goes on without an end while no virtual time passes.
+func (s *scheduler) checkProgress() {
 	if now := s.now(); now > s.moved {
 		s.moved, s.idleSteps = now, 0
 	} else if s.idleSteps++; s.idleSteps > maxIdleSteps {
@@ -99,7 +100,7 @@ func (s *scheduler) spawn(p *process, f func()) {
 			s.live--
 			s.mu.Unlock()
 		}()
-		s.resumed(t)
+		s.awaitTurn(t)
 		f()
 	}()
 	s.park(t)
@@ -115,8 +116,8 @@ func (s *scheduler) park(t *task) {
 	}
 }
 
-// resumed waits until the scheduler lets a task go on, and ends it if its process is dead.
-func (s *scheduler) resumed(t *task) {
+// awaitTurn waits until the scheduler lets a task go on, and ends it if its process is dead.
+func (s *scheduler) awaitTurn(t *task) {
 	<-t.gate
 	if t.of.dead {
 		runtime.Goexit()
@@ -143,7 +144,7 @@ func (s *scheduler) run() {
 		s.ready = slices.Delete(s.ready, i, i+1)
 		s.mu.Unlock()
 		s.cur = t
-		s.alive()
+		s.checkProgress()
 		t.gate <- struct{}{}
 	}
 }
@@ -172,7 +173,7 @@ func (s *scheduler) Go(f func()) { s.spawn(s.cur.of, f) }
 func (s *scheduler) Yield() {
 	t := s.cur
 	s.park(t)
-	s.resumed(t)
+	s.awaitTurn(t)
 }
 
 // Wait implements sched.Simulator. Of several channels that are ready it takes any.
@@ -219,7 +220,7 @@ func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
 	case <-t.of.killed:
 	}
 	s.park(t)
-	s.resumed(t)
+	s.awaitTurn(t)
 	return which
 }
 
@@ -229,7 +230,7 @@ func (s *scheduler) sleep(d time.Duration) { s.block(s.timer(d), nil, nil, nil) 
 func (p *process) own(d time.Duration) time.Duration { return d + d/1_000_000*time.Duration(p.ppm) }
 
 func (s *scheduler) Now() time.Time {
-	s.alive()
+	s.checkProgress()
 	return s.start.Add(s.cur.of.own(s.now()))
 }
 

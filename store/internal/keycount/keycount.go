@@ -26,9 +26,9 @@ func Largest(counts []store.KeyCount) []store.KeyCount {
 // A count looks at every row, so it is made every few minutes, and takes a twentieth of a connection at most.
 // The first comes a minute after the first sweep, so that a process that sweeps once counts nothing.
 const (
-	first = time.Minute
-	every = 5 * time.Minute
-	share = 20
+	firstDelay   = time.Minute
+	minInterval  = 5 * time.Minute
+	restPerCount = 20
 )
 
 // Last is the last count. The zero Last has none, and is ready for use by any number of goroutines.
@@ -39,16 +39,17 @@ type Last struct {
 	next   time.Time // zero: nobody has swept yet
 }
 
-// Count counts, unless it is too early, or somebody else counts. Drivers call it at the end of each sweep.
+// Count calls count if it is due. It keeps other callers of this Last from counting for five minutes; a longer count
+// may overlap the next. Drivers call it at the end of each sweep.
 func (l *Last) Count(ctx context.Context, count func(context.Context) ([]store.KeyCount, error)) {
 	l.mu.Lock()
 	begin := sched.Now()
 	due := !l.next.IsZero() && !begin.Before(l.next)
 	if l.next.IsZero() {
-		l.next = begin.Add(first)
+		l.next = begin.Add(firstDelay)
 	}
 	if due {
-		l.next = begin.Add(every) // for others, until this one has ended
+		l.next = begin.Add(minInterval) // for other callers, while this one counts
 	}
 	l.mu.Unlock()
 	if !due {
@@ -58,7 +59,7 @@ func (l *Last) Count(ctx context.Context, count func(context.Context) ([]store.K
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts, l.err = counts, err
-	l.next = begin.Add(max(every, share*sched.Since(begin)))
+	l.next = begin.Add(max(minInterval, restPerCount*sched.Since(begin)))
 }
 
 // Counts returns the last count, or its error.

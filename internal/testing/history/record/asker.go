@@ -44,8 +44,8 @@ func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Dec
 	return d, err
 }
 
-// Over records what is in use of the key, when nobody asks any more, and returns it.
-func (a *Asker) Over(ctx context.Context, l Limiter) (headgate.Status, error) {
+// RecordFinalState reads what is in use of the key, records it, and returns it. Call it when nobody asks any more.
+func (a *Asker) RecordFinalState(ctx context.Context, l Limiter) (headgate.Status, error) {
 	status, err := l.Inspect(ctx, a.Limit, a.Key)
 	if err == nil {
 		a.Recorder.State(a.recorded, status)
