@@ -68,7 +68,7 @@ func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[str
 	return nil
 }
 
-// classes are those of problems by their types.
+// classes maps the type of a problem to the class of its error.
 var classes = map[string]error{
 	api.OutcomeUnknown: store.ErrUnknownOutcome, api.Unavailable: store.ErrUnavailable, api.Busy: store.ErrBusy,
 	api.Full: store.ErrFull, api.IDReused: headgate.ErrReused, api.IDSettled: headgate.ErrSettled,

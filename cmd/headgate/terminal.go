@@ -69,7 +69,7 @@ func (s *screen) close() {
 	}
 }
 
-// size returns that of the page; zeros: there is none.
+// size returns the width and height of the page, in cells; zeros: there is no page.
 func (s *screen) size() (width, height int) {
 	if !s.page() {
 		return 0, 0

@@ -68,7 +68,7 @@ func get(ctx context.Context, client *http.Client, url string) (status string, e
 	return resp.Status, err
 }
 
-// limit is that for each host.
+// limit bounds the requests to each host.
 var limit = headgate.MustParseNamed("outgoing", "token-bucket 5/s burst 1")
 
 func main() {

@@ -72,7 +72,7 @@ func unread(r *http.Request, after int, err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &api.Problem{
 			Title: "Request timeout", Status: http.StatusRequestTimeout,
-			Detail: fmt.Sprintf("the rest of the body did not arrive in time, after byte %d nothing was charged",
+			Detail: fmt.Sprintf("the rest of the body did not arrive in time (after byte %d); nothing was charged",
 				after),
 		}
 	case errors.Is(err, io.ErrUnexpectedEOF) && r.ContentLength > 0:

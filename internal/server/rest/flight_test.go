@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/headgate/headgate"
@@ -215,6 +217,19 @@ func TestABodyThatIsCutOffSaysWhere(t *testing.T) {
 				t.Errorf("%s %.80q: status %d, %+v; want %s", path, tt.request, status, p, tt.says)
 			}
 		}
+	}
+}
+
+// TestABodyThatComesTooLateSaysWhere: the server's read timeout ends a body like this reader does.
+func TestABodyThatComesTooLateSaysWhere(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t, "")
+	late := io.MultiReader(strings.NewReader(`{"limit":`), iotest.ErrReader(os.ErrDeadlineExceeded))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/take", late))
+	const want = "the rest of the body did not arrive in time (after byte 9); nothing was charged"
+	if w.Code != http.StatusRequestTimeout || !strings.Contains(w.Body.String(), want) {
+		t.Errorf("status %d, %s; want %q", w.Code, w.Body, want)
 	}
 }
 

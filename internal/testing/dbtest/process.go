@@ -204,7 +204,7 @@ func (r Relative) alive() bool {
 
 // statOf returns the fields of a file of /proc, without the name, which stands in parentheses and may contain spaces.
 func statOf(file string) []string {
-	text, _ := os.ReadFile(file) // there is none of a process that has ended
+	text, _ := os.ReadFile(file) // the file is gone once the process has ended
 	_, rest, _ := strings.Cut(string(text), ") ")
 	if fields := strings.Fields(rest); len(fields) > 15 {
 		return fields

@@ -15,8 +15,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// fieldNames are the names of the numbers that an op may have. A layout takes some of them. Their order means nothing,
-// but is that of values, line by line. since and lapse are From and Until, which are words of Lua or SQL.
+// fieldNames names the numbers that an op may have. A layout takes some of them. Layouts do not depend on the order;
+// values lists the numbers in the same order, line by line. From and Until are called since and lapse: from is a
+// keyword of SQL, until one of Lua.
 var fieldNames = strings.Fields(`
 	verb group cell
 	kind anchor unit capacity step drain heal block history
